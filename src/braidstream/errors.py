@@ -1,0 +1,119 @@
+"""Every exception of the package, as one tree.
+
+    BraidstreamError
+    ├── InputError              wrong input, found before anything was started      (exit code 2)
+    │   ├── QueryError          a query that cannot be parsed or does not fit its streams
+    │   ├── StreamError         a stream whose declaration does not fit its DataFrame
+    │   ├── JobError            a job file
+    │   ├── SinkError           a sink or its path
+    │   └── CheckpointMismatch  a checkpoint that belongs to something else
+    └── RunError                failed while running; the checkpoint restarts       (exit code 3)
+        ├── DamagedState        a manifest or a segment is missing or unreadable
+        └── SinkFailed          a sink did not take the results of an epoch
+
+A message has three parts: what was wrong with which value, what was expected, and the likely fix. Each part is a field.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "BraidstreamError",
+    "CheckpointMismatch",
+    "DamagedState",
+    "InputError",
+    "JobError",
+    "QueryError",
+    "RunError",
+    "SinkError",
+    "SinkFailed",
+    "StreamError",
+    "nearest",
+]
+
+
+class BraidstreamError(Exception):
+    """The root: what was wrong, what was expected, and the likely fix."""
+
+    exit_code = 3
+
+    def __init__(self, wrong: str, expected: str = "", fix: str = "") -> None:
+        self.wrong, self.expected, self.fix = wrong, expected, fix
+        parts = [wrong, f"expected: {expected}" if expected else "", f"hint: {fix}" if fix else ""]
+        super().__init__("\n  ".join(part for part in parts if part))
+
+
+class InputError(BraidstreamError):
+    """Wrong input; nothing was started."""
+
+    exit_code = 2
+
+
+class QueryError(InputError):
+    """A query that cannot be used. `line` and `column` (from 1) are its place in `text`, where it has one."""
+
+    def __init__(
+        self, wrong: str, expected: str = "", fix: str = "", *, text: str = "", line: int = 0, column: int = 0
+    ) -> None:
+        self.text, self.line, self.column = text, line, column
+        super().__init__(wrong + self._marked(), expected, fix)
+
+    def _marked(self) -> str:
+        if not self.line:
+            return ""
+        shown = self.text.splitlines()[self.line - 1]
+        return f" (line {self.line}, column {self.column})\n    {shown}\n    {' ' * (self.column - 1)}^"
+
+
+class StreamError(InputError):
+    """A stream whose declaration does not fit its DataFrame."""
+
+
+class JobError(InputError):
+    """A job file that cannot be used."""
+
+
+class SinkError(InputError):
+    """A sink that cannot be used."""
+
+
+class CheckpointMismatch(InputError):
+    """A checkpoint that belongs to another flow, query or schema."""
+
+
+class RunError(BraidstreamError):
+    """Failed while running; the checkpoint restarts."""
+
+
+class DamagedState(RunError):
+    """A file of the checkpoint is missing or unreadable. `path` names it."""
+
+    def __init__(self, path: str, wrong: str, fix: str = "") -> None:
+        self.path = path
+        remedy = fix or "restore the file from a copy, or start again with a new checkpoint; nothing was changed"
+        super().__init__(f"{path}: {wrong}", "", remedy)
+
+
+class SinkFailed(RunError):
+    """A sink did not take the results of an epoch."""
+
+    def __init__(self, query: str, epoch: int, reason: str) -> None:
+        self.query, self.epoch = query, epoch
+        super().__init__(
+            f"the sink of query {query!r} failed at epoch {epoch}: {reason}",
+            "",
+            "repair the sink and start again with the same checkpoint; the epoch is delivered again",
+        )
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint naming the closest of `names`, or all of them when none is close."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if not close:
+        folded = {k.lower(): k for k in known}
+        close = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
+        close = [folded[c] for c in close]
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
