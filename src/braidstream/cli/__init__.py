@@ -1,0 +1,44 @@
+"""The `braid` command. Exit codes: 0 done, 1 a check did not hold, 2 wrong input, 3 failed while running, 130 interrupted.
+
+Each command lives in a module of its own and imports what it needs when it runs, so that `braid --help` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from braidstream import __version__
+from braidstream.errors import BraidstreamError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="braid",
+    help="Adaptive, skew-proof, exactly-once stream joins on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _top(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
+    if version:
+        typer.echo(f"braid {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and turn the package's errors into exit codes."""
+    from braidstream.cli import commands  # noqa: F401, PLC0415  (registers the commands)
+
+    try:
+        app()
+    except BraidstreamError as error:
+        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"error: {error}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
