@@ -1,0 +1,46 @@
+# Every target sets up what it needs first; `make` alone lists them.
+#
+#   make demo                            from a fresh clone to a verified answer
+#   make test ARGS="tests/kernels -x"    arguments for pytest
+#   make setup PYTHON=/path/to/python3   another interpreter (3.10 to 3.13)
+
+SHELL := bash
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+# The set-up notes there a Java that Spark would not find by itself.
+RUN := . .venv/setup.env &&
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types rules docs bench clean
+.NOTPARALLEL:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install all that the other targets need into .venv (they do it themselves; PYTHON=... chooses the interpreter)
+	@PYTHON="$(PYTHON)" tools/setup.sh
+
+demo: setup ## join two streams on local Spark and verify the answer against a batch join
+	@$(RUN) $(BIN)/braid demo $(ARGS)
+
+test: setup ## run the tests (ARGS="tests/kernels -k name" for some of them)
+	@$(RUN) $(BIN)/python -m pytest $(ARGS)
+
+check: ## ruff, mypy, the rules of the repository and the documentation's code blocks (all of them, even if one fails)
+	@$(MAKE) --no-print-directory --keep-going lint types rules docs
+
+lint: setup ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup ; $(BIN)/mypy && $(BIN)/mypy tools
+
+rules: setup ; $(BIN)/python -m tools.rules
+
+docs: setup ; $(RUN) $(BIN)/python -m tools.docs
+
+bench: setup ## measure against Spark's built-in join; the table is also in build/bench.json
+	@$(RUN) $(BIN)/braid bench $(ARGS)
+
+clean: ## remove what was built, but not .venv
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find src tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

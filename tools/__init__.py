@@ -1,0 +1,1 @@
+"""What the Makefile runs besides the package: set-up, rules of the repository, check of the documentation."""

@@ -1,0 +1,85 @@
+"""The planes keep apart: what is computed, decided and kept knows nothing of where it runs.
+
+Two tables say what is forbidden to a folder, and where pyspark is allowed. Imports are read from the syntax tree, so
+those inside functions and under `TYPE_CHECKING` count too, and so does `importlib.import_module("name")`. Not seen: a
+name that is computed at run time, and what an import brings along; tests/repository loads the planes for the latter.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tools.rules.tree import PACKAGE, Finding, Tree
+
+__all__ = ["FORBIDDEN", "PYSPARK_ALLOWED", "planes_keep_to_their_imports", "pyspark_stays_where_it_is_allowed"]
+
+FORBIDDEN = {
+    "kernels": ("pyspark", "braidstream.control", "braidstream.spark", "braidstream.state"),
+    "control": ("pyspark", "pyarrow", "braidstream.spark", "braidstream.state", "braidstream.kernels"),
+    "state": ("pyspark", "braidstream.spark"),
+    "sim": ("braidstream.spark",),
+    "overlay": ("braidstream.spark",),
+}
+"""For each plane, the modules that it and everything below it must not import."""
+
+PYSPARK_ALLOWED = {
+    "spark/": "the plane that runs on Spark",
+    "__init__.py": "the public names; only when one of them is asked for",
+    "bench/": "measures Spark's own join beside ours",
+    "bench.py": "measures Spark's own join beside ours",
+    "cli/": "commands start a session",
+    "papers/": "experiments of kind 'spark'",
+    "testing/": "runs the oracle's cases on local Spark",
+    "workloads/": "writes streams as DataFrames",
+    "overlay/sweep.py": "spreads independent simulations over a cluster",
+}
+"""Where in the package pyspark may be imported (a folder ends in a slash), and why. Nowhere else."""
+
+
+def planes_keep_to_their_imports(tree: Tree) -> Iterator[Finding]:
+    """No plane imports what the table forbids it."""
+    for plane, forbidden in FORBIDDEN.items():
+        for path in tree.python(f"{PACKAGE}/{plane}/"):
+            for line, name in _imports(tree.parsed(path), path):
+                if any(_is_within(name, module) for module in forbidden):
+                    yield Finding(path, line, f"{plane}/ must not import {name}")
+
+
+def pyspark_stays_where_it_is_allowed(tree: Tree) -> Iterator[Finding]:
+    """Only the named files import pyspark."""
+    for path in tree.python(f"{PACKAGE}/"):
+        inside = path.removeprefix(f"{PACKAGE}/")
+        if any(inside == place or (place.endswith("/") and inside.startswith(place)) for place in PYSPARK_ALLOWED):
+            continue
+        for line, name in _imports(tree.parsed(path), path):
+            if _is_within(name, "pyspark"):
+                yield Finding(path, line, f"imports {name}: pyspark belongs into spark/ (tools/rules/imports.py)")
+
+
+def _is_within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def _imports(module: ast.Module, path: str) -> Iterator[tuple[int, str]]:
+    """Each imported name with its line; `from a import b` gives `a.b`, for b may be a module."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = _absolute(node, path)
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
+            names = (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
+            yield from ((node.lineno, name) for name in names if isinstance(name, str))
+
+
+def _absolute(node: ast.ImportFrom, path: str) -> str:
+    if not node.level:
+        return node.module or ""
+    folders = path.removeprefix("src/").split("/")[: -node.level]
+    return ".".join([*folders, *filter(None, [node.module])])
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
