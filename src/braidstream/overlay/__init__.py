@@ -1,0 +1,1 @@
+"""DHTJoin on a simulated Chord network: stream joins over a wide-area network instead of one cluster."""
