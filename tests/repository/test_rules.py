@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.rules import RULES, Rule, Tree
-from tools.rules.dependencies import every_dependency_is_explained
+from tools.rules.dependencies import every_dependency_is_explained, every_import_is_declared
 from tools.rules.imports import planes_keep_to_their_imports, pyspark_stays_where_it_is_allowed
 from tools.rules.layout import LONGEST, files_stay_short, modules_open_with_a_docstring, no_utils_module
 from tools.rules.papers import the_papers_map_names_what_exists
@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "src/braidstream"
 SLASH = "/"  # the texts below are put together, so that they do not break the rules themselves
 DOT = "."
+
+ROWS = "".join(f"| `{name}` | earns its place |\n" for name in ("hatchling", "numpy", "pyarrow", "pyspark", "ruff"))
 
 BREACHES = [
     ("a kernel imports pyspark", planes_keep_to_their_imports, f"{PACKAGE}/kernels/join.py", "import pyspark"),
@@ -106,12 +108,8 @@ BREACHES = [
     ),
     ("a map that names a missing folder", the_papers_map_names_what_exists, "docs/papers.md", "`tests/gone/`"),
     ("a map that names nothing", the_papers_map_names_what_exists, "docs/papers.md", "WSJ II is `here`"),
-    (
-        "a dependency without a row",
-        every_dependency_is_explained,
-        "pyproject.toml",
-        '[project]\nname = "x"\ndependencies = ["numpy>=2"]\n',
-    ),
+    ("an import of what is not required", every_import_is_declared, "tests/test_a.py", "import requests.adapters"),
+    ("a dependency without a row", every_dependency_is_explained, "docs/dependencies.md", ROWS.replace("| `ruff`", "")),
 ]
 
 SOUND = {
@@ -127,11 +125,11 @@ SOUND = {
         `braidstream.spark`, `tests/kernels/`, `tests/kernels/test_join.py::test_it`,
         `tests/kernels/test_join.py::TestMore::test_that`""",
     "docs/guide.md": "src%work%x ~%work ${HERE}%tmp %workloads https:%%a.org%home\n".replace("%", SLASH),
-    "docs/dependencies.md": "| `numpy` | sorts |\n| `hatchling` | builds |\n| `ruff` | lints |\n",
+    "docs/dependencies.md": ROWS,
     "pyproject.toml": """
         build-system.requires = ["hatchling"]
         project.name = "x"
-        project.dependencies = ["numpy>=2; python_version > '3'"]
+        project.dependencies = ["numpy>=2; python_version > '3'", "pyarrow", "pyspark>=4.1,<5"]
         project.optional-dependencies.dev = ["x[plot]", "ruff"]
         """,
     "picture.png": f"\0{SLASH}tmp{SLASH}x",
@@ -147,10 +145,9 @@ def written(root: Path, files: dict[str, str]) -> Tree:
 
 @pytest.mark.parametrize(("rule", "path", "text"), [case[1:] for case in BREACHES], ids=[case[0] for case in BREACHES])
 def test_a_rule_finds_its_breach(rule: Rule, path: str, text: str, tmp_path: Path) -> None:
-    findings = list(rule(written(tmp_path, {path: text})))
+    findings = list(rule(written(tmp_path, SOUND | {path: text})))
     assert len(findings) == 1
-    if rule is not every_dependency_is_explained:  # which speaks of its page
-        assert findings[0].path == path
+    assert findings[0].path == path
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -169,11 +166,14 @@ def test_this_repository_keeps_the_rule(rule: Rule) -> None:
 
 
 def test_a_row_for_a_package_that_is_not_required_is_found(tmp_path: Path) -> None:
-    tree = written(
-        tmp_path, SOUND | {"docs/dependencies.md": SOUND["docs/dependencies.md"] + "| `left-pad` | pads |\n"}
-    )
+    tree = written(tmp_path, SOUND | {"docs/dependencies.md": ROWS + "| `left-pad` | pads |\n"})
     findings = list(every_dependency_is_explained(tree))
-    assert [str(f) for f in findings] == ["docs/dependencies.md:4: `left-pad` is not required by pyproject.toml"]
+    assert [str(f) for f in findings] == ["docs/dependencies.md:6: `left-pad` is not required by pyproject.toml"]
+
+
+def test_relative_imports_are_ours(tmp_path: Path) -> None:
+    tree = written(tmp_path, SOUND | {"examples/pair/a.py": "from . import b\nfrom .b import c\n"})
+    assert [str(f) for f in every_import_is_declared(tree)] == []
 
 
 def test_a_missing_test_in_an_existing_file_is_found(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ plain function that reads text and syntax trees and imports nothing of what it c
 
 from collections.abc import Callable, Iterable
 
-from tools.rules.dependencies import every_dependency_is_explained
+from tools.rules.dependencies import every_dependency_is_explained, every_import_is_declared
 from tools.rules.imports import planes_keep_to_their_imports, pyspark_stays_where_it_is_allowed
 from tools.rules.layout import files_stay_short, modules_open_with_a_docstring, no_utils_module
 from tools.rules.papers import the_papers_map_names_what_exists
@@ -26,5 +26,6 @@ RULES: tuple[Rule, ...] = (
     no_machine_paths,
     no_registry_hosts,
     the_papers_map_names_what_exists,
+    every_import_is_declared,
     every_dependency_is_explained,
 )

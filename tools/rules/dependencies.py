@@ -1,4 +1,9 @@
-"""Every dependency earns its place: docs/dependencies.md has a row for each one of pyproject.toml, and no other."""
+"""Every dependency is declared and earns its place.
+
+What the code imports stands in pyproject.toml, so that it works on a machine where nothing was installed by hand; and
+docs/dependencies.md has a row for each package of pyproject.toml, and no other. The packages we use are imported by
+the name under which they are installed, which is all that the comparison knows.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from tools.rules.imports import imports
 from tools.rules.tree import Finding, Tree
 
 if sys.version_info >= (3, 11):
@@ -14,9 +20,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["PAGE", "every_dependency_is_explained"]
+__all__ = ["PAGE", "every_dependency_is_explained", "every_import_is_declared"]
 
 PAGE = "docs/dependencies.md"
+_OURS = {"braidstream", "examples", "tests", "tools"}
+_BROUGHT_ALONG = {"py4j"}  # by PySpark, of which it is a part
 _ROW = re.compile(r"^\| `(?P<name>[\w.-]+)` \|")
 
 
@@ -26,14 +34,27 @@ def every_dependency_is_explained(tree: Tree) -> Iterator[Finding]:
         return
     lines = (tree.text(PAGE) or "").splitlines() if PAGE in tree.files else []
     rows = {match["name"]: number for number, line in enumerate(lines, 1) if (match := _ROW.match(line))}
-    required = _required(tomllib.loads(tree.text("pyproject.toml") or ""))
+    required = _required(tree)
     for name in sorted(required - set(rows)):
         yield Finding(PAGE, 1, f"no row for `{name}`: what does it do for us, what would we have written instead?")
     for name in sorted(set(rows) - required):
         yield Finding(PAGE, rows[name], f"`{name}` is not required by pyproject.toml")
 
 
-def _required(settings: dict[str, Any]) -> set[str]:
+def every_import_is_declared(tree: Tree) -> Iterator[Finding]:
+    """Every imported package is Python's, ours, or required by pyproject.toml."""
+    if "pyproject.toml" not in tree.files:
+        return
+    known = sys.stdlib_module_names | _required(tree) | _OURS | _BROUGHT_ALONG
+    for path in tree.python():
+        for line, name in imports(tree.parsed(path), path):
+            package = name.split(".", maxsplit=1)[0]
+            if package not in known:
+                yield Finding(path, line, f"imports {package}, which pyproject.toml does not require")
+
+
+def _required(tree: Tree) -> set[str]:
+    settings: dict[str, Any] = tomllib.loads(tree.text("pyproject.toml") or "")
     project = settings.get("project", {})
     extras = project.get("optional-dependencies", {}).values()
     groups = [settings.get("build-system", {}).get("requires", []), project.get("dependencies", []), *extras]

@@ -12,7 +12,13 @@ from collections.abc import Iterator
 
 from tools.rules.tree import PACKAGE, Finding, Tree
 
-__all__ = ["FORBIDDEN", "PYSPARK_ALLOWED", "planes_keep_to_their_imports", "pyspark_stays_where_it_is_allowed"]
+__all__ = [
+    "FORBIDDEN",
+    "PYSPARK_ALLOWED",
+    "imports",
+    "planes_keep_to_their_imports",
+    "pyspark_stays_where_it_is_allowed",
+]
 
 FORBIDDEN = {
     "kernels": ("pyspark", "braidstream.control", "braidstream.spark", "braidstream.state"),
@@ -41,7 +47,7 @@ def planes_keep_to_their_imports(tree: Tree) -> Iterator[Finding]:
     """No plane imports what the table forbids it."""
     for plane, forbidden in FORBIDDEN.items():
         for path in tree.python(f"{PACKAGE}/{plane}/"):
-            for line, name in _imports(tree.parsed(path), path):
+            for line, name in imports(tree.parsed(path), path):
                 if any(_is_within(name, module) for module in forbidden):
                     yield Finding(path, line, f"{plane}/ must not import {name}")
 
@@ -52,16 +58,12 @@ def pyspark_stays_where_it_is_allowed(tree: Tree) -> Iterator[Finding]:
         inside = path.removeprefix(f"{PACKAGE}/")
         if any(inside == place or (place.endswith("/") and inside.startswith(place)) for place in PYSPARK_ALLOWED):
             continue
-        for line, name in _imports(tree.parsed(path), path):
+        for line, name in imports(tree.parsed(path), path):
             if _is_within(name, "pyspark"):
                 yield Finding(path, line, f"imports {name}: pyspark belongs into spark/ (tools/rules/imports.py)")
 
 
-def _is_within(name: str, module: str) -> bool:
-    return name == module or name.startswith(f"{module}.")
-
-
-def _imports(module: ast.Module, path: str) -> Iterator[tuple[int, str]]:
+def imports(module: ast.Module, path: str) -> Iterator[tuple[int, str]]:
     """Each imported name with its line; `from a import b` gives `a.b`, for b may be a module."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
@@ -72,6 +74,10 @@ def _imports(module: ast.Module, path: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
             names = (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
             yield from ((node.lineno, name) for name in names if isinstance(name, str))
+
+
+def _is_within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
 
 
 def _absolute(node: ast.ImportFrom, path: str) -> str:
