@@ -1,0 +1,255 @@
+"""CQL, the language of continuous queries: text in, `Query` out.
+
+    SELECT R.k, S.v AS price
+    FROM R [RANGE 10 SECONDS], S [RANGE 1 HOUR]
+    WHERE R.k = S.k AND R.v > 3 AND R.low < S.v
+
+The steps: take the windows out of the text (`windows`), parse what is left as Spark SQL, refuse what a continuous query
+cannot have, find the streams, resolve names (`scope`), sort the conditions (`predicates`) and the select list
+(`outputs`).
+
+Invariant: nothing is ignored. Every part of the text is either in the Query or refused, with its place, what is
+supported, and a hint. Functions are Spark's and are not checked here, except those whose value changes when an epoch is
+replayed. Cost: some milliseconds a query, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from sqlglot import TokenType, exp
+
+from braidstream.errors import QueryError, nearest
+from braidstream.query.model import Input, Query
+from braidstream.query.outputs import select_outputs
+from braidstream.query.predicates import join_condition
+from braidstream.query.scope import Relation, Scope, TypeOf
+from braidstream.query.source import FORM, Source, sql_of
+from braidstream.query.types import Schema
+from braidstream.query.windows import Window, take_windows
+
+__all__ = ["MAX_INPUTS", "parse"]
+
+MAX_INPUTS = 8
+
+_CLAUSES = "SELECT, FROM with windows, JOIN ... ON, WHERE, GROUP BY"
+_SUPPORTED_ARGS = {"expressions", "from_", "from", "joins", "where", "group"}
+_UNSUPPORTED_ARGS: dict[str, tuple[str, tuple[TokenType, ...], str]] = {
+    "distinct": ("DISTINCT", (TokenType.DISTINCT,), "leave it out; every match is produced exactly once"),
+    "order": ("ORDER BY", (TokenType.ORDER_BY,), "leave it out; a continuous result has no end to sort"),
+    "sort": ("SORT BY", (TokenType.SORT_BY,), "leave it out; a continuous result has no end to sort"),
+    "having": ("HAVING", (TokenType.HAVING,), "filter the aggregated rows in the sink"),
+    "limit": ("LIMIT", (TokenType.LIMIT, TokenType.FETCH), "leave it out; stop the flow when you have enough"),
+    "offset": ("OFFSET", (TokenType.OFFSET,), "leave it out"),
+    "with_": ("WITH", (TokenType.WITH,), "declare what it selects as a stream of its own"),
+    "laterals": ("LATERAL VIEW", (TokenType.LATERAL,), "explode in the DataFrame of the stream"),
+    "qualify": ("QUALIFY", (TokenType.QUALIFY,), "leave it out"),
+    "windows": ("WINDOW", (TokenType.WINDOW,), "leave it out"),
+    "hint": ("a hint", (TokenType.HINT,), "leave it out; the controller balances the join while it runs"),
+}
+# Their value would differ when an epoch is computed again after a crash: the result would not be exactly-once.
+_UNREPEATABLE = {
+    *("RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "MONOTONICALLY_INCREASING_ID", "SPARK_PARTITION_ID"),
+    *("CURRENT_TIMESTAMP", "CURRENT_DATE", "NOW", "CURDATE", "LOCALTIMESTAMP", "INPUT_FILE_NAME", "RANDSTR", "UNIFORM"),
+}
+
+
+def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type_of: TypeOf | None = None) -> Query:
+    """The query that `text` says over the declared streams; QueryError, with the place, where it cannot be used.
+
+    `type_of(stream, bare_sql)` may tell the type of a key expression (Spark knows it best); without it, types are
+    inferred, and a key whose type cannot be inferred needs a CAST.
+    """
+    source = Source.of(text)
+    masked, windows = take_windows(source)
+    select = _select(source, source.parse(masked))
+    scope = Scope(source, _relations(source, select, windows, streams), type_of)
+    _refuse_unrepeatable(source, select)
+    joined = join_condition(scope, _conditions(scope, select))
+    selected = select_outputs(scope, select)
+    needed = [*selected.needs, *joined.residual]
+    return Query(
+        name=name,
+        text=text,
+        inputs=tuple(_input(relation, joined.filters, needed) for relation in scope.relations),
+        key_classes=joined.key_classes,
+        join_edges=joined.join_edges,
+        residual=tuple(dict.fromkeys(sql_of(node) for node in joined.residual)),
+        outputs=selected.outputs,
+        aggregates=selected.aggregates,
+        group_by=selected.group_by,
+    )
+
+
+def _select(source: Source, statement: exp.Expr) -> exp.Select:
+    """The statement, if it is a SELECT with nothing in it that a continuous query cannot have."""
+    if isinstance(statement, exp.SetOperation):
+        at = source.keyword(TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT)
+        raise source.error(at, f"{statement.key.upper()} is not supported", _CLAUSES, "write one query for each part")
+    if not isinstance(statement, exp.Select):
+        raise source.error(0, "this is not a SELECT", FORM, "begin with SELECT")
+    for key, value in statement.args.items():
+        if value and key not in _SUPPORTED_ARGS:
+            raise _unsupported_clause(source, key)
+    for part in statement.walk():
+        _refuse_part(source, statement, part)
+    return statement
+
+
+def _unsupported_clause(source: Source, key: str) -> QueryError:
+    other = (key.strip("_").upper(), (), "leave it out")
+    words, tokens, fix = _UNSUPPORTED_ARGS.get(key) or _UNSUPPORTED_ARGS.get(f"{key}_") or other
+    at = source.keyword(*tokens, words=() if tokens else (words.split()[0],))
+    return source.error(at, f"{words} is not supported", _CLAUSES, fix)
+
+
+def _refuse_part(source: Source, statement: exp.Select, part: exp.Expr) -> None:
+    if isinstance(part, exp.Query) and part is not statement:
+        raise source.error(
+            _second_select(source),
+            "a subquery is not supported",
+            _CLAUSES,
+            "declare what it selects as a stream of its own",
+        )
+    if isinstance(part, exp.Window):
+        wrong, fix = "window functions (OVER) are not supported", "aggregate with GROUP BY"
+        raise source.error(source.keyword(TokenType.OVER), wrong, _CLAUSES, fix)
+    if isinstance(part, exp.Filter) and isinstance(part.this, exp.AggFunc):
+        wrong, fix = "FILTER after an aggregate is not supported", "SUM(CASE WHEN condition THEN value END)"
+        raise source.error(source.keyword(TokenType.FILTER), wrong, "aggregates of one expression", fix)
+    if isinstance(part, (exp.Placeholder, exp.Parameter)):
+        at = source.keyword(TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON)
+        raise source.error(at, "parameters are not supported", "values", "write the value itself")
+    if isinstance(part, exp.UDTF) and isinstance(part.parent, (exp.Select, exp.Alias)):
+        wrong, fix = "functions that make several rows are not supported", "explode in the DataFrame of the stream"
+        raise source.error(source.start(part), wrong, "expressions with one value", fix)
+
+
+def _second_select(source: Source) -> int:
+    starts = [token.start for token in source.tokens if token.token_type == TokenType.SELECT]
+    return starts[1] if len(starts) > 1 else 0
+
+
+def _refuse_unrepeatable(source: Source, select: exp.Select) -> None:
+    for call in select.find_all(exp.Func):
+        name = sql_of(call).split("(")[0].upper()
+        if name in _UNREPEATABLE:
+            at = source.keyword(words=(name,)) or source.start(call)
+            wrong = f"{name} gives another value when an epoch is replayed after a crash"
+            raise source.error(at, wrong, "functions of the tuples alone", "compute it in the DataFrame of the stream")
+
+
+def _relations(
+    source: Source, select: exp.Select, windows: tuple[Window, ...], streams: Mapping[str, Schema]
+) -> tuple[Relation, ...]:
+    tables = list(_tables(source, select))
+    lengths = _window_of_each(source, [source.start(table) for table in tables], windows)
+    relations: list[Relation] = []
+    for table, length in zip(tables, lengths, strict=True):
+        relation = _relation(source, table, length, streams)
+        _refuse_alias_twice(source, relation, relations)
+        relations.append(relation)
+    _check_number(source, relations)
+    return tuple(relations)
+
+
+def _tables(source: Source, select: exp.Select) -> Iterator[exp.Expr]:
+    from_ = select.args.get("from_") or select.args.get("from")
+    if from_ is None:
+        raise source.error(len(source.text), "FROM is missing", FORM, "name the streams to join")
+    yield _table(source, from_.this)
+    for join in select.args.get("joins") or []:
+        _check_inner(source, join)
+        yield _table(source, join.this)
+
+
+def _table(source: Source, node: exp.Expr) -> exp.Expr:
+    """A stream's entry in FROM; anything else there is refused."""
+    is_named = isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier)
+    is_plain = not any(value for key, value in node.args.items() if key not in ("this", "alias"))
+    alias = node.args.get("alias")
+    if is_named and is_plain and (alias is None or not alias.args.get("columns")):
+        return node
+    wrong = "FROM holds something else than a stream"
+    raise source.error(source.start(node), wrong, "streams by name, with a window each", "write R [RANGE 10 SECONDS]")
+
+
+def _check_inner(source: Source, join: exp.Join) -> None:
+    words = [str(join.args[key]) for key in ("method", "side", "kind") if join.args.get(key)]
+    if words not in ([], ["INNER"], ["CROSS"]):
+        at = _join_word(source, words[0], source.start(join.this))
+        wrong = f"{' '.join(words)} JOIN is not supported"
+        raise source.error(at, wrong, "inner joins: JOIN ... ON, or commas and WHERE", "write JOIN")
+    if join.args.get("using"):
+        key = join.args["using"][0]
+        fix = f"write ON left.{key.name} = {join.this.alias_or_name}.{key.name}"
+        raise source.error(source.keyword(TokenType.USING), "USING is not supported", "JOIN ... ON", fix)
+
+
+def _join_word(source: Source, word: str, table_at: int) -> int:
+    """The last place of the word before the joined table."""
+    places = [token.start for token in source.tokens if token.text.upper() == word.upper() and token.start < table_at]
+    return places[-1] if places else table_at
+
+
+def _window_of_each(source: Source, tables: list[int], windows: tuple[Window, ...]) -> list[Window | None]:
+    """The window that follows each table in the text."""
+    found: list[Window | None] = [None] * len(tables)
+    for window in windows:
+        before = [i for i, start in enumerate(tables) if start < window.start]
+        if not before or found[before[-1]] is not None:
+            wrong = "a second window for one stream" if before else "a window without a stream"
+            raise source.error(window.start, wrong, "one window after each stream", "remove it")
+        found[before[-1]] = window
+    return found
+
+
+def _relation(source: Source, table: exp.Expr, window: Window | None, streams: Mapping[str, Schema]) -> Relation:
+    offset = source.start(table)
+    folded = {name.lower(): name for name in streams}
+    stream = table.name if table.name in streams else folded.get(table.name.lower())
+    if stream is None:
+        expected = f"one of {', '.join(sorted(streams)) or 'the declared streams (there are none)'}"
+        raise source.error(offset, f"unknown stream {table.name!r}", expected, nearest(table.name, streams))
+    if window is None:
+        fix = f"write {stream} [RANGE 10 SECONDS] or {stream} [RANGE UNBOUNDED]"
+        raise source.error(offset, f"stream {stream} has no window", "a window after each stream", fix)
+    return Relation(table.alias or stream, stream, streams[stream], window.length_us, offset)
+
+
+def _refuse_alias_twice(source: Source, relation: Relation, before: Iterable[Relation]) -> None:
+    if any(one.alias.lower() == relation.alias.lower() for one in before):
+        wrong = f"{relation.alias!r} stands twice in FROM"
+        fix = f"write {relation.stream} [RANGE 10 SECONDS] AS {relation.alias}2"
+        raise source.error(relation.offset, wrong, "an alias of its own for each", fix)
+
+
+def _check_number(source: Source, relations: list[Relation]) -> None:
+    if not 2 <= len(relations) <= MAX_INPUTS:
+        n_found = len(relations)
+        wrong = "only one stream" if n_found == 1 else f"{n_found} streams"
+        fix = "add a stream to join with" if n_found == 1 else "join some of them in a query of their own"
+        at = relations[0 if n_found == 1 else MAX_INPUTS].offset
+        raise source.error(at, f"{wrong} in FROM", f"2 to {MAX_INPUTS} streams", fix)
+
+
+def _conditions(scope: Scope, select: exp.Select) -> Iterator[exp.Expr]:
+    written = [join.args.get("on") for join in select.args.get("joins") or []]
+    where = select.args.get("where")
+    for condition in [*written, where.this if where else None]:
+        if condition is not None:
+            _refuse_aggregate(scope.source, condition)
+            yield scope.resolve(condition)
+
+
+def _refuse_aggregate(source: Source, condition: exp.Expr) -> None:
+    aggregate = condition.find(exp.AggFunc)
+    if aggregate:
+        wrong = "an aggregate cannot stand in WHERE or ON"
+        raise source.error(source.start(aggregate), wrong, "conditions on tuples", "move it to SELECT")
+
+
+def _input(relation: Relation, filters: dict[str, str], needed: list[exp.Expr]) -> Input:
+    names = {one.name for node in needed for one in node.find_all(exp.Column) if one.table == relation.alias}
+    columns = tuple(name for name in relation.schema.names if name in names)
+    return Input(relation.alias, relation.stream, relation.window_us, filters.get(relation.alias), columns)

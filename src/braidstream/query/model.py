@@ -1,0 +1,130 @@
+"""What a query means, as values: the contract between the language and the engine.
+
+`cql.parse` and the builder produce a `Query`; the planner and the kernels read it. A column of an input appears in two
+forms of Spark SQL text: *bare* (`` `k` ``) where an expression is computed on one stream alone, before the exchange,
+and *qualified* (`` `R`.`k` ``) where it is computed on composites.
+
+    inputs ── filter (bare) ── key_classes / join_edges (bare) ──▶ composites ── residual ── outputs   (qualified)
+                                                                            └── group_by, aggregates (qualified)
+                                                                                      └── outputs   (over their names)
+
+Invariants: `key_classes` is not empty iff the query is of type 1 (DHTJoin 2.1: all joins on one attribute class), and
+then every class has one member for each input, in the order of `inputs`; otherwise `join_edges` connects all inputs.
+Texts are canonical, so equal texts mean the same and queries can share an exchange by comparing strings.
+Cost: values only; the fingerprint is one hash of the canonical form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Input", "KeyClass", "Output", "Query"]
+
+AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A stream as one query uses it. The same stream may be two inputs under two aliases (a self join)."""
+
+    alias: str
+    stream: str
+    window_us: int | None
+    """How long a tuple stays joinable; None is unbounded."""
+    filter: str | None
+    """Bare condition that a tuple must satisfy to be indexed at all, or None."""
+    columns: tuple[str, ...]
+    """The columns, in schema order, that composites need: for outputs, residual predicates and aggregates."""
+
+
+@dataclass(frozen=True)
+class KeyClass:
+    """One class of equal attributes: for each alias in it one bare expression; all are compared in `type`."""
+
+    members: tuple[tuple[str, str], ...]
+    type: str
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The inputs that the class joins."""
+        return tuple(alias for alias, _ in self.members)
+
+    def expression(self, alias: str) -> str:
+        """The bare key expression of one input."""
+        return dict(self.members)[alias]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A named column of the result. `column` is (alias, column) iff it is a column of an input as it is."""
+
+    name: str
+    sql: str
+    column: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate over the live composites: `function(argument)`. COUNT(*) has no argument."""
+
+    name: str
+    function: str
+    argument: str | None
+    """Qualified Spark SQL."""
+    aliases: tuple[str, ...]
+    """The inputs that the argument uses, in the order of `Query.inputs`. One alias: no composites are needed for it."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A continuous query: an equi-join over m streams with filters, and a projection or aggregates.
+
+    In an aggregate query `outputs` is computed over the aggregated rows: its texts name `group_by` and `aggregates`
+    entries (backquoted, e.g. `` `total` / `n` ``), usually each just one of them.
+    """
+
+    name: str
+    text: str
+    inputs: tuple[Input, ...]
+    key_classes: tuple[KeyClass, ...]
+    join_edges: tuple[KeyClass, ...]
+    residual: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    aggregates: tuple[Aggregate, ...] = ()
+    group_by: tuple[Output, ...] = ()
+
+    @property
+    def type(self) -> int:
+        """DHTJoin's type: 1 if one key partitions all inputs, 2 if the join is a pipeline over several attributes."""
+        return 1 if self.key_classes else 2
+
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether the result is aggregated rows instead of composites."""
+        return bool(self.aggregates)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The inputs' aliases, in the order of FROM."""
+        return tuple(entry.alias for entry in self.inputs)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that the query reads, each once."""
+        return tuple(dict.fromkeys(entry.stream for entry in self.inputs))
+
+    def input(self, alias: str) -> Input:
+        """The input of that alias."""
+        return {entry.alias: entry for entry in self.inputs}[alias]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
+        meaning = {field: value for field, value in asdict(self).items() if field not in ("name", "text")}
+        for unordered in ("key_classes", "join_edges", "residual"):
+            meaning[unordered] = sorted(meaning[unordered], key=repr)
+        form = json.dumps(meaning, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(form.encode()).hexdigest()[:32]

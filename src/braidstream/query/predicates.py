@@ -1,0 +1,238 @@
+"""WHERE and ON: which conjuncts are filters, which are join keys, which are left for the composites.
+
+A conjunct over one stream filters that stream before the exchange. An equality between expressions over one stream each
+joins them: equalities chain into *classes* (DHTJoin 2.1's attribute classes), found by union-find, so
+`X.a = Y.a AND Y.a = Z.a` and the paper's `X.a = Y.a = Z.a` are the same class. Everything else is residual.
+
+Invariants: the conjunction of filters, classes and residual is equivalent to the condition as written; NULL equals
+nothing throughout. A class has at most one member for each input: a second member becomes a filter of that input.
+Cost: linear in the condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from braidstream.errors import QueryError
+from braidstream.query.model import KeyClass
+from braidstream.query.scope import Scope
+from braidstream.query.source import bare_sql, sql_of
+from braidstream.query.types import common_type, is_comparable, keeps_apart
+
+__all__ = ["Joined", "join_condition"]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a condition means for the join: the parts of a Query that come from WHERE and ON."""
+
+    filters: dict[str, str]
+    key_classes: tuple[KeyClass, ...]
+    join_edges: tuple[KeyClass, ...]
+    residual: tuple[exp.Expr, ...]
+
+
+@dataclass(frozen=True)
+class _Term:
+    """One side of an equality between streams."""
+
+    alias: str
+    sql: str
+    type: str
+    node: exp.Expr
+
+    @property
+    def id(self) -> tuple[str, str]:
+        return self.alias, self.sql
+
+    def cast(self, type_: str) -> str:
+        return self.sql if self.type == type_ else f"CAST({self.sql} AS {type_.upper()})"
+
+
+@dataclass(frozen=True)
+class _Equality:
+    """An equality between two streams, as written."""
+
+    left: _Term
+    right: _Term
+    node: exp.Expr
+    type: str
+
+
+@dataclass(frozen=True)
+class _Class:
+    """The equalities of one class, its terms in the order of FROM, and the type they are compared in."""
+
+    equalities: tuple[_Equality, ...]
+    terms: tuple[_Term, ...]
+    type: str
+
+    @property
+    def members(self) -> tuple[_Term, ...]:
+        """The first term of each alias."""
+        first: dict[str, _Term] = {}
+        for term in self.terms:
+            first.setdefault(term.alias, term)
+        return tuple(first.values())
+
+    @property
+    def key_class(self) -> KeyClass:
+        return KeyClass(tuple(term.id for term in self.members), self.type)
+
+    def filters(self) -> Iterator[tuple[str, str]]:
+        """Second members of an input must equal its first."""
+        first = {term.alias: term for term in self.members}
+        for term in self.terms:
+            if term is not first[term.alias]:
+                yield term.alias, f"{first[term.alias].cast(self.type)} = {term.cast(self.type)}"
+
+    def inexact(self) -> Iterator[exp.Expr]:
+        """Equalities that the class, compared in a wider type, no longer decides: composites are checked again."""
+        return (one.node for one in self.equalities if not keeps_apart(one.type, self.type))
+
+
+def join_condition(scope: Scope, conditions: Iterable[exp.Expr]) -> Joined:
+    """Sort the conjuncts of resolved conditions."""
+    conjuncts = [part for condition in conditions for part in _conjuncts(condition)]
+    filters: dict[str, set[str]] = {}
+    equalities: list[_Equality] = []
+    residual: list[exp.Expr] = []
+    for conjunct in conjuncts:
+        used = scope.used(conjunct)
+        if len(used) < 2:
+            filters.setdefault((used or scope.aliases)[0], set()).add(bare_sql(conjunct))
+        elif _joins(scope, conjunct):
+            equalities.append(_equality(scope, conjunct))
+        else:
+            residual.append(conjunct)
+    return _assembled(scope, filters, _classes(scope, equalities), residual)
+
+
+def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class], residual: list[exp.Expr]) -> Joined:
+    _require_connected(scope, classes)
+    covering = [one for one in classes if len(one.members) == len(scope.relations)]
+    for one in classes:
+        if one in covering or not covering:
+            residual.extend(one.inexact())
+            for alias, condition in one.filters():
+                filters.setdefault(alias, set()).add(condition)
+        else:
+            residual.extend(equality.node for equality in one.equalities)
+    edges = () if covering else tuple(one.key_class for one in classes)
+    return Joined(_joined_filters(filters), tuple(one.key_class for one in covering), edges, tuple(residual))
+
+
+def _joined_filters(filters: dict[str, set[str]]) -> dict[str, str]:
+    """One condition for each alias. Sorted, so that equal filters are equal texts and can share an exchange."""
+    return {
+        alias: next(iter(parts)) if len(parts) == 1 else " AND ".join(f"({part})" for part in sorted(parts))
+        for alias, parts in filters.items()
+    }
+
+
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a conjunction; chains `a = b = c` are taken apart into `a = b` and `b = c`."""
+    inner = node.unnest()
+    if isinstance(inner, exp.And):
+        yield from _conjuncts(inner.this)
+        yield from _conjuncts(inner.expression)
+    elif isinstance(inner, exp.EQ) and isinstance(inner.this, exp.EQ):
+        yield from _conjuncts(inner.this)
+        yield exp.EQ(this=inner.this.expression.copy(), expression=inner.expression.copy())
+    elif not (isinstance(inner, exp.Boolean) and inner.this):
+        yield inner
+
+
+def _joins(scope: Scope, node: exp.Expr) -> bool:
+    """Whether it is an equality between two streams, each side over one of them."""
+    if not isinstance(node, exp.EQ):
+        return False
+    left, right = scope.used(node.this), scope.used(node.expression)
+    return len(left) == 1 and len(right) == 1 and left != right
+
+
+def _equality(scope: Scope, node: exp.Expr) -> _Equality:
+    types = _known_types(scope, node.this, node.expression)
+    left, right = _term(scope, node.this, types[0]), _term(scope, node.expression, types[1])
+    type_ = common_type(left.type, right.type)
+    if type_ is None:
+        raise _incomparable(scope, left, right)
+    return _Equality(left, right, node, type_)
+
+
+def _known_types(scope: Scope, *sides: exp.Expr) -> list[str]:
+    types = [scope.type(side) for side in sides]
+    for side, type_, other in zip(sides, types, reversed(types), strict=True):
+        if type_ is None:
+            text = _readable(side)
+            wrong, expected = f"the type of the join key {text} is not known", "a column, or an expression with a type"
+            fix = f"write CAST({text} AS {(other or 'string').upper()})"
+            raise scope.source.error(scope.source.start(side), wrong, expected, fix)
+    return [type_ for type_ in types if type_ is not None]
+
+
+def _term(scope: Scope, node: exp.Expr, type_: str) -> _Term:
+    return _Term(scope.used(node)[0], bare_sql(node.unnest()), type_, node)
+
+
+def _classes(scope: Scope, equalities: list[_Equality]) -> list[_Class]:
+    """The classes, in the order in which they begin in the text."""
+    groups: list[list[_Equality]] = []
+    for equality in equalities:
+        ids = {equality.left.id, equality.right.id}
+        touched = [group for group in groups if any(ids & {one.left.id, one.right.id} for one in group)]
+        if not touched:
+            groups.append([equality])
+            continue
+        touched[0].extend(one for group in touched[1:] for one in group)
+        touched[0].append(equality)
+        groups = [group for group in groups if group not in touched[1:]]
+    return [_class(scope, group) for group in groups]
+
+
+def _class(scope: Scope, equalities: list[_Equality]) -> _Class:
+    distinct = {term.id: term for one in equalities for term in (one.left, one.right)}
+    terms = sorted(distinct.values(), key=lambda term: scope.aliases.index(term.alias))
+    type_ = equalities[0].type
+    for term in terms:
+        common = common_type(type_, term.type)
+        if common is None:
+            raise _incomparable(scope, terms[0], term)
+        type_ = common
+    return _Class(tuple(equalities), tuple(terms), type_)
+
+
+def _require_connected(scope: Scope, classes: list[_Class]) -> None:
+    """Every input must be reachable from the first by equalities."""
+    reached, frontier = set(), {scope.aliases[0]}
+    while frontier:
+        reached |= frontier
+        touching = [one for one in classes if reached & set(one.key_class.aliases)]
+        frontier = {alias for one in touching for alias in one.key_class.aliases} - reached
+    lost = [relation for relation in scope.relations if relation.alias not in reached]
+    if lost:
+        raise scope.source.error(lost[0].offset, *_no_predicate(scope, lost[0].alias))
+
+
+def _no_predicate(scope: Scope, alias: str) -> tuple[str, str, str]:
+    first = scope.aliases[0]
+    wrong = f"no join predicate connects {alias} with {', '.join(one for one in scope.aliases if one != alias)}"
+    shared = [name for name in scope.relation(first).schema.names if name in scope.relation(alias).schema]
+    key = shared[0] if shared else "key"
+    return wrong, "equalities between streams, joined by AND", f"add {first}.{key} = {alias}.{key} to WHERE"
+
+
+def _incomparable(scope: Scope, left: _Term, right: _Term) -> QueryError:
+    texts = _readable(left.node), _readable(right.node)
+    wrong = f"join keys {texts[0]} ({left.type}) and {texts[1]} ({right.type}) do not compare"
+    fix = f"write CAST({texts[1]} AS {left.type.upper()})"
+    if not (is_comparable(left.type) and is_comparable(right.type)):
+        fix = "join on a column, a field or an element that is no map"
+    return scope.source.error(scope.source.start(left.node), wrong, "types that compare without a guess", fix)
+
+
+def _readable(node: exp.Expr) -> str:
+    return sql_of(node).replace("`", "")

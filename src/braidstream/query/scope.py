@@ -1,0 +1,170 @@
+"""The names a query can use: its inputs under their aliases, and the columns of each.
+
+`Scope.resolve` rewrites an expression so that every column is `` `alias`.`column` `` in the declared spelling, found as
+Spark finds it: in any letter case, unqualified where only one input has it, `alias.column.field` into structs.
+
+Invariant: after `resolve` every `Column` node names an input and a column that exist; parameters of lambda functions
+are left alone. Cost: one walk of the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+
+from braidstream.errors import QueryError, nearest
+from braidstream.query.source import DIALECT, Source, bare_sql
+from braidstream.query.types import Column, Schema, field_type, type_of_node
+
+__all__ = ["Relation", "Scope", "TypeOf"]
+
+TypeOf = Callable[[str, str], "str | None"]
+"""The type of a bare expression over a stream, (stream, sql) -> type; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One entry of FROM: a stream under an alias, with its window, at its place in the text."""
+
+    alias: str
+    stream: str
+    schema: Schema
+    window_us: int | None
+    offset: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The relations of a query, and how to find and type what an expression names."""
+
+    source: Source
+    relations: tuple[Relation, ...]
+    type_of: TypeOf | None = None
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """All aliases, in the order of FROM."""
+        return tuple(relation.alias for relation in self.relations)
+
+    def relation(self, alias: str) -> Relation:
+        """The relation of that alias, in any letter case."""
+        return self._by_alias[alias.lower()]
+
+    def resolve(self, node: exp.Expr) -> exp.Expr:
+        """A copy of the expression with every column qualified and backquoted."""
+        root = exp.Paren(this=node.copy())  # so that the expression itself can be replaced
+        for column in list(root.find_all(exp.Column)):
+            if not isinstance(column.this, exp.Star):
+                column.replace(self._resolved(column))
+        resolved = root.this
+        resolved.pop()
+        assert isinstance(resolved, exp.Expr)
+        return resolved
+
+    def used(self, node: exp.Expr) -> tuple[str, ...]:
+        """The aliases that a resolved expression uses, in the order of FROM."""
+        found = {column.table for column in node.find_all(exp.Column)}
+        return tuple(alias for alias in self.aliases if alias in found)
+
+    def type(self, node: exp.Expr) -> str | None:
+        """The type of a resolved expression over one relation, or None where it is not known."""
+        relation = self.relation(self.used(node)[0])
+        if isinstance(node, exp.Column):
+            return relation.schema[node.name].type
+        if self.type_of is not None:
+            return self.type_of(relation.stream, bare_sql(node))
+        return _inferred(node, relation)
+
+    def _resolved(self, column: exp.Column) -> exp.Expr:
+        parts = [part for part in column.parts if isinstance(part, exp.Identifier)]
+        relation, at = self._owner(parts)
+        found = relation.schema[parts[at].name]
+        fields = [part.name for part in parts[at + 1 :]]
+        if fields and found.type.startswith("struct<") and field_type(found.type, fields) is None:
+            raise self._unknown_field(parts[-1], found, fields)
+        result: exp.Expr = exp.column(_identifier(found.name, parts[at]), table=_identifier(relation.alias, parts[0]))
+        for part in parts[at + 1 :]:
+            result = exp.Dot(this=result, expression=_identifier(part.name, part))
+        return result
+
+    def _owner(self, parts: list[exp.Identifier]) -> tuple[Relation, int]:
+        """The relation that a dotted name means, and which of its parts is the column."""
+        first = parts[0].name
+        qualified = self._by_alias.get(first.lower()) if len(parts) > 1 else None
+        if qualified and parts[1].name in qualified.schema:
+            return qualified, 1
+        owners = [relation for relation in self.relations if first in relation.schema]
+        if len(owners) == 1 and (len(parts) == 1 or self._has_fields(owners[0], first)):
+            return owners[0], 0
+        if qualified:
+            raise self._unknown_column(parts[1], qualified)
+        if len(parts) > 1 and not owners:
+            raise self._unknown_alias(parts)
+        raise self._unclear(parts[0], owners)
+
+    def _has_fields(self, relation: Relation, name: str) -> bool:
+        return relation.schema[name].type.startswith(("struct<", "map<", "array<struct<"))
+
+    def _unknown_field(self, part: exp.Identifier, column: Column, fields: list[str]) -> QueryError:
+        wrong = f"column {column.name!r} has no field {'.'.join(fields)!r}"
+        return self.source.error(self.source.start(part), wrong, f"a field of {column.type}", "check the field's name")
+
+    def _unknown_column(self, part: exp.Identifier, relation: Relation) -> QueryError:
+        wrong = f"stream {relation.stream!r} has no column {part.name!r}"
+        expected = f"one of {', '.join(relation.schema.names)}"
+        return self.source.error(self.source.start(part), wrong, expected, nearest(part.name, relation.schema.names))
+
+    def _unknown_alias(self, parts: list[exp.Identifier]) -> QueryError:
+        name = parts[0].name
+        hidden = [relation for relation in self.relations if relation.stream.lower() == name.lower()]
+        fix = nearest(name, self.aliases)
+        if hidden:
+            fix = f"here {hidden[0].stream} is called {hidden[0].alias}: write {hidden[0].alias}.{parts[1].name}"
+        expected = f"one of {', '.join(self.aliases)}"
+        return self.source.error(self.source.start(parts[0]), f"FROM has no stream or alias {name!r}", expected, fix)
+
+    def _unclear(self, part: exp.Identifier, owners: list[Relation]) -> QueryError:
+        if owners:
+            options = [f"{relation.alias}.{part.name}" for relation in owners]
+            wrong, fix = f"column {part.name!r} is ambiguous", f"write {' or '.join(options)}"
+            return self.source.error(self.source.start(part), wrong, "a column of one stream", fix)
+        names = {name for relation in self.relations for name in relation.schema.names}
+        wrong, expected = f"no stream has a column {part.name!r}", f"a column of {', '.join(self.aliases)}"
+        return self.source.error(self.source.start(part), wrong, expected, nearest(part.name, names))
+
+    @cached_property
+    def _by_alias(self) -> Mapping[str, Relation]:
+        return {relation.alias.lower(): relation for relation in self.relations}
+
+
+def _identifier(name: str, origin: exp.Identifier) -> exp.Identifier:
+    """A backquoted name that keeps the place of the one it replaces."""
+    made = exp.to_identifier(name, quoted=True)
+    made.meta.update(origin.meta)
+    return made
+
+
+def _inferred(node: exp.Expr, relation: Relation) -> str | None:
+    """The type as the parser's library infers it, widened so that a cast to it cannot lose anything.
+
+    It is less exact than Spark about widths of numbers: whole numbers count as bigint, floats as double, and decimals
+    (whose digits change with every operation) as unknown unless there is an explicit CAST.
+    """
+    types = {column.name: column.type for column in relation.schema if "`" not in column.type}
+    try:
+        select = exp.select(node.copy()).from_(exp.to_table(f"`{relation.alias}`", dialect=DIALECT))
+        typed = annotate_types(select, schema={relation.alias: types}, dialect=DIALECT).expressions[0]
+    except SqlglotError:
+        return None
+    found = type_of_node(typed.type)
+    if isinstance(node.unnest(), exp.Cast):
+        return found
+    widened = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}
+    if found is None or found.startswith("decimal"):
+        return None
+    return widened.get(found, found)

@@ -1,0 +1,152 @@
+"""The text of a query with its tokens: where things stand in it, so that every error can point at its place.
+
+The parser keeps offsets on names and literals only. A place for anything else (a function, a clause) is found from the
+tokens, which is why they are kept next to the text.
+
+Invariant: offsets count characters of the user's text, also after the windows were blanked out of it.
+Cost: tokenizing once; a place is found by a scan, only when there is an error to report.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import ParseError, TokenError
+
+from braidstream.errors import QueryError
+
+__all__ = ["DIALECT", "FORM", "Source", "bare_sql", "sql_of"]
+
+DIALECT = "spark"
+FORM = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
+
+# sqlglot logs what it cannot map between dialects; within one dialect there is nothing to warn the user of.
+logging.getLogger("sqlglot").addFilter(lambda record: record.levelno >= logging.ERROR)
+
+
+def sql_of(node: exp.Expr) -> str:
+    """Canonical Spark SQL of a resolved expression."""
+    return node.sql(DIALECT, comments=False)
+
+
+def bare_sql(node: exp.Expr) -> str:
+    """The same with unqualified column names: for an expression over one stream."""
+    copy = node.copy()
+    for column in copy.find_all(exp.Column):
+        column.set("table", None)
+    return sql_of(copy)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A query's text and the tokens in it."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Source:
+        """Tokenize; an unclosed quote or an empty text is an error already."""
+        if not text.strip():
+            raise QueryError("the query is empty", FORM, "write a query, or remove the entry")
+        try:
+            return cls(text, tuple(sqlglot.tokenize(text, dialect=DIALECT)))
+        except TokenError as error:
+            raise _unclosed(text, error) from None
+
+    def parse(self, masked: str) -> exp.Expr:
+        """The one statement of `masked`, the text with blanks where the windows were."""
+        try:
+            statements = [one for one in sqlglot.parse(masked, dialect=DIALECT) if one is not None]
+        except ParseError as error:
+            raise self._unreadable(error) from None
+        if len(statements) != 1 or type(statements[0]).__name__ == "Block":
+            at = self.keyword(TokenType.SEMICOLON)
+            raise self.error(at, "the text holds more than one statement", "one SELECT", "write one query for each")
+        return statements[0]
+
+    def error(self, offset: int, wrong: str, expected: str = "", fix: str = "") -> QueryError:
+        """A QueryError at that place."""
+        line, column = self.place(offset)
+        return QueryError(wrong, expected, fix, text=self.text, line=line, column=column)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1; an offset past the end means the last character."""
+        last = len(self.text.rstrip()) - 1
+        lines = (self.text[: max(0, min(offset, last))] + ".").splitlines()
+        return len(lines), len(lines[-1])
+
+    def start(self, node: exp.Expr) -> int:
+        """The offset at which an expression begins, as far as the parser kept it (0 if not at all)."""
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        first = min(starts, default=-1)
+        if isinstance(node, exp.Func):
+            return self._call_before(_function_names(node), first)
+        return max(first, 0)
+
+    def keyword(self, *types: TokenType, words: tuple[str, ...] = ()) -> int:
+        """The offset of the first keyword of those types or words; 0 if there is none."""
+        for before, token in self._pairs():
+            is_name = before is not None and before.token_type == TokenType.DOT
+            if not is_name and (token.token_type in types or token.text.upper() in words):
+                return token.start
+        return 0
+
+    def _pairs(self) -> Iterator[tuple[Token | None, Token]]:
+        return zip((None, *self.tokens), self.tokens, strict=False)
+
+    def _call_before(self, names: set[str], offset: int) -> int:
+        """The name of the innermost call of one of `names` that opens before `offset` (anywhere, if that is -1)."""
+        calls = [
+            token.start
+            for token, after in zip(self.tokens, self.tokens[1:], strict=False)
+            if after.token_type == TokenType.L_PAREN and token.text.upper() in names
+        ]
+        before = [start for start in calls if start < offset]
+        if offset < 0:
+            return calls[0] if calls else 0
+        return before[-1] if before else offset
+
+    def _unreadable(self, error: ParseError) -> QueryError:
+        found = error.errors[0]
+        highlight, description = str(found["highlight"]), str(found["description"])
+        end = _offset(self.text, int(found["line"] or 1), int(found["col"] or 1))
+        missing = re.match(r"Expecting (\S+)", description)
+        wrong = f"cannot read the query at {highlight!r}" + (f": {missing[1]!r} is missing" if missing else "")
+        return self.error(
+            end - len(highlight) + 1, wrong, FORM, "check commas, brackets and quotes just before the mark"
+        )
+
+
+def _function_names(node: exp.Func) -> set[str]:
+    own = {node.name.upper()} if isinstance(node, exp.Anonymous) else {name.upper() for name in node.sql_names()}
+    return own | {sql_of(node).split("(")[0].upper()}
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    lines = text.splitlines(keepends=True)
+    return sum(len(one) for one in lines[: line - 1]) + column - 1
+
+
+def _unclosed(text: str, error: TokenError) -> QueryError:
+    """The tokenizer tells which mark is missing, not where it was opened: find the last that opens and never closes."""
+    missing = re.search(r"Missing (\S+)", str(error.__cause__))
+    mark = missing[1] if missing else "/*"
+    at = Source(text, ()).place(max(_opening(text, mark), 0))
+    closing = "*/" if mark == "/*" else mark
+    what = "a comment" if mark == "/*" else "a quoted name" if mark == "`" else "a text in quotes"
+    return QueryError(
+        f"{what} is not closed", f"a closing {closing}", f"add {closing}", text=text, line=at[0], column=at[1]
+    )
+
+
+def _opening(text: str, mark: str) -> int:
+    """The offset of the first quote or comment that is not closed."""
+    pattern = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+    blanked = pattern.sub(lambda found: " " * len(found[0]), text)
+    return blanked.find(mark)
