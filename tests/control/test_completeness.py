@@ -1,0 +1,122 @@
+"""The completeness formulas against their derivation and against simulated joins of one node."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from braidstream.control.completeness import (
+    Load,
+    completeness,
+    completeness_by_losses,
+    completeness_probing,
+    loss,
+    memory_for,
+    nodes_exact,
+    nodes_for,
+)
+from braidstream.errors import InputError
+
+positive = st.floats(0.5, 500)
+loads = st.lists(st.builds(Load, rate=positive, window_s=positive, memory=positive), min_size=2, max_size=4)
+
+
+def test_two_streams_that_do_not_fit_follow_equations_7_and_8() -> None:
+    two = [Load(30, 50, 40), Load(20, 60, 50)]
+    assert completeness(two, 8) == pytest.approx(8**2 * 40 * 50 / (30 * 50 * 20 * 60))
+    assert nodes_exact(two, 0.5) == pytest.approx((0.5 * (30 * 50) * (20 * 60) / (40 * 50)) ** 0.5)
+    assert loss(two[0], 8) == 30 * 50 / 8 - 40
+
+
+def test_a_stream_with_room_to_spare_does_not_make_up_for_another() -> None:
+    two = [Load(30, 50, 1_000_000), Load(30, 50, 15)]
+    assert completeness(two, 10) == pytest.approx(0.1)
+    assert nodes_exact(two, 0.5) == pytest.approx(50)
+
+
+@given(loads, st.integers(1, 500))
+def test_the_product_is_what_the_papers_inclusion_and_exclusion_reduces_to(some: list[Load], n: int) -> None:
+    assert completeness(some, n) == pytest.approx(completeness_by_losses(some, n), abs=1e-6)
+
+
+@given(loads, st.floats(0.01, 1))
+def test_nodes_for_is_the_smallest_number_that_reaches_the_wanted_completeness(some: list[Load], wanted: float) -> None:
+    n = nodes_for(some, wanted)
+    assert completeness(some, n) >= wanted - 1e-9
+    assert n == 1 or completeness(some, n - 1) < wanted
+    assert n == pytest.approx(max(1, np.ceil(nodes_exact(some, wanted))), abs=1)
+
+
+@given(loads, st.integers(1, 100), st.floats(0.01, 1))
+def test_memory_for_reaches_the_wanted_completeness(some: list[Load], n: int, wanted: float) -> None:
+    memory = memory_for(some, n, wanted)
+    assert completeness([Load(load.rate, load.window_s, memory) for load in some], n) == pytest.approx(wanted)
+
+
+@given(loads, st.integers(1, 100))
+def test_probing_is_never_less_complete_than_sampling_and_both_grow_with_nodes(some: list[Load], n: int) -> None:
+    assert completeness_probing(some, n) >= completeness(some, n) - 1e-12
+    for model in (completeness, completeness_probing):
+        assert all(a <= b + 1e-12 for a, b in pairwise(model(some, k) for k in range(1, 40)))
+
+
+def simulated(some: list[Load], n: int, samples: bool) -> float:
+    """The completeness of one node of n, measured: a cross join of Poisson streams by an explicit sweep over time."""
+    rng, horizon = np.random.default_rng(7), 60 * max(load.window_s for load in some)
+    streams = [np.sort(rng.uniform(0, horizon, rng.poisson(load.rate / n * horizon))) for load in some]
+    kept = [rng.random(len(s)) < load.kept(n) for s, load in zip(streams, some, strict=True)]
+    full = found = 0.0
+    for i, times in enumerate(streams):  # the results whose newest tuple is of stream i
+        everything, stored = np.ones(len(times)), np.ones(len(times))
+        for j, (other, load) in enumerate(zip(streams, some, strict=True)):
+            if j != i:
+                everything *= within_window(times, other, load.window_s)
+                # Shedding the oldest leaves the newest part of the window; sampling leaves a random part of it.
+                span = load.window_s if samples else load.window_s * load.kept(n)
+                stored *= within_window(times, other[kept[j]] if samples else other, span)
+        full, found = full + everything.sum(), found + (stored * kept[i] if samples else stored).sum()
+    return found / full
+
+
+def within_window(
+    newest: npt.NDArray[np.float64], times: npt.NDArray[np.float64], window_s: float
+) -> npt.NDArray[np.float64]:
+    """How many of `times` are at most `window_s` older than each of `newest`, and not newer."""
+    low, high = np.searchsorted(times, newest - window_s), np.searchsorted(times, newest)
+    return (high - low).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        pytest.param([Load(30, 50, 20), Load(30, 50, 20)], id="2 alike"),
+        pytest.param([Load(30, 50, 25), Load(60, 20, 20)], id="2 different"),
+        pytest.param([Load(30, 50, 30), Load(20, 60, 25), Load(40, 30, 20)], id="3 different"),
+        pytest.param([Load(30, 50, 32)] * 4, id="4 alike"),
+        pytest.param([Load(30, 50, 999), Load(20, 60, 25)], id="one fits"),
+    ],
+)
+@pytest.mark.parametrize("n", [16, 32])
+def test_the_formulas_follow_simulated_joins(some: list[Load], n: int) -> None:
+    assert simulated(some, n, samples=True) == pytest.approx(completeness(some, n), abs=0.03)
+    assert simulated(some, n, samples=False) == pytest.approx(completeness_probing(some, n), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: completeness([Load(1, 1, 1)], 1),
+        lambda: completeness([Load(1, 1, 1)] * 2, 0),
+        lambda: nodes_for([Load(1, 1, 1)] * 2, 1.5),
+        lambda: nodes_for([Load(1, 1, 1)] * 2, 0),
+        lambda: Load(0, 1, 1),
+    ],
+)
+def test_wrong_inputs_are_refused(wrong: object) -> None:
+    with pytest.raises(InputError):
+        wrong()  # type: ignore[operator]
