@@ -1,0 +1,167 @@
+"""Spark's `xxhash64`, vectorized over NumPy arrays.
+
+The key hash of a row must be the same whether Spark computes it (any source, any key type) or the routing task does
+(files read without passing through the JVM). This module covers the types that the routing task may hash itself:
+integers, dates, timestamps, booleans, floats and strings; `hashable` says which. A test compares it with Spark.
+
+Invariant: for one key column of an integer-like type the hash is injective (each step of XXH64 on a fixed-width value is
+a bijection), so equal hashes mean equal keys and no comparison of real keys is needed: `INJECTIVE` lists those types.
+
+Cost: a dozen NumPy operations a column for fixed-width types; for strings, one pass for each 8 bytes of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable"]
+
+U64 = npt.NDArray[np.uint64]
+
+SEED = 42  # Spark's default seed of xxhash64
+INJECTIVE = frozenset({"tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "boolean"})
+
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(p)
+    for p in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+
+
+def hashable(kind: pa.DataType) -> bool:
+    """Whether `hash_columns` covers this type."""
+    fixed = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
+    return bool(
+        fixed
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_float32(kind)
+        or pa.types.is_float64(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+    )
+
+
+def hash_columns(columns: Sequence[pa.Array]) -> tuple[U64, npt.NDArray[np.bool_]]:
+    """The hash of each row over all columns, and which rows have no NULL among them."""
+    rows = len(columns[0])
+    hashes = np.full(rows, SEED, dtype=np.uint64)
+    valid = np.ones(rows, dtype=np.bool_)
+    for column in columns:
+        present = np.ones(rows, dtype=np.bool_) if column.null_count == 0 else _to_numpy(column.is_valid())
+        hashed = _hash_column(column, hashes)
+        hashes = hashed if column.null_count == 0 else np.where(present, hashed, hashes)
+        valid &= present
+    return hashes, valid
+
+
+def _hash_column(column: pa.Array, seed: U64) -> U64:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _hash_bytes(column, seed)
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(kind) if not pa.types.is_boolean(kind) else False)
+    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
+        return _hash_long(_to_numpy(column.cast(pa.int64()) if pa.types.is_timestamp(kind) else column), seed)
+    if pa.types.is_floating(kind):
+        return _hash_float(_to_numpy(column), seed)
+    return _hash_int(_to_numpy(column.cast(pa.int32())), seed)
+
+
+def _hash_float(values: npt.NDArray[Any], seed: U64) -> U64:
+    values = values + values.dtype.type(0)  # -0.0 becomes 0.0
+    values[np.isnan(values)] = np.nan
+    if values.dtype == np.float32:
+        return _hash_int(values.view(np.int32), seed)
+    return _hash_long(values.view(np.int64), seed)
+
+
+def _hash_int(values: npt.NDArray[np.int32], seed: U64) -> U64:
+    word = values.view(np.uint32).astype(np.uint64)
+    return _avalanche(_mix_int(seed + _P5 + np.uint64(4), word))
+
+
+def _hash_long(values: npt.NDArray[np.int64], seed: U64) -> U64:
+    return _avalanche(_mix_long(seed + _P5 + np.uint64(8), values.view(np.uint64)))
+
+
+def _hash_bytes(column: pa.Array, seed: U64) -> U64:
+    """XXH64 of variable-length values: a pass over all rows for each 32-byte stripe, 8-byte word, and so on."""
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    start, length = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    data = column.buffers()[2]
+    padded = np.zeros((0 if data is None else data.size) + 8, dtype=np.uint8)
+    if data is not None:
+        padded[: data.size] = np.frombuffer(data, dtype=np.uint8)
+    hashes, at = _stripes(padded, start, length, seed)
+    hashes = hashes + length.astype(np.uint64)
+    end = start + length
+    for width, mix in ((8, _mix_long), (4, _mix_int), (1, _mix_byte)):
+        while (rows := np.flatnonzero(at + width <= end)).size:
+            hashes[rows] = mix(hashes[rows], _words(padded, at[rows], width))
+            at[rows] += width
+    return _avalanche(hashes)
+
+
+def _stripes(data: npt.NDArray[np.uint8], start: Any, length: Any, seed: U64) -> tuple[U64, npt.NDArray[np.int64]]:
+    hashes = seed + _P5
+    at = start.copy()
+    long_rows = np.flatnonzero(length >= 32)
+    if not long_rows.size:
+        return hashes, at
+    base = seed[long_rows]
+    lanes = [base + _P1 + _P2, base + _P2, base.copy(), base - _P1]
+    end = (start + length)[long_rows]
+    position = start[long_rows].copy()
+    while (rows := np.flatnonzero(position + 32 <= end)).size:
+        for lane in range(4):
+            word = _words(data, position[rows] + 8 * lane, 8)
+            lanes[lane][rows] = _rotate(lanes[lane][rows] + word * _P2, 31) * _P1
+        position[rows] += 32
+    merged = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
+    for lane in lanes:
+        merged = (merged ^ (_rotate(lane * _P2, 31) * _P1)) * _P1 + _P4
+    hashes[long_rows], at[long_rows] = merged, position
+    return hashes, at
+
+
+def _words(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], width: int) -> U64:
+    gathered = np.zeros((len(at), 8), dtype=np.uint8)
+    gathered[:, :width] = data[at[:, None] + np.arange(width)]
+    return gathered.view("<u8").ravel().astype(np.uint64, copy=False)
+
+
+def _mix_long(hashes: U64, word: U64) -> U64:
+    return _rotate(hashes ^ (_rotate(word * _P2, 31) * _P1), 27) * _P1 + _P4
+
+
+def _mix_int(hashes: U64, word: U64) -> U64:
+    return _rotate(hashes ^ (word * _P1), 23) * _P2 + _P3
+
+
+def _mix_byte(hashes: U64, word: U64) -> U64:
+    return _rotate(hashes ^ (word * _P5), 11) * _P1
+
+
+def _rotate(values: U64, bits: int) -> U64:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+
+
+def _avalanche(hashes: U64) -> U64:
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
+    return hashes ^ (hashes >> np.uint64(32))
+
+
+def _to_numpy(column: pa.Array) -> npt.NDArray[Any]:
+    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -1,0 +1,269 @@
+"""The join of one slot in one epoch: new tuples against new and stored ones, for m streams on one key.
+
+The idea, in two steps. *Gather*: of each stored segment only the rows whose key occurs among this epoch's new tuples of
+the other inputs are taken, into one small sorted table an input. *Extend*: for each input i in turn, its new tuples are
+extended input by input to composites (MJoin; DHTJoin 3.3.1): by the stored tuples of every other input, and by the new
+ones of the inputs before i. So a composite comes from exactly one i, that of its last new component in input order, and
+is produced once, in the epoch in which its last component arrives.
+
+The window: with t* the newest time of a composite, t* - si.t <= Wi for every i, which is the same as
+tj - si.t <= Wi for every pair. So the times that may extend a composite are one interval, found by binary search.
+
+Invariant: no array has more than `limit` composites at once, whatever one key holds.
+
+Cost: new tuples times (number of segments, each a binary search), plus gathered rows, plus matches. The length of the
+window appears only in the logarithm. Known limitation: for m > 2 a gathered row may end in no composite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braidstream.kernels.rows import I64, U64, Rows, key_columns, merge
+
+__all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "probe"]
+
+LIMIT = 1 << 18
+"""Composites produced at once: 262,144 index pairs are 4 MB, and their rows a few tens."""
+UNBOUNDED = np.iinfo(np.int64).max // 4
+_FEW = 16
+"""Runs of at most this many rows of one key are filtered by time after expansion, longer ones by binary search."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What an epoch joins of one input: `stored` rows that may match, and `new` rows."""
+
+    stored: Rows
+    new: Rows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_table", None)
+
+    @property
+    def table(self) -> pa.Table:
+        """Stored rows followed by new rows: what composite indices refer to."""
+        if self._table is None:  # type: ignore[attr-defined]
+            object.__setattr__(self, "_table", pa.concat_tables([self.stored.table, self.new.table]).combine_chunks())
+        return self._table  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Composites:
+    """A batch of composites: for each input the rows in its pool's table. `source` is the input they come from."""
+
+    source: int
+    index: tuple[I64, ...]
+    offset: int
+    """Where the new rows of `source` begin in its pool: index[source] - offset is ascending."""
+
+    def __len__(self) -> int:
+        return len(self.index[0])
+
+
+def gather(segment: Rows, hashes: U64, alive_from: int) -> I64:
+    """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and whose time is not expired."""
+    if not len(segment) or not len(hashes):
+        return np.empty(0, dtype=np.int64)
+    start, stop = probe(segment.hashes, hashes)
+    _, rows = expand(start, stop)
+    return rows[segment.times[rows] >= alive_from]
+
+
+def probe(build: U64, hashes: U64) -> tuple[I64, I64]:
+    """For each hash the range of rows of `build` (ascending) that have it; empty ranges for the others."""
+    start = np.searchsorted(build, hashes)
+    found = np.zeros(len(hashes), dtype=np.bool_)
+    inside = start < len(build)
+    found[inside] = build[start[inside]] == hashes[inside]
+    stop = start.copy()
+    stop[found] = np.searchsorted(build, hashes[found], side="right")
+    return start, stop
+
+
+def expand(start: I64, stop: I64) -> tuple[I64, I64]:
+    """All (needle, row) pairs of the ranges [start, stop)."""
+    count = stop - start
+    needles = np.repeat(np.arange(len(count)), count)
+    skipped = np.cumsum(count) - count
+    return needles, np.arange(len(needles)) + (start - skipped)[needles]
+
+
+def composites(
+    pools: Sequence[Pool],
+    windows: Sequence[int | None],
+    order: Sequence[Sequence[int]] | None = None,
+    bits: Sequence[int | None] | None = None,
+    limit: int = LIMIT,
+) -> Iterator[Composites]:
+    """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i."""
+    m = len(pools)
+    spans = [UNBOUNDED if window is None else window for window in windows]
+    for source in range(m):
+        new = pools[source].new
+        if not len(new):
+            continue
+        rows = np.arange(len(new))
+        bit = None if bits is None else bits[source]
+        if bit is not None and new.masks is not None:
+            rows = np.flatnonzero(new.masks & (1 << bit))
+        sequence = [j for j in range(m) if j != source] if order is None else list(order[source])
+        offset = len(pools[source].stored)
+        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit)
+        for done in partial.extend(sequence):
+            index = tuple(done[j] + (offset if j == source else 0) for j in range(m))
+            yield Composites(source, index, offset)
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """Composites under construction: rows of the bound inputs, all of one length (pool rows; of `source`: new rows)."""
+
+    pools: Sequence[Pool]
+    spans: Sequence[int]
+    bits: Sequence[int | None] | None
+    source: int
+    bound: dict[int, I64]
+    new: Rows
+    limit: int
+
+    def extend(self, sequence: Sequence[int]) -> Iterator[dict[int, I64]]:
+        if not sequence:
+            if len(self.bound[self.source]):
+                yield self.bound
+            return
+        target, rest = sequence[0], sequence[1:]
+        pool = self.pools[target]
+        builds = [(pool.stored, 0)]
+        if target < self.source:
+            builds.append((pool.new, len(pool.stored)))
+        for build, offset in builds:
+            if len(build) and len(self.bound[self.source]):
+                yield from self._extend_by(target, build, offset, rest)
+
+    def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[dict[int, I64]]:
+        low, high = self._time_bounds(target)
+        start, stop = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
+        for needles, rows in _chunks(start, stop, self.limit):
+            times = build.times[rows]
+            keep = (times >= low[needles]) & (times <= high[needles])
+            keep &= self._passes(target, build, rows)
+            needles, rows = needles[keep], rows[keep]
+            same = self._same_keys(build, rows, needles)
+            if same is not None:
+                needles, rows = needles[same], rows[same]
+            bound = {j: index[needles] for j, index in self.bound.items()}
+            bound[target] = rows + offset
+            yield from _Partial(
+                self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit
+            ).extend(rest)
+
+    def _times(self, j: int) -> I64:
+        rows = self.bound[j]
+        if j == self.source:
+            return self.new.times[rows]
+        pool = self.pools[j]
+        return np.where(
+            rows < len(pool.stored),
+            _safe_take(pool.stored.times, rows),
+            _safe_take(pool.new.times, rows - len(pool.stored)),
+        )
+
+    def _time_bounds(self, target: int) -> tuple[I64, I64]:
+        """The earliest and latest time that a tuple of `target` may have to extend each partial composite."""
+        first, *others = self.bound
+        times = self._times(first)
+        newest, high = times, times + self.spans[first]
+        for j in others:
+            times = self._times(j)
+            newest, high = np.maximum(newest, times), np.minimum(high, times + self.spans[j])
+        return newest - self.spans[target], high
+
+    def _passes(self, target: int, build: Rows, rows: I64) -> npt.NDArray[np.bool_] | bool:
+        bit = None if self.bits is None else self.bits[target]
+        return True if bit is None or build.masks is None else (build.masks[rows] & (1 << bit)) != 0
+
+    def _same_keys(self, build: Rows, rows: I64, needles: I64) -> npt.NDArray[np.bool_] | None:
+        """Compare the real keys where hashes may collide; None where they cannot."""
+        names = key_columns(build.table)
+        if not names or not len(rows):
+            return None
+        own = pa.array(self.bound[self.source][needles])
+        other = pa.array(rows)
+        same = np.ones(len(rows), dtype=np.bool_)
+        for name in names:
+            left = self.new.table.column(name).combine_chunks().take(own)
+            right = build.table.column(name).combine_chunks().take(other)
+            same &= equal(left, right)
+        return None if same.all() else same
+
+
+def equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    """Whether keys are equal as Spark compares them: NaN equals NaN. Neither side has NULLs."""
+    same = pc.equal(left, right)
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    return np.asarray(same.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64]:
+    """For each needle the rows of `build` with its hash; long runs are narrowed to the times in [low, high]."""
+    start, stop = probe(build.hashes, hashes)
+    long_runs = np.flatnonzero(stop - start > _FEW)
+    if len(long_runs):
+        begin, end = start[long_runs], stop[long_runs]
+        start[long_runs] = _bisect(build.times, begin, end, low[long_runs])
+        stop[long_runs] = _bisect(build.times, begin, end, high[long_runs] + 1)
+    return start, stop
+
+
+def _bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
+    """The first row in each [start, stop) whose time is at least `target`: one binary search for all needles at once."""
+    low, high = start.copy(), stop.copy()
+    while (open_ := np.flatnonzero(low < high)).size:
+        middle = (low[open_] + high[open_]) >> 1
+        before = times[middle] < target[open_]
+        low[open_[before]] = middle[before] + 1
+        high[open_[~before]] = middle[~before]
+    return low
+
+
+def _chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
+    """The pairs of `expand`, at most `limit` at a time, even where one needle alone has more."""
+    count = stop - start
+    ends = np.cumsum(count)
+    total = int(ends[-1]) if len(ends) else 0
+    if total <= limit:
+        if total:
+            yield expand(start, stop)
+        return
+    for begin in range(0, total, limit):
+        end = min(begin + limit, total)
+        first = int(np.searchsorted(ends, begin, side="right"))
+        last = int(np.searchsorted(ends, end, side="left")) + 1
+        part_start, part_stop = start[first:last].copy(), stop[first:last].copy()
+        part_start[0] += begin - (ends[first] - count[first])
+        part_stop[-1] -= ends[last - 1] - end
+        needles, rows = expand(part_start, part_stop)
+        yield needles + first, rows
+
+
+def _safe_take(values: I64, rows: I64) -> I64:
+    return values[np.clip(rows, 0, len(values) - 1)] if len(values) else np.zeros(len(rows), dtype=np.int64)
+
+
+def pool_of(parts: Sequence[Rows], new: Rows) -> Pool:
+    """The pool of one input from the gathered parts of its segments."""
+    return Pool(merge([part for part in parts if len(part)], new.table.schema), new)
+
+
+def column(pool: Pool, name: str, index: I64) -> Any:
+    """The values of one column of a pool at `index`."""
+    return pool.table.column(name).chunk(0).take(pa.array(index))

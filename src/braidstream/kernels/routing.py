@@ -1,0 +1,182 @@
+"""Routing and packing: from a batch of a stream to one blob of rows for each slot.
+
+A row goes to the slot of its group, which the directory gives by the leading bits of its key hash; rows without a key
+(NULL equals nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`, which
+travels with the rows, so that it is counted exactly once however often Spark runs the task.
+
+Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy and Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braidstream.kernels.plan import Branch, Store
+from braidstream.kernels.rows import HASH, MASK, TIME
+
+__all__ = ["ENVELOPE", "TALLY", "Envelope", "Routes", "Tally", "envelopes_to_batch", "late_kind", "pack", "route", "unpack"]
+
+ENVELOPE = "slot int, kind int, blob binary"
+ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
+TALLY = -1
+"""The kind of an envelope that holds a tally. Kinds from 0 are stores; kinds below -1 are late rows of a stream."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A blob on its way to a slot."""
+
+    slot: int
+    kind: int
+    blob: bytes | pa.Buffer
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one routing task saw of one stream."""
+
+    stream: str
+    rows: int = 0
+    indexed: int = 0
+    late: int = 0
+    keyless: int = 0
+    newest: int | None = None
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        times = [t for t in (self.newest, other.newest) if t is not None]
+        return Tally(
+            self.stream,
+            self.rows + other.rows,
+            self.indexed + other.indexed,
+            self.late + other.late,
+            self.keyless + other.keyless,
+            max(times) if times else None,
+        )
+
+    def pack(self) -> bytes:
+        """As a blob."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> Tally:
+        """From a blob."""
+        return cls(**json.loads(blob))
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where hashes go: the slot for each value of the `depth` leading bits, as the directory says."""
+
+    depth: int
+    slots: npt.NDArray[np.int32]
+    n_slots: int
+    watermark: int | None
+
+    def slot_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint16]:
+        """The slot of each hash."""
+        if self.depth == 0:
+            return np.full(len(hashes), self.slots[0], dtype=np.uint16)
+        leading = (hashes >> np.uint64(64 - self.depth)).astype(np.int64)
+        return self.slots.astype(np.uint16)[leading]
+
+
+def late_kind(branch: Branch) -> int:
+    """The kind of envelopes with late rows of a branch's stream."""
+    return -2 - branch.index
+
+
+def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelope], Tally]:
+    """Split one batch of a stream into envelopes."""
+    times = _times(table)
+    untimed = None if times.null_count == 0 else np.asarray(times.is_null().to_numpy(zero_copy_only=False))
+    clock = np.asarray(times.fill_null(0).to_numpy(zero_copy_only=False))
+    late = np.zeros(len(clock), dtype=np.bool_) if routes.watermark is None else clock < routes.watermark
+    if untimed is not None:
+        late |= untimed
+    n_late = int(late.sum())
+    envelopes: list[Envelope] = []
+    if n_late and branch.late_columns:
+        rows = table.select(list(branch.late_columns)).filter(pa.array(late))
+        envelopes.append(Envelope(0, late_kind(branch), pack(rows)))
+    keyless = 0
+    indexed = 0
+    for store in branch.stores:
+        packed, missing, stored = _route_store(table, clock, late if n_late else None, store, routes)
+        envelopes += packed
+        keyless = max(keyless, missing)
+        indexed += stored
+    seen = clock if untimed is None else clock[~untimed]
+    newest = int(seen.max()) if len(seen) else None
+    return envelopes, Tally(branch.stream, table.num_rows, indexed, n_late, keyless, newest)
+
+
+def _times(table: pa.Table) -> pa.Array:
+    column = table.column(TIME)
+    column = column.cast(pa.timestamp("us", column.type.tz)) if pa.types.is_timestamp(column.type) else column
+    return column.cast(pa.int64()).combine_chunks()
+
+
+def _route_store(
+    table: pa.Table, clock: npt.NDArray[np.int64], late: npt.NDArray[np.bool_] | None, store: Store, routes: Routes
+) -> tuple[list[Envelope], int, int]:
+    hashes = table.column(store.branch_column(HASH)).combine_chunks()
+    dropped = late
+    missing = 0
+    if hashes.null_count:
+        null = np.asarray(hashes.is_null().to_numpy(zero_copy_only=False))
+        missing = int(null.sum())
+        dropped = null if dropped is None else dropped | null
+        hashes = hashes.fill_null(0)
+    if store.filters and not store.takes_all:
+        skipped = np.asarray(table.column(store.branch_column(MASK))) == 0
+        dropped = skipped if dropped is None else dropped | skipped
+    own: dict[str, Any] = {name: table.column(store.branch_column(name)) for name in store.own_columns}
+    own[HASH], own[TIME] = hashes, pa.array(clock)
+    rows = pa.table({**own, **{name: table.column(name) for name in store.columns}})
+    slots = routes.slot_of(np.asarray(hashes).view(np.uint64))
+    if dropped is not None:
+        slots[dropped] = routes.n_slots
+    order = np.argsort(slots, kind="stable")  # a radix sort, for 16-bit values
+    ends = np.cumsum(np.bincount(slots, minlength=routes.n_slots + 1))
+    sorted_rows = rows.combine_chunks().take(pa.array(order[: ends[routes.n_slots - 1]]))
+    envelopes = []
+    for slot in range(routes.n_slots):
+        begin = int(ends[slot - 1]) if slot else 0
+        if ends[slot] > begin:
+            envelopes.append(Envelope(slot, store.index, pack(sorted_rows.slice(begin, int(ends[slot]) - begin))))
+    return envelopes, missing, int(ends[routes.n_slots - 1])
+
+
+def pack(rows: pa.Table) -> pa.Buffer:
+    """Rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
+
+
+def unpack(blob: pa.Buffer) -> pa.Table:
+    """The rows of an Arrow IPC stream, without a copy."""
+    return pa.ipc.open_stream(blob).read_all()
+
+
+def envelopes_to_batch(envelopes: list[Envelope]) -> Iterator[pa.RecordBatch]:
+    """Envelopes as record batches of the exchange; one each, so that no batch exceeds Arrow's 2 GB of binary."""
+    for envelope in envelopes:
+        slot, kind = pa.array([envelope.slot], pa.int32()), pa.array([envelope.kind], pa.int32())
+        yield pa.RecordBatch.from_arrays([slot, kind, _binary(envelope.blob)], schema=ENVELOPE_SCHEMA)
+
+
+def _binary(blob: bytes | pa.Buffer) -> pa.Array:
+    """A one-element binary array around the blob, without a copy."""
+    data = pa.py_buffer(blob) if isinstance(blob, bytes) else blob
+    offsets = pa.py_buffer(np.array([0, data.size], dtype=np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data])

@@ -1,0 +1,118 @@
+"""Rows of one store: an Arrow table with the engine's own columns in front, sorted by key hash and then by time.
+
+The engine's columns are `__h` (key hash), `__t` (event time in microseconds), `__k0`, `__k1`, ... (the keys, only where
+hashes may collide) and `__m` (one bit for each filter that the row passes, only where filters differ).
+
+Invariant of `Rows`: sorted by (hash, time). So the rows of one key are a contiguous run, the rows of one key within a
+span of time are a contiguous part of it, and a group is a contiguous slice, all found by binary search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["HASH", "KEY", "MASK", "TIME", "Rows", "key_columns", "merge", "sort_rows"]
+
+HASH, TIME, MASK, KEY = "__h", "__t", "__m", "__k"
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows sorted by (hash, time)."""
+
+    table: pa.Table
+
+    @cached_property
+    def hashes(self) -> U64:
+        """The key hashes, ascending."""
+        return fixed_width(self.table, HASH).view(np.uint64)
+
+    @cached_property
+    def times(self) -> I64:
+        """The event times in microseconds, ascending within equal hashes."""
+        return fixed_width(self.table, TIME)
+
+    @cached_property
+    def masks(self) -> I64 | None:
+        """The filters each row passes, one bit a filter; None when every row passes all."""
+        return fixed_width(self.table, MASK) if MASK in self.table.column_names else None
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def take(self, index: I64) -> Rows:
+        """The rows at `index`, which must keep the order."""
+        return Rows(take(self.table, index))
+
+    def distinct_hashes(self) -> U64:
+        """The distinct key hashes, ascending."""
+        first = np.ones(len(self), dtype=np.bool_)
+        np.not_equal(self.hashes[1:], self.hashes[:-1], out=first[1:])
+        return self.hashes[first]
+
+    def cuts(self, lows: U64) -> I64:
+        """For group boundaries `lows` (ascending, the first being 0): the first row of each group, and the end."""
+        return np.append(np.searchsorted(self.hashes, lows), len(self)).astype(np.int64)
+
+
+def key_columns(table: pa.Table) -> list[str]:
+    """The names of the columns that hold real keys."""
+    return [name for name in table.column_names if name.startswith(KEY)]
+
+
+def fixed_width(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    """A column without NULLs as a NumPy array, without a copy where it is one chunk."""
+    column = table.column(name)
+    if column.num_chunks == 1:
+        return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
+    return np.asarray(column.to_numpy())
+
+
+def take(table: pa.Table, index: I64) -> pa.Table:
+    """The rows of `table` at `index`. The table should be one chunk: taking from chunks is slow."""
+    return table.take(pa.array(index))
+
+
+def sort_rows(table: pa.Table) -> Rows:
+    """Sort by (hash, time)."""
+    table = table.combine_chunks()
+    hashes = fixed_width(table, HASH).view(np.uint64)
+    order = np.argsort(hashes)
+    order = _order_runs_by_time(hashes[order], fixed_width(table, TIME), order)
+    return Rows(take(table, order))
+
+
+def _order_runs_by_time(sorted_hashes: U64, times: I64, order: I64) -> I64:
+    """Sorting by hash with a fast unstable sort leaves equal hashes in any order: sort only those by time."""
+    same = sorted_hashes[1:] == sorted_hashes[:-1]
+    if not same.any():
+        return order
+    in_run = np.zeros(len(order), dtype=np.bool_)
+    in_run[1:] |= same
+    in_run[:-1] |= same
+    at = np.flatnonzero(in_run)
+    rows = order[at]
+    order[at] = rows[np.lexsort((times[rows], sorted_hashes[at]))]
+    return order
+
+
+def merge(parts: Sequence[Rows] | Iterable[Rows], schema: pa.Schema | None = None) -> Rows:
+    """Several sorted runs as one."""
+    tables = [part.table for part in parts]
+    if not tables:
+        if schema is None:
+            raise ValueError("nothing to merge, and no schema for an empty result")
+        return Rows(schema.empty_table())
+    if len(tables) == 1:
+        return Rows(tables[0])
+    return sort_rows(pa.concat_tables(tables))

@@ -1,0 +1,303 @@
+"""`Flow`: streams and continuous queries over a Spark session. The public way in.
+
+    flow = Flow(spark)
+    flow.stream("R", r, time="ts", delay="5 seconds")
+    flow.stream("S", s, time="ts")
+    flow.query("SELECT R.k, R.v, S.w FROM R [RANGE 10 SECONDS], S [RANGE 1 MINUTE] WHERE R.k = S.k").to("parquet", path="out")
+    flow.start(checkpoint="ck", epoch="2 seconds").await_termination()
+
+Everything that can be wrong with the declarations is found before anything starts.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+
+from braidstream.control.directory import Directory
+from braidstream.errors import InputError, SinkError, StreamError, nearest
+from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.explain import explain
+from braidstream.spark.handle import Handle
+from braidstream.spark.planner import Plan, arrow_schema, make_plan
+from braidstream.spark.session import cores, is_single_executor, warm_up
+from braidstream.spark.sinks import FileSink, Sink, make_sink
+from braidstream.spark.sources import FilesSource, Router, Stream, direct_frame, general_frame
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
+
+__all__ = ["ContinuousQuery", "Flow"]
+
+MOST_SLOTS = 4096
+_NAME = re.compile(r"[A-Za-z_]\w*$")
+_RESERVED = ("__h", "__t", "__k", "__m")
+
+
+@dataclass
+class ContinuousQuery:
+    """A query of a flow and where its results go."""
+
+    query: Query
+    sink: Sink | None = None
+    late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
+
+    def to(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> ContinuousQuery:
+        """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
+        self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
+        return self
+
+    def late(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> ContinuousQuery:
+        """Send late tuples to a sink of their own; files go to one folder for each stream."""
+        texts = {key: str(value) for key, value in options.items()}
+        make_sink(target, path, texts)
+        self.late_sink = (target, path, texts)
+        return self
+
+
+class Flow:
+    """Streams and queries over a Spark session."""
+
+    def __init__(self, spark: SparkSession, name: str = "flow", *, slots: int | None = None, groups: int = 64) -> None:
+        if not isinstance(spark, SparkSession):
+            raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
+        _check_count("slots", slots, 1, MOST_SLOTS)
+        _check_count("groups", groups, 1, 1 << 16)
+        self.spark, self.name = spark, name
+        self.slots, self.groups = slots, groups
+        self._streams: dict[str, Stream] = {}
+        self._queries: dict[str, ContinuousQuery] = {}
+
+    def stream(self, name: str, frame: DataFrame, *, time: str, delay: str | timedelta = "0 seconds") -> Flow:
+        """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come."""
+        if not isinstance(frame, DataFrame) or not frame.isStreaming:
+            raise StreamError(
+                f"stream {name!r} is not a streaming DataFrame", "a DataFrame of spark.readStream", "use spark.readStream"
+            )
+        self._add(Stream(name, frame, frame.schema, time, _delay(name, delay)))
+        return self
+
+    def files(
+        self,
+        name: str,
+        path: str | Path,
+        *,
+        schema: str | StructType,
+        time: str,
+        delay: str | timedelta = "0 seconds",
+        options: Mapping[str, str] | None = None,
+    ) -> Flow:
+        """Declare a stream of Parquet files. The same as `stream` with Spark's file source, but faster."""
+        given = {key: str(value) for key, value in (options or {}).items()}
+        located = str(path) if "://" in str(path) else str(Path(path).absolute())
+        if "://" not in located and not any(c in located for c in "*?[{") and not Path(located).is_dir():
+            raise StreamError(
+                f"the path of stream {name!r} does not exist: {path}", "a folder of Parquet files", "create the folder first"
+            )
+        frame = self.spark.readStream.schema(schema).options(**given).parquet(located)
+        plain = "://" not in located and not any("=" in part for part in _folders(located))
+        source = FilesSource(located, given) if plain else None
+        self._add(Stream(name, frame, frame.schema, time, _delay(name, delay), source))
+        return self
+
+    def query(self, text: str | Query, name: str | None = None) -> ContinuousQuery:
+        """Add a continuous query in CQL."""
+        chosen = name or (text.name if isinstance(text, Query) else f"query{len(self._queries) + 1}")
+        if not _NAME.match(chosen):
+            raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
+        if chosen in self._queries:
+            raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
+        parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
+        self._refuse_unsupported(parsed)
+        self._queries[chosen] = ContinuousQuery(parsed)
+        return self._queries[chosen]
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """The schemas of the declared streams, as the query language knows them."""
+        return {
+            name: Schema(tuple(Column(field.name, field.dataType.simpleString()) for field in stream.schema.fields))
+            for name, stream in self._streams.items()
+        }
+
+    def explain(self) -> str:
+        """The plan in words; nothing is started."""
+        return explain(self.name, self._streams, [q.query for q in self._queries.values()], self._plan(), self._sinks())
+
+    def start(
+        self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
+    ) -> Handle:
+        """Start, or go on where the checkpoint ends. `epoch` is a length of time, or "available": what is there, then stop."""
+        self._check_complete()
+        trigger = _trigger(epoch)
+        _check_count("keep", keep, 2, 1 << 20)
+        store = Checkpoint(_located(checkpoint), keep)
+        plan = self._plan()
+        identity = store.identity()
+        mine = self._identity(identity)
+        if identity is not None:
+            identity.check(mine, str(checkpoint))
+            first = self._resumed(store)
+        else:
+            first = Manifest(-1, Directory.of(self.groups, self._n_slots()), self._n_slots())
+        sinks, late = self._sinks(), self._late_sinks()
+        _refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
+        for sink in [*sinks.values(), *late.values()]:
+            sink.claim(mine.flow)
+        if identity is None:
+            store.create(mine, first)
+        store.sweep()
+        if warm:
+            warm_up(self.spark)
+        runner = EpochRunner(
+            store,
+            uuid.uuid4().hex,
+            plan,
+            self._streams,
+            {name: q.query for name, q in self._queries.items()},
+            sinks,
+            late,
+            not is_single_executor(self.spark),
+            first,
+        )
+        writer = self._union(plan, store.root, runner.run).writeStream.foreachBatch(runner)
+        running = writer.option("checkpointLocation", store.offsets).trigger(**trigger).start()
+        return Handle(running, runner, self.explain)
+
+    def _add(self, stream: Stream) -> None:
+        if not _NAME.match(stream.name):
+            raise StreamError(f"a stream cannot be named {stream.name!r}", "letters, digits and underscores")
+        if stream.name in self._streams:
+            raise StreamError(f"there is already a stream named {stream.name!r}", "a name of its own for each stream")
+        fields = {field.name: field for field in stream.schema.fields}
+        known = {name.lower(): name for name in fields}
+        if stream.time.lower() not in known:
+            raise StreamError(
+                f"stream {stream.name!r} has no column {stream.time!r} for its time", "a timestamp column", nearest(stream.time, fields)
+            )
+        spelled = known[stream.time.lower()]
+        kind = fields[spelled].dataType
+        if not isinstance(kind, (TimestampType, TimestampNTZType)):
+            times = [n for n, f in fields.items() if isinstance(f.dataType, (TimestampType, TimestampNTZType))]
+            raise StreamError(
+                f"the time column {stream.time!r} of stream {stream.name!r} is of type {kind.simpleString()}",
+                "timestamp or timestamp_ntz",
+                f"use {times[0]!r}" if times else f"cast it: F.col({stream.time!r}).cast('timestamp')",
+            )
+        reserved = [name for name in fields if name.startswith(_RESERVED)]
+        if reserved:
+            raise StreamError(f"stream {stream.name!r} has a column {reserved[0]!r}", "no column begins with __h, __t, __k or __m")
+        self._streams[stream.name] = replace(stream, time=spelled)
+
+    def _refuse_unsupported(self, query: Query) -> None:
+        if query.type == 2:
+            raise InputError(f"query {query.name!r} joins on different attributes (type 2)", "one key for all its streams")
+        if query.is_aggregate:
+            raise InputError(f"query {query.name!r} aggregates", "a query without aggregates")
+
+    def _check_complete(self) -> None:
+        if not self._queries:
+            raise InputError("the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')")
+        for name, query in self._queries.items():
+            if query.sink is None:
+                raise SinkError(f"query {name!r} has no sink", "a sink for each query", ".to('parquet', path='...') or .to('memory')")
+
+    def _plan(self) -> Plan:
+        late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
+        return make_plan(self._streams, [q.query for q in self._queries.values()], late)
+
+    def _sinks(self) -> dict[str, Sink]:
+        return {name: q.sink for name, q in self._queries.items() if q.sink is not None}
+
+    def _late_sinks(self) -> dict[str, Sink]:
+        sinks: dict[str, Sink] = {}
+        for q in self._queries.values():
+            if q.late_sink is None:
+                continue
+            target, path, options = q.late_sink
+            for stream in q.query.streams:
+                folder = None if path is None else f"{path}/stream={stream}"
+                sinks.setdefault(stream, make_sink(target, folder, options))
+        return sinks
+
+    def _n_slots(self) -> int:
+        return self.slots or cores(self.spark)
+
+    def _identity(self, known: Identity | None) -> Identity:
+        used = dict.fromkeys(stream for q in self._queries.values() for stream in q.query.streams)
+        streams = {
+            name: {"schema": self._streams[name].schema.simpleString(), "time": self._streams[name].time} for name in used
+        }
+        queries = {name: q.query.fingerprint for name, q in self._queries.items()}
+        made = Identity.new(self.name, streams, queries)
+        return made if known is None else replace(made, flow=known.flow)
+
+    def _resumed(self, store: Checkpoint) -> Manifest:
+        """The last manifest, over the slots that this start asks for."""
+        last = store.latest()
+        store.check_offsets(last.epoch)
+        store.verify(last)
+        wanted = self.slots or last.n_slots
+        if wanted != last.n_slots:
+            last = replace(last.fitted(last.directory.resized(wanted)), n_slots=wanted, executors={})
+            last.write(store.files)
+        return last
+
+    def _union(self, plan: Plan, root: str, run: str) -> DataFrame:
+        frames = []
+        for branch in plan.branches:
+            stream = self._streams[branch.stream]
+            router = Router(root, run, branch, arrow_schema(stream.schema))
+            keys = plan.direct.get(branch.stream)
+            frames.append(
+                general_frame(stream, router) if keys is None else direct_frame(self.spark, stream, router, keys)
+            )
+        return reduce(DataFrame.unionByName, frames)
+
+
+def _check_count(what: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most):
+        raise InputError(f"{what} is {value!r}", f"a whole number from {least} to {most}")
+
+
+def _delay(name: str, delay: str | timedelta) -> int:
+    try:
+        return parse_duration(delay)
+    except InputError as error:
+        raise StreamError(f"the delay of stream {name!r}: {error.wrong}", error.expected, error.fix) from None
+
+
+def _trigger(epoch: str | timedelta) -> dict[str, Any]:
+    if epoch == "available":
+        return {"availableNow": True}
+    return {"processingTime": f"{max(parse_duration(epoch) // 1000, 0)} milliseconds"}
+
+
+def _located(path: str | Path) -> str:
+    text = str(path)
+    return text if "://" in text else str(Path(text).absolute())
+
+
+def _folders(path: str) -> Sequence[str]:
+    return [p.name for p in Path(path).iterdir() if p.is_dir()] if Path(path).is_dir() else []
+
+
+def _refuse_shared_paths(sinks: Sequence[tuple[str, Sink]]) -> None:
+    owners: dict[str, str] = {}
+    for name, sink in sinks:
+        if isinstance(sink, FileSink):
+            path = sink.files.path("")
+            if path in owners:
+                raise SinkError(
+                    f"{owners[path]!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
+                )
+            owners[path] = name

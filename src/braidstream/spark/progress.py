@@ -1,0 +1,90 @@
+"""What an epoch says of itself: the entries of `handle.progress`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from braidstream.state.manifest import Manifest
+
+__all__ = ["EpochProgress"]
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """One epoch."""
+
+    epoch: int
+    rows: Mapping[str, int]
+    """Rows read, by stream."""
+    indexed: int
+    """Rows that went through the exchange."""
+    late: Mapping[str, int]
+    keyless: int
+    """Rows whose key has a NULL, and which so equal nothing."""
+    matches: Mapping[str, int]
+    """Results, by query."""
+    seconds: Mapping[str, float]
+    """Time of the steps join, deliver, commit, and in total."""
+    watermark: int | None
+    state_rows: int
+    state_bytes: int
+    segments: int
+    slots: int
+    groups: int
+    at_home: int
+    """Slots that ran on the executor that holds their state."""
+    ran: int
+    """Slots that ran at all."""
+    fetched: int
+    """Segments that had to be fetched from a remote state folder."""
+    busy_s: tuple[float, ...]
+    """Busy time of each slot that ran."""
+    peak_mb: float
+    """The largest memory any worker process has had."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows of all streams through this epoch, per second."""
+        return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
+
+    @classmethod
+    def of(
+        cls, before: Manifest, after: Manifest, reports: Sequence[Mapping[str, Any]], seconds: Mapping[str, float]
+    ) -> EpochProgress:
+        """The progress of the epoch between two manifests."""
+        rows: dict[str, int] = defaultdict(int)
+        late: dict[str, int] = defaultdict(int)
+        matches: dict[str, int] = defaultdict(int)
+        indexed = keyless = 0
+        for report in reports:
+            for tally in report["tallies"]:
+                rows[tally["stream"]] += tally["rows"]
+                late[tally["stream"]] += tally["late"]
+                indexed += tally["indexed"]
+                keyless += tally["keyless"]
+            for query, result in report["results"].items():
+                matches[query] += result["rows"]
+        at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
+        return cls(
+            epoch=after.epoch,
+            rows=dict(rows),
+            indexed=indexed,
+            late=dict(late),
+            keyless=keyless,
+            matches=dict(matches),
+            seconds=dict(seconds),
+            watermark=after.watermark,
+            state_rows=sum(segment.live_rows for segment in after.segments),
+            state_bytes=sum(segment.bytes for segment in after.segments),
+            segments=len(after.segments),
+            slots=after.n_slots,
+            groups=len(after.directory.groups),
+            at_home=sum(at_home),
+            ran=len(at_home),
+            fetched=sum(report["fetched"] for report in reports),
+            busy_s=tuple(report["busy_s"] for report in reports),
+            peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
+        )

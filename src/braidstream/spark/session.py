@@ -1,0 +1,72 @@
+"""Spark sessions of our own, and getting Python workers warm.
+
+The library never stops or reconfigures a session it was given. `local_session` makes one with the settings that serve a
+flow best; `warm_up` starts the Python workers and their imports before the first rows arrive.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from braidstream.errors import RunError
+
+__all__ = ["cores", "is_single_executor", "local_session", "warm_up"]
+
+
+def local_session(
+    master: str | None = None, app_name: str = "braidstream", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session for flows; the active one if there is one. Workers use this process's Python."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    ours = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not the shuffle's files
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if master is not None:
+        builder = builder.master(master)
+    elif "MASTER" not in os.environ and "SPARK_ENV_LOADED" not in os.environ:
+        ours.setdefault("spark.master", "local[*]")
+    for name, value in {**ours, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def cores(spark: SparkSession) -> int:
+    """How many tasks the cluster runs at once."""
+    return max(int(spark.sparkContext.defaultParallelism), 1)
+
+
+def is_single_executor(spark: SparkSession) -> bool:
+    """Whether all tasks run in the driver's process, so that there is nothing to pin."""
+    master = spark.sparkContext.master
+    return master == "local" or master.startswith("local[")
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Start the Python workers and import what tasks need, so that the first epoch does not wait for it."""
+
+    def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet  # noqa: F401, PLC0415
+
+        from braidstream.spark import slot, sources  # noqa: F401, PLC0415
+
+        yield from batches
+
+    try:
+        spark.range(cores(spark) * 2).repartition(cores(spark)).mapInArrow(load, "id long").collect()
+    except PySparkException as error:
+        if "ModuleNotFoundError" in str(error) or "ImportError" in str(error):
+            raise RunError(
+                "Spark's Python workers cannot import braidstream",
+                f"an interpreter with braidstream installed, such as {sys.executable}",
+                "set PYSPARK_PYTHON before the Spark session is made, and install braidstream on every executor",
+            ) from None
+        raise

@@ -1,0 +1,138 @@
+"""Access to a folder on any file system that pyarrow reaches, given by path or URI.
+
+Local folders are memory-mapped, so opening a segment copies nothing. Elsewhere a file is fetched once into a local copy
+in the executor's temporary folder and mapped from there; `fetched` counts those misses. Files are written under a name
+of their own and never changed, except manifests, which are replaced atomically (write beside, then rename).
+
+`copy+file:///path` names a local folder that is treated like a remote one; the tests use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import uuid
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+__all__ = ["Files"]
+
+_COPY = "copy+"
+
+
+class Files:
+    """A folder. Paths given to its methods are relative to it."""
+
+    def __init__(self, root: str, cache: str | None = None) -> None:
+        self.root = root
+        self._system, self._base = _resolve(root.removeprefix(_COPY))
+        self.is_local = isinstance(self._system, fs.LocalFileSystem) and not root.startswith(_COPY)
+        own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
+        self._cache = Path(cache or tempfile.gettempdir()) / "braidstream-copies" / own
+        self.fetched = 0
+
+    def path(self, name: str) -> str:
+        """The path that the file system knows."""
+        return f"{self._base}/{name}" if name else self._base
+
+    def make(self, *names: str) -> None:
+        """Create folders."""
+        for name in names:
+            self._system.create_dir(self.path(name), recursive=True)
+
+    def exists(self, name: str = "") -> bool:
+        """Whether a file or folder is there."""
+        return bool(self._system.get_file_info(self.path(name)).type != fs.FileType.NotFound)
+
+    def size(self, name: str) -> int | None:
+        """The size of a file, None when it is missing."""
+        info = self._system.get_file_info(self.path(name))
+        return info.size if info.type == fs.FileType.File else None
+
+    def names(self, folder: str) -> list[str]:
+        """The files in a folder, sorted; empty when there is no such folder."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        return sorted(info.base_name for info in self._system.get_file_info(selector) if info.is_file)
+
+    def read(self, name: str) -> bytes:
+        """All of a file."""
+        with self._system.open_input_stream(self.path(name)) as stream:
+            return bytes(stream.read())
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file so that others see the old content or the new, never a part."""
+        if not isinstance(self._system, fs.LocalFileSystem):
+            with self._system.open_output_stream(self.path(name)) as stream:
+                stream.write(content)  # object stores show an object when it is complete
+            return
+        target = Path(self.path(name))
+        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+
+    def create(self, name: str) -> pa.NativeFile:
+        """Open a new file for writing."""
+        return self._system.open_output_stream(self.path(name), compression=None)
+
+    def map(self, name: str) -> pa.NativeFile:
+        """Open a file for reading, memory-mapped; a remote one is fetched first."""
+        if self.is_local:
+            return pa.memory_map(self.path(name))
+        copy = self._cache / name
+        if not copy.exists():
+            self._fetch(name, copy)
+        return pa.memory_map(str(copy))
+
+    def move(self, name: str, other: Files, new_name: str) -> None:
+        """Move a file to another folder of the same file system."""
+        self._system.move(self.path(name), other.path(new_name))
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or do nothing when it is gone; also its local copy."""
+        for action in (lambda: self._system.delete_file(self.path(name)), lambda: (self._cache / name).unlink()):
+            try:
+                action()
+            except FileNotFoundError:
+                continue
+
+    def keep_copies(self, names: Iterable[str]) -> None:
+        """Drop the local copies of files that are not among `names`."""
+        if self.is_local or not self._cache.exists():
+            return
+        kept = {self._cache / name for name in names}
+        for copy in self._cache.rglob("*"):
+            if copy.is_file() and copy not in kept:
+                copy.unlink(missing_ok=True)
+
+    def delete_folder(self, name: str) -> None:
+        """Delete a folder with all that is in it, or do nothing when it is gone."""
+        try:
+            self._system.delete_dir(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def _fetch(self, name: str, copy: Path) -> None:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        beside = copy.with_name(f".{copy.name}.{uuid.uuid4().hex}")
+        with self._system.open_input_stream(self.path(name)) as source, beside.open("wb") as target:
+            while chunk := source.read(1 << 24):
+                target.write(chunk)
+        beside.replace(copy)
+        self.fetched += 1
+
+
+@lru_cache(maxsize=16)
+def _resolve(root: str) -> tuple[fs.FileSystem, str]:
+    if "://" in root or root.startswith("file:"):
+        one_slash = root.startswith("file:/") and not root.startswith("file://")
+        system, base = fs.FileSystem.from_uri(root.replace("file:", "file://", 1) if one_slash else root)
+        return system, base.rstrip("/")
+    return fs.LocalFileSystem(), str(Path(root).absolute())

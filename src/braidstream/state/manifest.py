@@ -1,0 +1,176 @@
+"""The manifest: the snapshot of an epoch. Writing it is the commit.
+
+It alone defines routing and state of the next epoch: the directory, the number of slots, the segments with the parts of
+the hash space that are live in each, the watermark, and the memory of the controller. It is JSON behind a line with its
+checksum; reading one runs nobody's code.
+
+Invariant: the live parts of the segments of one store do not overlap in (hash, row): every stored tuple is live in
+exactly one segment. Size: O(groups x log(epochs in the window)), whatever the stream holds.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from braidstream.control.directory import HASH_BITS, Directory, Group
+from braidstream.errors import DamagedState
+from braidstream.state.files import Files
+
+__all__ = ["Manifest", "Part", "Segment", "manifest_name"]
+
+FOLDER = "manifests"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a segment whose hashes begin with the `depth` bits of `prefix`."""
+
+    prefix: int
+    depth: int
+    rows: int
+
+    @property
+    def low(self) -> int:
+        """The smallest hash of the part."""
+        return self.prefix << (HASH_BITS - self.depth)
+
+    @property
+    def high(self) -> int:
+        """The largest hash of the part (inclusive)."""
+        return ((self.prefix + 1) << (HASH_BITS - self.depth)) - 1
+
+    def meets(self, group: Group) -> bool:
+        """Whether part and group share hashes: one is then within the other."""
+        return self.low <= group.high and group.low <= self.high
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An immutable file of rows of one store, sorted by hash, and the parts of it that are live."""
+
+    name: str
+    store: str
+    rows: int
+    bytes: int
+    oldest: int
+    newest: int
+    epoch: int
+    parts: tuple[Part, ...]
+
+    @property
+    def live_rows(self) -> int:
+        """How many of its rows are live."""
+        return sum(part.rows for part in self.parts)
+
+    def as_plain(self) -> dict[str, Any]:
+        """A form for JSON."""
+        return {**asdict(self), "parts": [[part.prefix, part.depth, part.rows] for part in self.parts]}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
+        """From its plain form."""
+        return cls(**{**plain, "parts": tuple(Part(*part) for part in plain["parts"])})
+
+    def meets(self, groups: Iterable[Group]) -> bool:
+        """Whether any live part belongs to one of the groups."""
+        owned = list(groups)
+        return any(part.meets(group) for part in self.parts for group in owned)
+
+    def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
+        """The segment without the parts that lie within the given ranges of hashes."""
+        ranges = list(lows_highs)
+        kept = tuple(p for p in self.parts if not any(low <= p.low and p.high <= high for low, high in ranges))
+        return replace(self, parts=kept)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The snapshot after `epoch`."""
+
+    epoch: int
+    directory: Directory
+    n_slots: int
+    segments: tuple[Segment, ...] = ()
+    newest: Mapping[str, int] = field(default_factory=dict)
+    """The largest event time seen of each stream."""
+    watermark: int | None = None
+    executors: Mapping[int, str] = field(default_factory=dict)
+    """Where each slot last ran."""
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """Counters since the first epoch."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """What the controller remembers."""
+
+    def of_slot(self, slot: int) -> list[Segment]:
+        """The segments that hold state of a slot's groups."""
+        groups = self.directory.of_slot(slot)
+        return [segment for segment in self.segments if segment.meets(groups)]
+
+    def fitted(self, directory: Directory) -> Manifest:
+        """The manifest with another directory; parts that a split has divided are divided with it."""
+        segments = tuple(replace(s, parts=_fit(s.parts, directory)) for s in self.segments)
+        return replace(self, directory=directory, segments=segments)
+
+    def write(self, files: Files) -> None:
+        """Commit."""
+        body = json.dumps(_to_plain(self), separators=(",", ":")).encode()
+        files.replace(manifest_name(self.epoch), b"%08x\n%s\n" % (zlib.crc32(body), body))
+
+    @classmethod
+    def read(cls, files: Files, epoch: int) -> Manifest:
+        """The manifest of an epoch; `DamagedState` when it is missing or damaged."""
+        name = manifest_name(epoch)
+        try:
+            content = files.read(name)
+        except FileNotFoundError:
+            raise DamagedState(files.path(name), "this manifest is missing") from None
+        try:
+            checksum, body = content.split(b"\n", 1)
+            body = body.rstrip(b"\n")
+            if int(checksum, 16) != zlib.crc32(body):
+                raise ValueError("its checksum does not fit")
+            return _from_plain(json.loads(body))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedState(files.path(name), f"this manifest is damaged ({error})") from None
+
+    @staticmethod
+    def epochs(files: Files) -> list[int]:
+        """The epochs whose manifests are kept, ascending."""
+        stems = (name.removesuffix(".json") for name in files.names(FOLDER) if name.endswith(".json"))
+        return sorted(int(stem) - 1 for stem in stems if stem.isdigit())
+
+
+def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
+    fitted: list[Part] = []
+    for part in parts:
+        inside = [group for group in directory.groups if part.meets(group)]
+        if len(inside) == 1:
+            fitted.append(part)
+            continue
+        for group in inside:  # the share of rows is an estimate until the segment is compacted
+            fitted.append(Part(group.prefix, group.depth, max(part.rows >> (group.depth - part.depth), 1)))
+    return tuple(fitted)
+
+
+def manifest_name(epoch: int) -> str:
+    """The file of an epoch's manifest. The first, of no epoch yet (-1), is number 0."""
+    return f"{FOLDER}/{epoch + 1:010d}.json"
+
+
+def _to_plain(manifest: Manifest) -> dict[str, Any]:
+    plain = {name: getattr(manifest, name) for name in ("epoch", "n_slots", "newest", "watermark", "totals", "memory")}
+    plain["directory"] = manifest.directory.as_json()
+    plain["executors"] = {str(slot): where for slot, where in manifest.executors.items()}
+    plain["segments"] = [segment.as_plain() for segment in manifest.segments]
+    return plain
+
+
+def _from_plain(plain: dict[str, Any]) -> Manifest:
+    segments = tuple(Segment.from_plain(entry) for entry in plain.pop("segments"))
+    directory = Directory.from_json(plain.pop("directory"))
+    executors = {int(slot): where for slot, where in plain.pop("executors").items()}
+    return Manifest(directory=directory, segments=segments, executors=executors, **plain)

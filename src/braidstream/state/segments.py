@@ -1,0 +1,85 @@
+"""Segments: immutable Arrow IPC files of rows sorted by (hash, time).
+
+Writing one gives its entry for the manifest, with the rows of each group that it holds. Opening one maps it into memory
+and checks that it is what the manifest says; what is missing or damaged is named, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.control.directory import Group
+from braidstream.errors import DamagedState
+from braidstream.kernels.rows import Rows
+from braidstream.state.files import Files
+from braidstream.state.manifest import Part, Segment
+
+__all__ = ["FOLDER", "open_segment", "owned_rows", "write_segment"]
+
+FOLDER = "segments"
+
+
+def write_segment(files: Files, rows: Rows, store: str, epoch: int, slot: int, groups: Sequence[Group]) -> Segment:
+    """Write rows of one store as a segment. `groups` are the groups of the slot, in the order of the hash space."""
+    name = f"{FOLDER}/{epoch:010d}-{slot}-{uuid.uuid4().hex}.arrow"
+    table = rows.table.combine_chunks()
+    with files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    parts = []
+    for group in groups:
+        begin, end = _range(rows, group.low, group.high)
+        if end > begin:
+            parts.append(Part(group.prefix, group.depth, end - begin))
+    times = rows.times
+    size = files.size(name) or 0
+    return Segment(name, store, len(rows), size, int(times.min()), int(times.max()), epoch, tuple(parts))
+
+
+def open_segment(files: Files, segment: Segment) -> Rows:
+    """The rows of a segment, mapped into memory."""
+    try:
+        table = pa.ipc.open_file(files.map(segment.name)).read_all()
+    except FileNotFoundError:
+        raise DamagedState(files.path(segment.name), "this segment is missing") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DamagedState(files.path(segment.name), f"this segment is damaged ({error})") from None
+    if table.num_rows != segment.rows:
+        raise DamagedState(
+            files.path(segment.name), f"this segment holds {table.num_rows} rows, its manifest says {segment.rows}"
+        )
+    return Rows(table)
+
+
+def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
+    """Only the rows that are live and belong to the groups; no copy when that is all of them."""
+    ranges = [
+        _range(rows, max(part.low, group.low), min(part.high, group.high))
+        for part in segment.parts
+        for group in groups
+        if part.meets(group)
+    ]
+    ranges = _joined(sorted(r for r in ranges if r[1] > r[0]))
+    if ranges == [(0, len(rows))]:
+        return rows
+    slices = [rows.table.slice(begin, end - begin) for begin, end in ranges]
+    return Rows(pa.concat_tables(slices).combine_chunks() if slices else rows.table.slice(0, 0))
+
+
+def _range(rows: Rows, low: int, high: int) -> tuple[int, int]:
+    bounds = np.array([low, high], dtype=np.uint64)
+    begin = int(np.searchsorted(rows.hashes, bounds[0], side="left"))
+    return begin, int(np.searchsorted(rows.hashes, bounds[1], side="right"))
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for begin, end in ranges:
+        if joined and joined[-1][1] == begin:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((begin, end))
+    return joined
