@@ -117,12 +117,20 @@ def _refuse_part(source: Source, statement: exp.Select, part: exp.Expr) -> None:
     if isinstance(part, exp.Filter) and isinstance(part.this, exp.AggFunc):
         wrong, fix = "FILTER after an aggregate is not supported", "SUM(CASE WHEN condition THEN value END)"
         raise source.error(source.keyword(TokenType.FILTER), wrong, "aggregates of one expression", fix)
+    if isinstance(part, exp.Star) and not _is_select_star(part):
+        wrong = "* is not supported inside an expression"
+        raise source.error(source.keyword(TokenType.STAR), wrong, "SELECT *, R.* or COUNT(*)", "name the columns")
     if isinstance(part, (exp.Placeholder, exp.Parameter)):
         at = source.keyword(TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON)
         raise source.error(at, "parameters are not supported", "values", "write the value itself")
     if isinstance(part, exp.UDTF) and isinstance(part.parent, (exp.Select, exp.Alias)):
         wrong, fix = "functions that make several rows are not supported", "explode in the DataFrame of the stream"
         raise source.error(source.start(part), wrong, "expressions with one value", fix)
+
+
+def _is_select_star(star: exp.Star) -> bool:
+    owner = star.parent.parent if isinstance(star.parent, exp.Column) else star.parent
+    return isinstance(owner, exp.Select) or isinstance(star.parent, exp.Count)
 
 
 def _second_select(source: Source) -> int:

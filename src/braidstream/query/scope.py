@@ -74,8 +74,9 @@ class Scope:
     def type(self, node: exp.Expr) -> str | None:
         """The type of a resolved expression over one relation, or None where it is not known."""
         relation = self.relation(self.used(node)[0])
-        if isinstance(node, exp.Column):
-            return relation.schema[node.name].type
+        if isinstance(node, (exp.Column, exp.Dot)):
+            column, *fields = node.parts if isinstance(node, exp.Dot) else [node]
+            return field_type(relation.schema[column.name].type, [field.name for field in fields])
         if self.type_of is not None:
             return self.type_of(relation.stream, bare_sql(node))
         return _inferred(node, relation)

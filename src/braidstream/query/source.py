@@ -9,14 +9,13 @@ Cost: tokenizing once; a place is found by a scan, only when there is an error t
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from braidstream.errors import QueryError
 
@@ -25,13 +24,10 @@ __all__ = ["DIALECT", "FORM", "Source", "bare_sql", "sql_of"]
 DIALECT = "spark"
 FORM = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
 
-# sqlglot logs what it cannot map between dialects; within one dialect there is nothing to warn the user of.
-logging.getLogger("sqlglot").addFilter(lambda record: record.levelno >= logging.ERROR)
-
 
 def sql_of(node: exp.Expr) -> str:
     """Canonical Spark SQL of a resolved expression."""
-    return node.sql(DIALECT, comments=False)
+    return node.sql(DIALECT, comments=False, unsupported_level=ErrorLevel.IGNORE)
 
 
 def bare_sql(node: exp.Expr) -> str:
@@ -65,6 +61,8 @@ class Source:
             statements = [one for one in sqlglot.parse(masked, dialect=DIALECT) if one is not None]
         except ParseError as error:
             raise self._unreadable(error) from None
+        except RecursionError:
+            raise self.error(0, "the query is nested too deeply", FORM, "compute parts of it in the streams") from None
         if len(statements) != 1 or type(statements[0]).__name__ == "Block":
             at = self.keyword(TokenType.SEMICOLON)
             raise self.error(at, "the text holds more than one statement", "one SELECT", "write one query for each")

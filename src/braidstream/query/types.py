@@ -28,6 +28,7 @@ __all__ = [
     "field_type",
     "is_comparable",
     "keeps_apart",
+    "quote_name",
     "type_of_node",
 ]
 
@@ -115,7 +116,7 @@ class Schema:
     @property
     def ddl(self) -> str:
         """The DDL text that `from_ddl` and Spark read back."""
-        return ", ".join(f"{_quoted(column.name)} {column.type}" for column in self.columns)
+        return ", ".join(f"{quote_name(column.name)} {column.type}" for column in self.columns)
 
     def find(self, name: str) -> Column | None:
         """The column of that name in any letter case, or None."""
@@ -213,6 +214,11 @@ def field_type(type_: str, fields: Iterable[str]) -> str | None:
     return type_of_node(node)
 
 
+def quote_name(name: str) -> str:
+    """The name as SQL text, in backquotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+
+
 def _parsed_type(type_: str) -> exp.DataType | None:
     try:
         columns = _parsed_columns(f"c {type_}")
@@ -225,17 +231,19 @@ def _parsed_columns(ddl: str) -> list[exp.Expr]:
     try:
         statements = sqlglot.parse(f"{_DDL_HEAD}{ddl}\n)", dialect="spark")
     except SqlglotError as error:
-        raise InputError(
-            f"cannot read the schema {ddl!r}{_at(error)}", "names and types", f"write {_EXAMPLE!r}"
-        ) from None
+        raise _unreadable(ddl, error) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Create) or statements[0].args.get("properties"):
         raise InputError(f"cannot read the schema {ddl!r}", "names and types", f"write {_EXAMPLE!r}")
     return list(statements[0].this.expressions)
 
 
-def _at(error: SqlglotError) -> str:
+def _unreadable(ddl: str, error: SqlglotError) -> InputError:
+    """The parser stops at a type it does not know, so the word there may be a misspelt type."""
     found = getattr(error, "errors", None) or [{}]
-    return f" at {found[0]['highlight']!r}" if found[0].get("highlight", "").strip() not in ("", ")") else ""
+    word = str(found[0].get("highlight", "")).strip(" \n)")
+    hint = nearest(word, (*_KNOWN, "long", "integer", "short", "byte"))
+    fix = hint if word and hint.startswith("did you mean") else f"write {_EXAMPLE!r}"
+    return InputError(f"cannot read the schema {ddl!r}" + (f" at {word!r}" if word else ""), "names and types", fix)
 
 
 def _column(node: exp.Expr, ddl: str) -> Column:
@@ -245,7 +253,7 @@ def _column(node: exp.Expr, ddl: str) -> Column:
         )
     type_ = type_of_node(node.kind)
     if type_ is None:
-        raise _unknown_type(node.kind.sql("spark").lower(), node.name)
+        raise _unknown_type(node.kind.sql().lower(), node.name)
     return Column(node.name, type_)
 
 
@@ -267,11 +275,7 @@ def _part_of_node(node: exp.Expr) -> str | None:
     if not isinstance(node, exp.ColumnDef):
         return type_of_node(node)
     type_ = type_of_node(node.kind)
-    return f"{_quoted(node.name)}:{type_}" if type_ else None
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+    return f"{quote_name(node.name)}:{type_}" if type_ else None
 
 
 def _unknown_type(text: str, column: str = "") -> InputError:

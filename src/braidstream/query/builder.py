@@ -1,0 +1,134 @@
+"""Queries without text, in the manner of DataFrames.
+
+    join("R", "S").window("10 seconds", S=None).on("k").where("R.low < S.v").select("R.k AS k", "S.v AS price")
+
+A builder is a value: every method returns another one. It writes the CQL that it means (`.cql`) and parses that, so
+there is one language, one set of checks, and one meaning; errors point into the text that was written.
+
+Invariant: names given as names (streams, aliases, columns of `on`) are quoted where they need it; conditions and select
+items are CQL expressions and are taken as they are. Cost: that of parsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from braidstream.errors import InputError, nearest
+from braidstream.query.cql import parse
+from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.query.model import Query
+from braidstream.query.scope import TypeOf
+from braidstream.query.source import DIALECT, sql_of
+from braidstream.query.types import Schema, quote_name
+
+__all__ = ["JoinBuilder", "join"]
+
+Length = str | timedelta | None
+
+
+def join(*streams: str, **aliased: str) -> JoinBuilder:
+    """Begin a query over streams: `join("R", "S")`, or under aliases: `join(a="R", b="R")`."""
+    inputs = {**{name: name for name in streams}, **aliased}
+    if len(inputs) < len(streams) + len(aliased):
+        twice = next(name for name in (*streams, *aliased) if [*streams, *aliased].count(name) > 1)
+        wrong, fix = f"{twice!r} stands twice in the join", f'write join(a="{twice}", b="{twice}")'
+        raise InputError(wrong, "an alias of its own for each", fix)
+    return JoinBuilder(inputs)
+
+
+@dataclass(frozen=True)
+class JoinBuilder:
+    """A query in the making: streams by alias, their windows, and the texts of its clauses."""
+
+    inputs: Mapping[str, str]
+    windows_us: Mapping[str, int | None] = field(default_factory=dict)
+    conditions: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def window(self, *every: Length, **each: Length) -> JoinBuilder:
+        """Windows: one for every stream, and others by alias; None is unbounded."""
+        if len(every) > 1:
+            fix = 'write window("10 seconds", S="1 hour")'
+            raise InputError(f"{len(every)} windows without an alias", "one for all streams", fix)
+        self._check_aliases(each)
+        lengths = {**dict.fromkeys(self.inputs, *every), **each} if every else each
+        found = {alias: None if length is None else parse_duration(length) for alias, length in lengths.items()}
+        return replace(self, windows_us={**self.windows_us, **found})
+
+    def on(self, *names: str, **keys: str) -> JoinBuilder:
+        """Equal keys: `on("k")` for a column that all streams have, `on(R="k", S="lower(id)")` otherwise."""
+        self._check_aliases(keys)
+        if len(keys) == 1:
+            raise InputError(
+                f"on({next(iter(keys))}=...) names one stream", "two streams or more", "add the other's key"
+            )
+        chains = [{alias: quote_name(name) for alias in self.inputs} for name in names] + ([keys] if keys else [])
+        made = [" = ".join(_qualified(alias, key) for alias, key in chain.items()) for chain in chains]
+        return replace(self, conditions=(*self.conditions, *made))
+
+    def where(self, *conditions: str) -> JoinBuilder:
+        """Conditions, all of which must hold: `where("R.v > 3", "R.low < S.v")`."""
+        return replace(self, conditions=(*self.conditions, *(f"({condition})" for condition in conditions)))
+
+    def select(self, *items: str) -> JoinBuilder:
+        """Output columns: `select("R.k AS k", "sum(S.v) AS total")`. Without it, all columns."""
+        return replace(self, items=(*self.items, *items))
+
+    def group_by(self, *expressions: str) -> JoinBuilder:
+        """What aggregates are grouped by."""
+        return replace(self, groups=(*self.groups, *expressions))
+
+    @property
+    def cql(self) -> str:
+        """The query as text, one clause a line."""
+        lines = [
+            f"SELECT {', '.join(self.items) or '*'}",
+            f"FROM {', '.join(self._entry(alias) for alias in self.inputs)}",
+            f"WHERE {' AND '.join(self.conditions)}" if self.conditions else "",
+            f"GROUP BY {', '.join(self.groups)}" if self.groups else "",
+        ]
+        return "\n".join(line for line in lines if line)
+
+    def parse(self, streams: Mapping[str, Schema], name: str = "query", *, type_of: TypeOf | None = None) -> Query:
+        """The Query over the declared streams."""
+        return parse(self.cql, streams, name, type_of=type_of)
+
+    def _entry(self, alias: str) -> str:
+        if alias not in self.windows_us:
+            fix = f'write window({alias}="10 seconds"), or None for unbounded'
+            raise InputError(f"stream {self.inputs[alias]} has no window", "a window for each stream", fix)
+        length = self.windows_us[alias]
+        shown = "UNBOUNDED" if length is None else describe_duration(length).upper()
+        stream = quote_name(self.inputs[alias])
+        return f"{stream} [RANGE {shown}]" + (f" AS {quote_name(alias)}" if alias != self.inputs[alias] else "")
+
+    def _check_aliases(self, named: Iterable[str]) -> None:
+        for alias in named:
+            if alias not in self.inputs:
+                expected = f"one of {', '.join(self.inputs)}"
+                raise InputError(f"the join has no stream {alias!r}", expected, nearest(alias, self.inputs))
+
+
+def _qualified(alias: str, key: str) -> str:
+    """A key expression over bare columns of one stream, with its columns qualified."""
+    try:
+        node = sqlglot.parse_one(key, dialect=DIALECT)
+    except SqlglotError:
+        fix = 'write on(R="k", S="lower(id)")'
+        raise InputError(f"cannot read the key {key!r} of {alias}", "a column or an expression", fix) from None
+    made = node.transform(lambda part: _under(alias, part) if isinstance(part, exp.Column) else part)
+    return sql_of(made if isinstance(node, (exp.Column, exp.Func)) else exp.paren(made))
+
+
+def _under(alias: str, column: exp.Column) -> exp.Expr:
+    parts = [part.copy() for part in column.parts]
+    if parts[0].name.lower() != alias.lower():
+        parts.insert(0, exp.to_identifier(alias, quoted=True))
+    return exp.Dot.build(parts) if len(parts) > 1 else column
