@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.errors import InputError
@@ -44,12 +44,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("written", "expected_us"), GOOD, ids=lambda value: str(value))
+@pytest.mark.parametrize(("written", "expected_us"), GOOD, ids=str)
 def test_a_length_is_measured_in_microseconds(written: str | timedelta, expected_us: int) -> None:
     assert parse_duration(written) == expected_us
 
 
-@pytest.mark.parametrize(("written", "wrong", "fix"), WRONG, ids=lambda value: str(value))
+@pytest.mark.parametrize(("written", "wrong", "fix"), WRONG, ids=str)
 def test_a_wrong_length_is_refused_with_a_hint(written: str, wrong: str, fix: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_duration(written)
@@ -58,11 +58,13 @@ def test_a_wrong_length_is_refused_with_a_hint(written: str, wrong: str, fix: st
     assert fix in caught.value.fix
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**18))
 def test_a_described_length_reads_back(length_us: int) -> None:
     assert parse_duration(describe_duration(length_us)) == length_us
 
 
+@settings(deadline=None)
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=10**6)))
 def test_a_timedelta_is_the_same_in_words(length: timedelta) -> None:
     assert parse_duration(length) == parse_duration(f"{length.days} days {length.seconds} s {length.microseconds} us")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.errors import InputError
@@ -88,6 +88,7 @@ def test_keys_are_compared_in_their_common_type(one: str, other: str, expected: 
     assert common_type(other, one) == expected
 
 
+@settings(deadline=None)
 @given(st.tuples(st.integers(1, 38), st.integers(0, 38)), st.tuples(st.integers(1, 38), st.integers(0, 38)))
 def test_a_common_decimal_holds_every_digit_of_both(one: tuple[int, int], other: tuple[int, int]) -> None:
     (p, s), (q, t) = (one[0], min(one)), (other[0], min(other))
@@ -121,7 +122,7 @@ def test_a_missing_column_names_the_nearest() -> None:
         Schema.from_ddl("k long, price double")["prise"]
 
 
-@pytest.mark.parametrize(("ddl", "wrong", "fix"), WRONG_DDL, ids=lambda value: str(value))
+@pytest.mark.parametrize(("ddl", "wrong", "fix"), WRONG_DDL, ids=str)
 def test_a_wrong_schema_is_refused_with_a_hint(ddl: str, wrong: str, fix: str) -> None:
     with pytest.raises(InputError) as caught:
         Schema.from_ddl(ddl)

@@ -74,9 +74,9 @@ class Scope:
     def type(self, node: exp.Expr) -> str | None:
         """The type of a resolved expression over one relation, or None where it is not known."""
         relation = self.relation(self.used(node)[0])
-        if isinstance(node, (exp.Column, exp.Dot)):
-            column, *fields = node.parts if isinstance(node, exp.Dot) else [node]
-            return field_type(relation.schema[column.name].type, [field.name for field in fields])
+        path = _path(node)
+        if path:
+            return field_type(relation.schema[path[0]].type, path[1:])
         if self.type_of is not None:
             return self.type_of(relation.stream, bare_sql(node))
         return _inferred(node, relation)
@@ -148,6 +148,14 @@ def _identifier(name: str, origin: exp.Identifier) -> exp.Identifier:
     made = exp.to_identifier(name, quoted=True)
     made.meta.update(origin.meta)
     return made
+
+
+def _path(node: exp.Expr) -> list[str]:
+    """The column and the fields that a resolved name consists of; empty for any other expression."""
+    if isinstance(node, exp.Column):
+        return [node.name]
+    before = _path(node.this) if isinstance(node, exp.Dot) else []
+    return [*before, node.expression.name] if before else []
 
 
 def _inferred(node: exp.Expr, relation: Relation) -> str | None:

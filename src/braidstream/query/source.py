@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
@@ -67,6 +68,16 @@ class Source:
             at = self.keyword(TokenType.SEMICOLON)
             raise self.error(at, "the text holds more than one statement", "one SELECT", "write one query for each")
         return statements[0]
+
+    @cached_property
+    def code(self) -> str:
+        """The text with blanks for comments: what lies between two tokens is never code."""
+        blank = re.sub(r"[^\r\n]", " ", self.text)
+        pieces, end = [], 0
+        for token in self.tokens:
+            pieces += [blank[end : token.start], self.text[max(end, token.start) : token.end + 1]]
+            end = token.end + 1
+        return "".join(pieces) + blank[end:]
 
     def error(self, offset: int, wrong: str, expected: str = "", fix: str = "") -> QueryError:
         """A QueryError at that place."""

@@ -204,7 +204,10 @@ def keeps_apart(type_: str, wider: str) -> bool:
 
 
 def field_type(type_: str, fields: Iterable[str]) -> str | None:
-    """The type of a field inside (nested) structs, or None where there is no such field."""
+    """The type of a field inside (nested) structs, or None where there is no such field. No fields: the type itself."""
+    fields = list(fields)
+    if not fields:
+        return type_
     node = _parsed_type(type_)
     for name in fields:
         if node is None or node.this != exp.DType.STRUCT:
@@ -242,7 +245,7 @@ def _unreadable(ddl: str, error: SqlglotError) -> InputError:
     found = getattr(error, "errors", None) or [{}]
     word = str(found[0].get("highlight", "")).strip(" \n)")
     hint = nearest(word, (*_KNOWN, "long", "integer", "short", "byte"))
-    fix = hint if word and hint.startswith("did you mean") else f"write {_EXAMPLE!r}"
+    fix = hint if len(word) > 2 and word not in hint and hint.startswith("did") else f"write {_EXAMPLE!r}"
     return InputError(f"cannot read the schema {ddl!r}" + (f" at {word!r}" if word else ""), "names and types", fix)
 
 

@@ -38,7 +38,7 @@ def take_windows(source: Source) -> tuple[str, tuple[Window, ...]]:
     """The text with blanks for windows, and the windows in the order of the text."""
     masked, windows = source.text, []
     for opening in _openings(source.tokens):
-        content_end = source.text.find("]", opening.end)
+        content_end = source.code.find("]", opening.end)
         if content_end < 0:
             raise source.error(opening.start, "the window is not closed", _EXPECTED, "add ]")
         windows.append(Window(opening.start, _length(source, opening.end + 1, content_end)))
@@ -76,7 +76,7 @@ def _next_clause(clause: str, word: str) -> str:
 
 def _length(source: Source, begin: int, end: int) -> int | None:
     """The length of the window whose brackets hold the text from `begin` to `end`."""
-    content = source.text[begin:end]
+    content = source.code[begin:end]
     _refuse_other_windows(source, begin, content)
     head = re.match(r"\s*RANGE\b\s*", content, re.IGNORECASE)
     if not head:
