@@ -1,0 +1,1 @@
+"""What is decided: reports in, instructions out. Pure; imports neither Spark nor Arrow."""

@@ -1,0 +1,154 @@
+"""The controller: reports of a reorganization epoch in, decisions out.
+
+It reads the load, asks each policy in turn, and decides: a suggestion is refused while the minimal time-span since the
+last adaptation has not passed, while another kind of adaptation was chosen in this epoch (D-CAPE 6: one at a time),
+when it touches a slot that an accepted one touches, or when it is not legal. Refusals are decisions too, without
+instructions.
+
+Everything is an argument: the same reports, directory, memory, clock and seed give the same decisions, so an epoch that
+Spark replays is decided the same way. The memory is plain JSON and belongs into the manifest.
+
+Cost: O(reports + groups log groups) once every `every` epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from braidstream.control.directory import Directory
+from braidstream.control.instructions import (
+    AddSlot,
+    Decision,
+    IllegalInstruction,
+    Instruction,
+    Move,
+    Split,
+    apply,
+    slots_touched,
+)
+from braidstream.control.load import View, observe
+from braidstream.control.memory import Memory, after, remember
+from braidstream.control.policies import Policy, Suggestion
+from braidstream.control.policies.balance import MemoryBalance
+from braidstream.control.policies.declustering import Declustering, wish
+from braidstream.control.policies.splitting import Merging, Splitting
+from braidstream.control.policies.suppliers import Suppliers
+from braidstream.control.reports import SlotReport
+from braidstream.control.settings import Settings
+
+__all__ = ["Controller", "default_policies"]
+
+
+def default_policies(settings: Settings) -> tuple[Policy, ...]:
+    """The policies that the settings switch on, in the order in which they are asked."""
+    chosen: list[Policy] = [Declustering(settings)] if settings.declustering else []
+    chosen.append(Suppliers(settings))
+    if settings.splitting:
+        chosen.append(Splitting(settings))
+    if settings.memory_bytes is not None:
+        chosen.append(MemoryBalance(settings))
+    if settings.splitting:
+        chosen.append(Merging(settings))
+    return tuple(chosen)
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Decides by its settings and policies. It keeps nothing: its memory goes in and comes out."""
+
+    settings: Settings = field(default_factory=Settings)
+    policies: tuple[Policy, ...] | None = None
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether `epoch` (from 0) ends a reorganization epoch."""
+        return (epoch + 1) % self.settings.every == 0
+
+    def decide(
+        self,
+        reports: Sequence[SlotReport],
+        directory: Directory,
+        n_slots: int,
+        memory: Memory,
+        clock_s: float,
+        seed: int = 0,
+    ) -> tuple[list[Decision], dict[str, Any]]:
+        """The decisions of a reorganization epoch, and the memory for the next."""
+        view = observe(reports, directory, n_slots, clock_s, self.settings)
+        known = remember(memory, view)
+        known["wish"] = wish(view, known, self.settings)
+        if view.epoch < 0:
+            return [], known
+        session = _Session(self.settings, view, known)
+        rng = np.random.default_rng([seed, view.epoch])
+        for policy in self.policies if self.policies is not None else default_policies(self.settings):
+            for suggestion in policy.suggest(session.view, known, rng):
+                session.consider(suggestion)
+        return session.decisions, session.memory()
+
+
+class _Session:
+    """One reorganization epoch: what was accepted so far."""
+
+    def __init__(self, settings: Settings, view: View, memory: Memory) -> None:
+        self.settings, self.view, self.known = settings, view, memory
+        self.decisions: list[Decision] = []
+        self.accepted: list[Instruction] = []
+        self.kinds: set[str] = set()
+        self.touched: frozenset[int] = frozenset()
+
+    def consider(self, suggestion: Suggestion) -> None:
+        """Accept or refuse one suggestion."""
+        refusal = self._refusal(suggestion)
+        instructions = () if refusal else suggestion.instructions
+        self.decisions.append(
+            Decision(self.view.epoch, suggestion.rule, suggestion.figures, instructions, suggestion.reason, refusal)
+        )
+        if not refusal:
+            self._accept(suggestion)
+
+    def memory(self) -> dict[str, Any]:
+        """The memory after the accepted instructions."""
+        if not self.accepted:
+            return dict(self.known)
+        changed = after(self.known, self.view, self.accepted)
+        if self.kinds & {"grow", "shrink"}:
+            changed["wish"] = [0, 0]
+        if "load" in self.kinds:
+            changed["yielded"] = {**changed["yielded"], **self._yielding()}
+        return changed
+
+    def _accept(self, suggestion: Suggestion) -> None:
+        self.accepted.extend(suggestion.instructions)
+        self.kinds.add(suggestion.kind)
+        self.touched |= slots_touched(self.view.directory, suggestion.instructions)
+        if AddSlot() in suggestion.instructions:
+            self.view = self.view.with_slot()  # empty, so a consumer for this epoch's suppliers already
+
+    def _refusal(self, suggestion: Suggestion) -> str:
+        since_s = self.view.clock_s - self.known.get("last_s", float("-inf"))
+        if since_s < self.settings.min_span_s:
+            return f"{since_s:.3g} s since the last adaptation, less than {self.settings.min_span_s:.3g} s"
+        others = self.kinds - {suggestion.kind, "grow"}
+        if others:
+            return f"one adaptation at a time, and this epoch's is for {', '.join(sorted(others))}"
+        if self.touched & slots_touched(self.view.directory, suggestion.instructions):
+            return "it touches a slot that this epoch changes already"
+        return self._illegality(suggestion)
+
+    def _illegality(self, suggestion: Suggestion) -> str:
+        n_slots = self.view.n_slots - self.accepted.count(AddSlot())
+        try:
+            apply(self.view.directory, n_slots, [*self.accepted, *suggestion.instructions])
+        except IllegalInstruction as wrong:
+            return wrong.wrong
+        return ""
+
+    def _yielding(self) -> dict[str, float]:
+        """The slots that yield load now, with their pace: memory balance leaves them alone until they are faster."""
+        groups = [one.group for one in self.accepted if isinstance(one, (Move, Split))]
+        slots = [self.view.slots[self.view.groups[group].slot] for group in groups]
+        return {str(slot.slot): slot.pace for slot in slots if slot.pace is not None}

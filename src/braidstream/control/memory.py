@@ -1,0 +1,82 @@
+"""The controller's memory: what it must know from one reorganization epoch to the next, as plain JSON for the manifest.
+
+It holds the time of the last adaptation, how often the wish for more or fewer slots repeated, each group's results so
+far (D-CAPE's P_o), the loads of groups before they were split (to see whether the split helped), and the slots that
+had to yield load, with their pace then. Keys are strings, because JSON's are.
+
+A memory is never changed: every function returns another one. It stays as large as the directory: what is said of
+groups and slots that no longer exist is dropped. Cost: O(groups)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from braidstream.control.directory import Directory
+from braidstream.control.instructions import Instruction, Merge, Split
+from braidstream.control.load import View
+
+__all__ = ["Memory", "after", "outputs", "remember"]
+
+Memory = Mapping[str, Any]
+
+
+def remember(memory: Memory, view: View) -> dict[str, Any]:
+    """The memory with the view's results added and what no longer exists dropped."""
+    seen = memory.get("outputs", {})
+    grown = {str(g): seen.get(str(g), 0.0) + load.matches for g, load in view.groups.items()}
+    return {
+        **memory,
+        "outputs": grown,
+        "base_groups": memory.get("base_groups", len(view.directory.groups)),
+        "solid": _solid(memory, view),
+        "split": {},
+        "yielded": {slot: pace for slot, pace in memory.get("yielded", {}).items() if int(slot) < view.n_slots},
+    }
+
+
+def after(memory: Memory, view: View, instructions: Iterable[Instruction]) -> dict[str, Any]:
+    """The memory after the accepted instructions: halves share what their whole produced, a merged group has both."""
+    results = dict(memory["outputs"])
+    splits = dict(memory["split"])
+    directory = view.directory
+    for one in instructions:
+        if isinstance(one, Split):
+            splits[str(one.group)] = [directory.next_id, view.groups[one.group].demand_s]
+            results[str(one.group)] = results[str(directory.next_id)] = results.get(str(one.group), 0.0) / 2
+            directory = directory.split(one.group, one.slot)
+        elif isinstance(one, Merge):
+            directory = _merged(directory, one, results)
+    return {**memory, "outputs": results, "split": splits, "last_s": view.clock_s}
+
+
+def outputs(memory: Memory, group: int) -> float:
+    """How many results the group has produced so far (P_o)."""
+    return float(memory.get("outputs", {}).get(str(group), 0.0))
+
+
+def _merged(directory: Directory, one: Merge, results: dict[str, float]) -> Directory:
+    buddy = directory.buddy(one.group)
+    if buddy is None:
+        return directory
+    both = results.pop(str(one.group), 0.0) + results.pop(str(buddy.id), 0.0)
+    results[str(min(directory.by_id[one.group], buddy).id)] = both
+    return directory.merge(one.group)
+
+
+def _solid(memory: Memory, view: View) -> dict[str, float]:
+    """The groups that a split did not help, one key carrying most of them, with their demand.
+
+    Such a group is left alone until its demand has halved; spreading one key is the grid router's work.
+    """
+    solid = {
+        group: demand
+        for group, demand in memory.get("solid", {}).items()
+        if int(group) in view.groups and view.groups[int(group)].demand_s > demand / 2
+    }
+    for lower, (upper, whole_s) in memory.get("split", {}).items():
+        halves = [view.groups[g] for g in (int(lower), int(upper)) if g in view.groups]
+        heavy = max(halves, key=lambda load: load.demand_s, default=None)
+        if heavy is not None and heavy.demand_s > 0.9 * sum(load.demand_s for load in halves) and whole_s > 0:
+            solid[str(heavy.group)] = heavy.demand_s
+    return solid

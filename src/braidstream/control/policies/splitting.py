@@ -1,0 +1,97 @@
+"""Splitting and merging groups (extendible hashing at the routing level; DHTJoin section 6's partners).
+
+A supplier whose largest group takes more than `split_above` of an epoch (of its length, or of what an even spread takes
+where that is longer: in a cluster that is overloaded as a whole, smaller groups help nobody) has that group split by
+its next hash bit; the upper half goes to the least loaded consumer if that evens the two (the same condition as a
+supplier's move), else it stays. A group that a split did not help (one key carries it) is remembered as solid and
+left alone.
+
+When nobody is a supplier, buddies that together take less than `merge_below` of an epoch become one group again, down
+to as many groups as the flow began with. A merge's halves are at least five times below what would split them again
+(the settings insist on twice), so a constant load does not split and merge for ever.
+
+Cost: O(groups).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from braidstream.control.directory import Group
+from braidstream.control.instructions import Merge, Split
+from braidstream.control.load import GroupLoad, SlotLoad, View
+from braidstream.control.memory import Memory
+from braidstream.control.policies import Suggestion
+from braidstream.control.policies.suppliers import evens
+from braidstream.control.settings import Settings
+
+__all__ = ["Merging", "Splitting"]
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Splits the group that is too large for its supplier."""
+
+    settings: Settings
+
+    def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
+        """One split for each supplier with a group too large to be placed well."""
+        consumers = sorted(view.consumers(self.settings), key=lambda slot: (slot.demand_s, slot.slot))
+        suggestions = []
+        for supplier in sorted(view.suppliers(self.settings), key=lambda slot: (-slot.demand_s, slot.slot)):
+            large = self._too_large(view, supplier, memory)
+            if large is not None:
+                suggestions.append(self._split(large, supplier, consumers, view))
+        return suggestions
+
+    def _too_large(self, view: View, supplier: SlotLoad, memory: Memory) -> GroupLoad | None:
+        limit_s = self.settings.split_above * max(view.length_s, view.even_s)
+        able = [
+            load
+            for load in view.of_slot(supplier.slot)
+            if load.demand_s > limit_s
+            and view.directory.by_id[load.group].depth < self.settings.max_depth
+            and str(load.group) not in memory.get("solid", {})
+        ]
+        return max(able, key=lambda load: (load.demand_s, -load.group), default=None)
+
+    def _split(self, large: GroupLoad, supplier: SlotLoad, consumers: list[SlotLoad], view: View) -> Suggestion:
+        half_s = large.demand_s / 2
+        fits = bool(consumers) and evens(half_s, supplier, consumers[0], self.settings.margin)
+        target = consumers.pop(0).slot if fits else supplier.slot
+        figures = {"group_s": large.demand_s, "even_s": view.even_s, "supplier_occupancy": supplier.occupancy}
+        reason = f"group {large.group} of supplier slot {supplier.slot} is too large to be placed well"
+        return Suggestion("splitting", "load", (Split(large.group, target),), figures, reason)
+
+
+@dataclass(frozen=True)
+class Merging:
+    """Merges small buddies again."""
+
+    settings: Settings
+
+    def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
+        """The merges of this reorganization epoch, in the order of the hash space."""
+        n_spare = len(view.directory.groups) - int(memory.get("base_groups", len(view.directory.groups)))
+        if n_spare <= 0 or view.suppliers(self.settings):
+            return []
+        small = [pair for pair in _buddies(view) if self._is_small(view, *pair)]
+        return [self._merge(view, *pair) for pair in small[:n_spare]]
+
+    def _is_small(self, view: View, lower: Group, upper: Group) -> bool:
+        demand = view.groups[lower.id].demand_s + view.groups[upper.id].demand_s
+        return demand <= self.settings.merge_below * view.length_s and (lower.slot == upper.slot or view.is_absolute)
+
+    def _merge(self, view: View, lower: Group, upper: Group) -> Suggestion:
+        loads = [view.groups[lower.id], view.groups[upper.id]]
+        keeper = max(loads, key=lambda load: load.stored_bytes)
+        figures = {"demand_s": sum(load.demand_s for load in loads), "length_s": view.length_s}
+        reason = f"groups {lower.id} and {upper.id} are buddies and small"
+        return Suggestion("merging", "tidy", (Merge(keeper.group),), figures, reason)
+
+
+def _buddies(view: View) -> list[tuple[Group, Group]]:
+    neighbours = zip(view.directory.groups, view.directory.groups[1:], strict=False)
+    return [(a, b) for a, b in neighbours if a.depth == b.depth and a.depth > 0 and a.buddy_prefix == b.prefix]

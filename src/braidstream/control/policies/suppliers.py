@@ -1,0 +1,97 @@
+"""Suppliers and consumers (WSJ IV-C): each overloaded slot yields one group to a slot of its own with time to spare.
+
+Pairs are found in one scan. The paper takes a random group; our default takes the one after whose move the busier of
+the two is least busy, with the consumer's seconds estimated from the two slots' paces.
+
+Either way the move is suggested only if the consumer has less to do than the supplier would have left *without* the
+group:
+
+    demand(consumer) < demand(supplier) - demand(group) - margin * demand(supplier)
+
+Why this stops: let group g cost x_g on a slot of pace p_s (so p_s * x_g seconds there). Moving g by that rule lowers
+the sum over slots of p_s times the sum of x_g * x_h over pairs of groups on the slot, by x_g times the gap between
+the two sides. The sum cannot fall for ever, so under a constant load moves end, whatever the paces are and however
+wrongly we estimate them. Where they end, no overloaded slot exceeds a consumer by more than its smallest group and
+the margin.
+
+Cost: O(slots log slots + groups of the suppliers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from braidstream.control.instructions import Move
+from braidstream.control.load import GroupLoad, SlotLoad, View
+from braidstream.control.memory import Memory
+from braidstream.control.policies import Suggestion
+from braidstream.control.settings import Settings
+
+__all__ = ["Suppliers", "evens", "relative_pace"]
+
+_PACES = (0.25, 4.0)  # beyond these a ratio of paces says more about the groups' contents than about the slots
+
+
+@dataclass(frozen=True)
+class Suppliers:
+    """Moves one group from each supplier to its consumer."""
+
+    settings: Settings
+
+    def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
+        """One move for each pair, where one helps."""
+        found = [self._yielded(view, *pair, rng) for pair in self._pairs(view)]
+        return [one for one in found if one is not None]
+
+    def _pairs(self, view: View) -> list[tuple[SlotLoad, SlotLoad]]:
+        suppliers, consumers = view.suppliers(self.settings), view.consumers(self.settings)
+        if self.settings.choice == "even":  # the most loaded with the least loaded
+            suppliers = sorted(suppliers, key=lambda slot: (-slot.demand_s, slot.slot))
+            consumers = sorted(consumers, key=lambda slot: (slot.demand_s, slot.slot))
+        return list(zip(suppliers, consumers, strict=False))
+
+    def _yielded(
+        self, view: View, supplier: SlotLoad, consumer: SlotLoad, rng: np.random.Generator
+    ) -> Suggestion | None:
+        groups = view.of_slot(supplier.slot)
+        if not groups:
+            return None
+        if self.settings.choice == "random":
+            groups = [groups[int(rng.integers(len(groups)))]]
+        helpful = [g for g in groups if g.demand_s > 0 and evens(g.demand_s, supplier, consumer, self.settings.margin)]
+        if not helpful:
+            return None
+        ratio = relative_pace(supplier, consumer)
+        best = min(helpful, key=lambda g: (_busier(g, supplier, consumer, ratio), g.stored_bytes, g.group))
+        return _suggestion(best, supplier, consumer, ratio)
+
+
+def evens(moved_s: float, supplier: SlotLoad, consumer: SlotLoad, margin: float) -> bool:
+    """Whether moving `moved_s` of the supplier's demand is sure not to be undone (see the module's docstring)."""
+    return consumer.demand_s < supplier.demand_s * (1 - margin) - moved_s
+
+
+def relative_pace(supplier: SlotLoad, consumer: SlotLoad) -> float:
+    """How many of the consumer's seconds one of the supplier's is worth, as far as their work tells."""
+    if supplier.pace is None or consumer.pace is None:
+        return 1.0
+    return min(max(consumer.pace / supplier.pace, _PACES[0]), _PACES[1])
+
+
+def _busier(group: GroupLoad, supplier: SlotLoad, consumer: SlotLoad, ratio: float) -> float:
+    return max(supplier.demand_s - group.demand_s, consumer.demand_s + ratio * group.demand_s)
+
+
+def _suggestion(group: GroupLoad, supplier: SlotLoad, consumer: SlotLoad, ratio: float) -> Suggestion:
+    figures = {
+        "supplier_occupancy": supplier.occupancy,
+        "consumer_occupancy": consumer.occupancy,
+        "supplier_s": supplier.demand_s,
+        "consumer_s": consumer.demand_s,
+        "group_s": group.demand_s,
+        "expected_s": _busier(group, supplier, consumer, ratio),
+    }
+    reason = f"slot {supplier.slot} is a supplier and yields group {group.group} to consumer slot {consumer.slot}"
+    return Suggestion("suppliers", "load", (Move(group.group, consumer.slot),), figures, reason)
