@@ -61,6 +61,7 @@ def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type
     inferred, and a key whose type cannot be inferred needs a CAST.
     """
     source = Source.of(text)
+    _refuse_other_statements(source)
     masked, windows = take_windows(source)
     select = _select(source, source.parse(masked))
     scope = Scope(source, _relations(source, select, windows, streams), type_of)
@@ -81,6 +82,12 @@ def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type
     )
 
 
+def _refuse_other_statements(source: Source) -> None:
+    first = source.tokens[0]
+    if first.token_type not in (TokenType.SELECT, TokenType.WITH):
+        raise source.error(first.start, f"the text begins with {first.text!r}", FORM, "begin with SELECT")
+
+
 def _select(source: Source, statement: exp.Expr) -> exp.Select:
     """The statement, if it is a SELECT with nothing in it that a continuous query cannot have."""
     if isinstance(statement, exp.SetOperation):
@@ -88,6 +95,8 @@ def _select(source: Source, statement: exp.Expr) -> exp.Select:
         raise source.error(at, f"{statement.key.upper()} is not supported", _CLAUSES, "write one query for each part")
     if not isinstance(statement, exp.Select):
         raise source.error(0, "this is not a SELECT", FORM, "begin with SELECT")
+    if not statement.expressions:
+        raise source.error(source.keyword(TokenType.SELECT), "nothing is selected", FORM, "write SELECT *")
     for key, value in statement.args.items():
         if value and key not in _SUPPORTED_ARGS:
             raise _unsupported_clause(source, key)
@@ -119,7 +128,7 @@ def _refuse_part(source: Source, statement: exp.Select, part: exp.Expr) -> None:
         raise source.error(source.keyword(TokenType.FILTER), wrong, "aggregates of one expression", fix)
     if isinstance(part, exp.Star) and not _is_select_star(part):
         wrong = "* is not supported inside an expression"
-        raise source.error(source.keyword(TokenType.STAR), wrong, "SELECT *, R.* or COUNT(*)", "name the columns")
+        raise source.error(_star_place(source, part), wrong, "SELECT *, R.* or COUNT(*)", "name the columns")
     if isinstance(part, (exp.Placeholder, exp.Parameter)):
         at = source.keyword(TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON)
         raise source.error(at, "parameters are not supported", "values", "write the value itself")
@@ -131,6 +140,10 @@ def _refuse_part(source: Source, statement: exp.Select, part: exp.Expr) -> None:
 def _is_select_star(star: exp.Star) -> bool:
     owner = star.parent.parent if isinstance(star.parent, exp.Column) else star.parent
     return isinstance(owner, exp.Select) or isinstance(star.parent, exp.Count)
+
+
+def _star_place(source: Source, star: exp.Star) -> int:
+    return source.start(star.parent) if isinstance(star.parent, (exp.Column, exp.Func)) else source.star()
 
 
 def _second_select(source: Source) -> int:
@@ -167,7 +180,7 @@ def _tables(source: Source, select: exp.Select) -> Iterator[exp.Expr]:
         raise source.error(len(source.text), "FROM is missing", FORM, "name the streams to join")
     yield _table(source, from_.this)
     for join in select.args.get("joins") or []:
-        _check_inner(source, join)
+        _check_inner(source, join, from_.this.alias_or_name)
         yield _table(source, join.this)
 
 
@@ -182,7 +195,7 @@ def _table(source: Source, node: exp.Expr) -> exp.Expr:
     raise source.error(source.start(node), wrong, "streams by name, with a window each", "write R [RANGE 10 SECONDS]")
 
 
-def _check_inner(source: Source, join: exp.Join) -> None:
+def _check_inner(source: Source, join: exp.Join, first: str) -> None:
     words = [str(join.args[key]) for key in ("method", "side", "kind") if join.args.get(key)]
     if words not in ([], ["INNER"], ["CROSS"]):
         at = _join_word(source, words[0], source.start(join.this))
@@ -190,7 +203,7 @@ def _check_inner(source: Source, join: exp.Join) -> None:
         raise source.error(at, wrong, "inner joins: JOIN ... ON, or commas and WHERE", "write JOIN")
     if join.args.get("using"):
         key = join.args["using"][0]
-        fix = f"write ON left.{key.name} = {join.this.alias_or_name}.{key.name}"
+        fix = f"write ON {first}.{key.name} = {join.this.alias_or_name}.{key.name}"
         raise source.error(source.keyword(TokenType.USING), "USING is not supported", "JOIN ... ON", fix)
 
 
@@ -207,7 +220,8 @@ def _window_of_each(source: Source, tables: list[int], windows: tuple[Window, ..
         before = [i for i, start in enumerate(tables) if start < window.start]
         if not before or found[before[-1]] is not None:
             wrong = "a second window for one stream" if before else "a window without a stream"
-            raise source.error(window.start, wrong, "one window after each stream", "remove it")
+            fix = "put a comma between streams, or remove the window"
+            raise source.error(window.start, wrong, "one window after each stream", fix)
         found[before[-1]] = window
     return found
 

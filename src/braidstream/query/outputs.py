@@ -77,7 +77,7 @@ def select_outputs(scope: Scope, select: exp.Select) -> Selected:
 def _items(scope: Scope, node: exp.Expr) -> Iterator[_Item]:
     if isinstance(node, exp.Star):
         _refuse_star_options(scope.source, node)
-        at = scope.source.keyword(TokenType.STAR)
+        at = scope.source.star()
         for alias in scope.aliases:
             yield from _starred(scope, alias, at)
     elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -110,7 +110,7 @@ def _star_alias(scope: Scope, node: exp.Column) -> str:
 
 def _refuse_star_options(source: Source, star: exp.Star) -> None:
     if any(star.args.values()):
-        at = source.keyword(TokenType.STAR)
+        at = source.star()
         raise source.error(at, "EXCEPT after * is not supported", "* alone", "list the columns you want")
 
 
@@ -224,7 +224,7 @@ def _over_aggregates(found: _Aggregation, item: _Item) -> exp.Expr:
         if isinstance(node, exp.AggFunc):
             return _name(_aggregate(found, node, item).name)
         if isinstance(node, exp.Column):
-            raise _not_grouped(found, node)
+            raise _not_grouped(found, node, item)
         return node
 
     return item.node.transform(replaced)
@@ -263,10 +263,10 @@ def _argument(source: Source, node: exp.AggFunc) -> exp.Expr | None:
     return inner
 
 
-def _not_grouped(found: _Aggregation, node: exp.Column) -> QueryError:
+def _not_grouped(found: _Aggregation, node: exp.Column, item: _Item) -> QueryError:
     text = f"{node.table}.{node.name}"
     wrong = f"{text} is neither aggregated nor in GROUP BY"
-    at = found.scope.source.start(node)
+    at = item.offset if item.star else found.scope.source.start(node)
     return found.scope.source.error(
         at, wrong, "aggregates and columns of GROUP BY", f"add GROUP BY {text}, or MIN({text})"
     )

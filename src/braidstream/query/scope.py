@@ -19,7 +19,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from braidstream.errors import QueryError, nearest
 from braidstream.query.source import DIALECT, Source, bare_sql
-from braidstream.query.types import Column, Schema, field_type, type_of_node
+from braidstream.query.types import Column, Schema, field_names, field_type, type_of_node
 
 __all__ = ["Relation", "Scope", "TypeOf"]
 
@@ -85,9 +85,8 @@ class Scope:
         parts = [part for part in column.parts if isinstance(part, exp.Identifier)]
         relation, at = self._owner(parts)
         found = relation.schema[parts[at].name]
-        fields = [part.name for part in parts[at + 1 :]]
-        if fields and found.type.startswith("struct<") and field_type(found.type, fields) is None:
-            raise self._unknown_field(parts[-1], found, fields)
+        if found.type.startswith("struct<") and not _has_field(found.type, parts[at + 1 :]):
+            raise self._unknown_field(parts[at + 1 :], found)
         result: exp.Expr = exp.column(_identifier(found.name, parts[at]), table=_identifier(relation.alias, parts[0]))
         for part in parts[at + 1 :]:
             result = exp.Dot(this=result, expression=_identifier(part.name, part))
@@ -111,9 +110,15 @@ class Scope:
     def _has_fields(self, relation: Relation, name: str) -> bool:
         return relation.schema[name].type.startswith(("struct<", "map<", "array<struct<"))
 
-    def _unknown_field(self, part: exp.Identifier, column: Column, fields: list[str]) -> QueryError:
-        wrong = f"column {column.name!r} has no field {'.'.join(fields)!r}"
-        return self.source.error(self.source.start(part), wrong, f"a field of {column.type}", "check the field's name")
+    def _unknown_field(self, parts: list[exp.Identifier], column: Column) -> QueryError:
+        """`parts` are the fields after the column; the first that does not exist is the one to point at."""
+        names = [part.name for part in parts]
+        depth = next(n for n in range(len(parts)) if field_type(column.type, names[: n + 1]) is None)
+        known = field_names(field_type(column.type, names[:depth]) or "")
+        wrong = f"{'.'.join([column.name, *names[:depth]])!r} has no field {names[depth]!r}"
+        expected = f"one of {', '.join(known)}" if known else "no field: it is no struct"
+        fix = nearest(names[depth], known) if known else f"remove .{names[depth]}"
+        return self.source.error(self.source.start(parts[depth]), wrong, expected, fix)
 
     def _unknown_column(self, part: exp.Identifier, relation: Relation) -> QueryError:
         wrong = f"stream {relation.stream!r} has no column {part.name!r}"
@@ -148,6 +153,17 @@ def _identifier(name: str, origin: exp.Identifier) -> exp.Identifier:
     made = exp.to_identifier(name, quoted=True)
     made.meta.update(origin.meta)
     return made
+
+
+def _has_field(type_: str, parts: list[exp.Identifier]) -> bool:
+    """Whether the fields exist. Beyond a map, an array or a type with odd names it is Spark that knows."""
+    if not field_names(type_):
+        return True
+    for n_parts in range(1, len(parts) + 1):
+        inner = field_type(type_, [part.name for part in parts[:n_parts]])
+        if inner is None or inner.startswith(("map<", "array<")):
+            return inner is not None
+    return True
 
 
 def _path(node: exp.Expr) -> list[str]:

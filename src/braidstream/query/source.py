@@ -49,12 +49,13 @@ class Source:
     @classmethod
     def of(cls, text: str) -> Source:
         """Tokenize; an unclosed quote or an empty text is an error already."""
-        if not text.strip():
-            raise QueryError("the query is empty", FORM, "write a query, or remove the entry")
         try:
-            return cls(text, tuple(sqlglot.tokenize(text, dialect=DIALECT)))
+            tokens = tuple(sqlglot.tokenize(text, dialect=DIALECT))
         except TokenError as error:
             raise _unclosed(text, error) from None
+        if all(token.token_type == TokenType.SEMICOLON for token in tokens):
+            raise QueryError("the query is empty", FORM, "write a query, or remove the entry")
+        return cls(text, tokens)
 
     def parse(self, masked: str) -> exp.Expr:
         """The one statement of `masked`, the text with blanks where the windows were."""
@@ -105,6 +106,13 @@ class Source:
             if not is_name and (token.token_type in types or token.text.upper() in words):
                 return token.start
         return 0
+
+    def star(self) -> int:
+        """The offset of the first `*` that is a select item and no multiplication."""
+        for before, token in self._pairs():
+            if token.token_type == TokenType.STAR and before and before.text.upper() in ("SELECT", "ALL", ","):
+                return token.start
+        return self.keyword(TokenType.STAR)
 
     def _pairs(self) -> Iterator[tuple[Token | None, Token]]:
         return zip((None, *self.tokens), self.tokens, strict=False)

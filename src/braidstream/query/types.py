@@ -25,6 +25,7 @@ __all__ = [
     "Schema",
     "canonical_type",
     "common_type",
+    "field_names",
     "field_type",
     "is_comparable",
     "keeps_apart",
@@ -215,6 +216,13 @@ def field_type(type_: str, fields: Iterable[str]) -> str | None:
         found = [f for f in node.expressions if isinstance(f, exp.ColumnDef) and f.name.lower() == name.lower()]
         node = found[0].kind if found else None
     return type_of_node(node)
+
+
+def field_names(type_: str) -> tuple[str, ...]:
+    """The fields of a struct type; none for any other."""
+    node = _parsed_type(type_)
+    is_struct = node is not None and node.this == exp.DType.STRUCT
+    return tuple(part.name for part in node.expressions) if node is not None and is_struct else ()
 
 
 def quote_name(name: str) -> str:

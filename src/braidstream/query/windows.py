@@ -104,7 +104,7 @@ def _measured(source: Source, begin: int, text: str) -> int:
     try:
         return measure(text)
     except DurationProblem as problem:
-        at = begin + problem.offset if text.strip() else begin - 1
+        at = begin + (problem.offset if text.strip() else len(text))
         raise source.error(at, f"window: {problem.wrong}", _EXPECTED, problem.fix) from None
 
 
