@@ -12,6 +12,7 @@ A directory is a value: `split`, `merge` and `move` return another one. Cost: O(
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -95,6 +96,14 @@ class Directory:
         if self.depth == 0:
             return np.zeros(len(hashes), dtype=np.int32)
         return self.table()[(hashes >> np.uint64(HASH_BITS - self.depth)).astype(np.int64)]
+
+    def at(self, hash_: int) -> Group:
+        """The group of one hash."""
+        return self.groups[bisect_right(self._plain_lows, hash_) - 1]
+
+    @cached_property
+    def _plain_lows(self) -> list[int]:
+        return [group.low for group in self.groups]
 
     def of_slot(self, slot: int) -> tuple[Group, ...]:
         """The groups of one slot."""

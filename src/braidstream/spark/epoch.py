@@ -27,6 +27,7 @@ from braidstream.query import Query
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.slot import REPORT, EpochTask, slot_task
 from braidstream.spark.sources import Stream
 from braidstream.state import compaction
@@ -64,6 +65,7 @@ class EpochRunner:
     stopping: bool = False
     running: threading.Lock = field(default_factory=threading.Lock)
     _anchor: DataFrame | None = None
+    _settled: bool = False
 
     def __call__(self, envelopes: DataFrame, epoch: int) -> None:
         """Run one epoch."""
@@ -87,7 +89,9 @@ class EpochRunner:
         if self.manifest.epoch != epoch - 1:
             self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
         spark = envelopes.sparkSession
-        _settle(spark)
+        if not self._settled:
+            _settle(spark)
+            self._settled = True
         task = self._task(epoch)
         frame = self._exchange(spark, envelopes).mapInArrow(slot_task(task), REPORT)
         reports = [json.loads(bytes(row.report)) for row in frame.collect()]
@@ -228,13 +232,8 @@ class EpochRunner:
 
 def _settle(spark: SparkSession) -> None:
     """Settings of ours, on the session that Spark cloned for this streaming query: the user's keeps its own."""
-    for name, value in (
-        ("spark.sql.adaptive.enabled", "false"),
-        ("spark.sql.execution.arrow.maxRecordsPerBatch", "1000000"),
-        ("spark.sql.execution.arrow.maxBytesPerBatch", str(256 << 20)),
-    ):
-        if spark.conf.get(name, None) != value:
-            spark.conf.set(name, value)
+    for name, value in QUERY_SETTINGS.items():
+        spark.conf.set(name, value)
 
 
 def _tallies(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:

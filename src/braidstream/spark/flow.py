@@ -30,9 +30,9 @@ from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.explain import explain
 from braidstream.spark.handle import Handle
 from braidstream.spark.planner import Plan, arrow_schema, make_plan
-from braidstream.spark.session import cores, is_single_executor, warm_up
+from braidstream.spark.session import cores, is_single_executor, own_session, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
-from braidstream.spark.sources import FilesSource, Router, Stream, direct_frame, general_frame
+from braidstream.spark.sources import DirectRouter, FilesSource, Router, Stream, direct_frame, general_frame
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -253,14 +253,19 @@ class Flow:
         return last
 
     def _union(self, plan: Plan, root: str, run: str) -> DataFrame:
-        frames = []
+        """All branches. Where all streams are files read directly, on a session of our own with settings of ours."""
+        direct: list[tuple[Stream, DirectRouter]] = []
+        frames: list[DataFrame] = []
         for branch in plan.branches:
             stream = self._streams[branch.stream]
             router = Router(root, run, branch, arrow_schema(stream.schema))
-            keys = plan.direct.get(branch.stream)
-            frames.append(
-                general_frame(stream, router) if keys is None else direct_frame(self.spark, stream, router, keys)
-            )
+            if branch.stream in plan.direct:
+                direct.append((stream, DirectRouter(router, stream.time, plan.direct[branch.stream])))
+            else:
+                frames.append(general_frame(stream, router))
+        if direct:
+            spark = self.spark if frames else own_session(self.spark, root)
+            frames.append(direct_frame(spark, direct, cores(self.spark)))
         return reduce(DataFrame.unionByName, frames)
 
 

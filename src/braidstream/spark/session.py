@@ -16,7 +16,14 @@ from pyspark.sql import SparkSession
 
 from braidstream.errors import RunError
 
-__all__ = ["cores", "is_single_executor", "local_session", "warm_up"]
+__all__ = ["cores", "is_single_executor", "local_session", "own_session", "warm_up"]
+
+QUERY_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(256 << 20),
+}
+"""Slots must stay the partitions they are, and Arrow batches may be large."""
 
 
 def local_session(
@@ -37,6 +44,30 @@ def local_session(
     for name, value in {**ours, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
+    """A session of ours beside the user's, on the same cluster, with the settings that serve a streaming query best."""
+    own = spark.newSession()
+    for name, value in QUERY_SETTINGS.items():
+        own.conf.set(name, value)
+    own.conf.set("spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone"))
+    manager = _local_file_manager(spark)
+    if "://" not in checkpoint and manager is not None:
+        own.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
+    return own
+
+
+def _local_file_manager(spark: SparkSession) -> str | None:
+    """Spark's other way to write its offset log. On a local disk the default runs a child process for each file."""
+    for package in ("checkpointing.", ""):
+        name = f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
+        try:
+            spark.sparkContext._jvm.java.lang.Class.forName(name)  # noqa: SLF001  (is the class there?)
+        except Exception:  # noqa: BLE001, S112  (whatever py4j raises: this version of Spark has it elsewhere)
+            continue
+        return name
+    return None
 
 
 def cores(spark: SparkSession) -> int:

@@ -8,9 +8,10 @@ JVM. Which one a stream takes changes nothing in the result; `explain` says it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from braidstream.kernels.routing import ENVELOPE, TALLY, Envelope, Routes, Tally
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.spark.slot import read_manifest
 
-__all__ = ["DIRECT_OPTIONS", "FilesSource", "Router", "Stream", "direct_frame", "general_frame"]
+__all__ = ["DIRECT_OPTIONS", "DirectRouter", "FilesSource", "Router", "Stream", "direct_frame", "general_frame"]
 
 DIRECT_OPTIONS = frozenset(
     name.lower()
@@ -125,19 +126,43 @@ def _mask(filters: Sequence[str]) -> Column:
     return mask
 
 
-def direct_frame(spark: SparkSession, stream: Stream, router: Router, keys: Mapping[int, Sequence[Any]]) -> DataFrame:
-    """The branch of Parquet files: `keys` gives for each store the columns of its key and the types to compare in."""
-    assert stream.files is not None
-    paths = spark.readStream.format("binaryFile").schema(_PATHS).options(**stream.files.options).load(stream.files.path)
-    read = _file_reader(router, stream.time, keys)
+@dataclass(frozen=True)
+class DirectRouter:
+    """A router that reads its files itself: `keys` gives for each store the columns of its key and their types."""
+
+    router: Router
+    time: str
+    keys: Mapping[int, Sequence[tuple[str, pa.DataType]]]
+
+    def envelopes(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Route the rows of files."""
+        read = _file_reader(self.router, self.time, self.keys)
+        return self.router.envelopes(read(path) for path in paths)
+
+
+def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRouter]], n_tasks: int) -> DataFrame:
+    """The branches of all streams that are read directly, in as few tasks as there are cores: each costs a fixed time."""
+    frames = []
+    for place, (stream, _) in enumerate(streams):
+        assert stream.files is not None
+        source = spark.readStream.format("binaryFile").schema(_PATHS).options(**stream.files.options)
+        frames.append(source.load(stream.files.path).select(F.lit(place).alias("place"), "path"))
+    routers = [router for _, router in streams]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return router.envelopes(read(path) for batch in batches for path in batch.column(0).to_pylist())
+        paths: dict[int, list[str]] = defaultdict(list)
+        for batch in batches:
+            for place, path in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                paths[place].append(path)
+        for place in sorted(paths):
+            yield from routers[place].envelopes(paths[place])
 
-    return paths.select("path").mapInArrow(run, ENVELOPE)
+    return reduce(DataFrame.unionByName, frames).coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
-def _file_reader(router: Router, time: str, keys: Mapping[int, Sequence[Any]]) -> Callable[[str], pa.Table]:
+def _file_reader(
+    router: Router, time: str, keys: Mapping[int, Sequence[tuple[str, pa.DataType]]]
+) -> Callable[[str], pa.Table]:
     payload = _payload(router.branch)
     wanted = list(dict.fromkeys([time, *payload, *(name for key in keys.values() for name, _ in key)]))
 

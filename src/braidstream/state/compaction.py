@@ -39,12 +39,12 @@ class Merge:
 def plan(manifest: Manifest, windows: Mapping[str, int | None]) -> dict[int, list[Merge]]:
     """The merges of each slot; at most one for each store, the lowest tier first."""
     merges: dict[int, list[Merge]] = defaultdict(list)
-    for slot in range(manifest.n_slots):
-        by_store: dict[str, list[Segment]] = defaultdict(list)
-        for segment in manifest.of_slot(slot):
-            by_store[segment.store].append(segment)
+    for slot, held in manifest.by_slot().items():
+        by_store: dict[str, list[tuple[Segment, int]]] = defaultdict(list)
+        for segment, rows in held:
+            by_store[segment.store].append((segment, rows))
         for store, segments in by_store.items():
-            chosen = _choose(segments, manifest.directory.of_slot(slot), windows.get(store))
+            chosen = _choose(segments, windows.get(store))
             if chosen:
                 merges[slot].append(Merge(store, chosen, alive_from(manifest.watermark, windows.get(store))))
     return dict(merges)
@@ -69,11 +69,10 @@ def run(files: Files, task: Merge, epoch: int, slot: int, groups: Sequence[Group
     return write_segment(files, merge(parts), task.store, epoch, slot, groups)
 
 
-def _choose(segments: Sequence[Segment], groups: Sequence[Group], window_us: int | None) -> tuple[Segment, ...]:
+def _choose(segments: Sequence[tuple[Segment, int]], window_us: int | None) -> tuple[Segment, ...]:
     tiers: dict[int, list[Segment]] = defaultdict(list)
-    for segment in segments:
-        owned = sum(part.rows for part in segment.parts if any(part.meets(group) for group in groups))
-        tiers[_tier(owned)].append(segment)
+    for segment, rows in segments:
+        tiers[_tier(rows)].append(segment)
     for tier in sorted(tiers):
         found = _run_of(sorted(tiers[tier], key=lambda s: (s.oldest, s.newest, s.name)), window_us)
         if found:

@@ -4,16 +4,18 @@ It alone defines routing and state of the next epoch: the directory, the number 
 the hash space that are live in each, the watermark, and the memory of the controller. It is JSON behind a line with its
 checksum; reading one runs nobody's code.
 
-Invariant: the live parts of the segments of one store do not overlap in (hash, row): every stored tuple is live in
-exactly one segment. Size: O(groups x log(epochs in the window)), whatever the stream holds.
+Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the segments of
+one store do not overlap: every stored tuple is live in exactly one segment. Size: O(groups x log(epochs in the window)), whatever the stream holds.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from braidstream.control.directory import HASH_BITS, Directory, Group
@@ -75,11 +77,6 @@ class Segment:
         """From its plain form."""
         return cls(**{**plain, "parts": tuple(Part(*part) for part in plain["parts"])})
 
-    def meets(self, groups: Iterable[Group]) -> bool:
-        """Whether any live part belongs to one of the groups."""
-        owned = list(groups)
-        return any(part.meets(group) for part in self.parts for group in owned)
-
     def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
         """The segment without the parts that lie within the given ranges of hashes."""
         ranges = list(lows_highs)
@@ -105,10 +102,24 @@ class Manifest:
     memory: Mapping[str, Any] = field(default_factory=dict)
     """What the controller remembers."""
 
+    def by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
+        """For each slot the segments that hold state of its groups, with the number of its rows in them."""
+        found: dict[int, list[tuple[Segment, int]]] = defaultdict(list)
+        for segment in self.segments:
+            rows: dict[int, int] = defaultdict(int)
+            for part in segment.parts:
+                rows[self.directory.at(part.low).slot] += part.rows
+            for slot, n_rows in rows.items():
+                found[slot].append((segment, n_rows))
+        return found
+
     def of_slot(self, slot: int) -> list[Segment]:
         """The segments that hold state of a slot's groups."""
-        groups = self.directory.of_slot(slot)
-        return [segment for segment in self.segments if segment.meets(groups)]
+        return [segment for segment, _ in self._by_slot.get(slot, ())]
+
+    @cached_property
+    def _by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
+        return self.by_slot()
 
     def fitted(self, directory: Directory) -> Manifest:
         """The manifest with another directory; parts that a split has divided are divided with it."""

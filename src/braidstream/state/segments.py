@@ -7,6 +7,7 @@ and checks that it is what the manifest says; what is missing or damaged is name
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,11 +30,8 @@ def write_segment(files: Files, rows: Rows, store: str, epoch: int, slot: int, g
     table = rows.table.combine_chunks()
     with files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    parts = []
-    for group in groups:
-        begin, end = _range(rows, group.low, group.high)
-        if end > begin:
-            parts.append(Part(group.prefix, group.depth, end - begin))
+    cuts = rows.cuts(np.array([group.low for group in groups], dtype=np.uint64))
+    parts = [Part(g.prefix, g.depth, n) for g, n in zip(groups, np.diff(cuts).tolist(), strict=True) if n]
     times = rows.times
     size = files.size(name) or 0
     return Segment(name, store, len(rows), size, int(times.min()), int(times.max()), epoch, tuple(parts))
@@ -56,13 +54,9 @@ def open_segment(files: Files, segment: Segment) -> Rows:
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
     """Only the rows that are live and belong to the groups; no copy when that is all of them."""
-    ranges = [
-        _range(rows, max(part.low, group.low), min(part.high, group.high))
-        for part in segment.parts
-        for group in groups
-        if part.meets(group)
-    ]
-    ranges = _joined(sorted(r for r in ranges if r[1] > r[0]))
+    lows = [group.low for group in groups]
+    own = (p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high)
+    ranges = _joined(sorted(r for r in (_range(rows, p.low, p.high) for p in own) if r[1] > r[0]))
     if ranges == [(0, len(rows))]:
         return rows
     slices = [rows.table.slice(begin, end - begin) for begin, end in ranges]
