@@ -196,11 +196,24 @@ def _show(connection: Any, name: str, data: Data) -> None:
     if not isinstance(data, str | Path):
         connection.register(name, data)
         return
-    path = Path(data)
+    listed = ", ".join("'" + str(file).replace("'", "''") + "'" for file in _files(Path(data)))
+    connection.execute(f"CREATE TEMP VIEW {_quoted(name)} AS FROM read_parquet([{listed}], hive_partitioning = false)")
+
+
+def _files(path: Path) -> list[Path]:
+    """The Parquet files at a path, as Spark sees them: without what lies under a name that begins with `_` or `.`."""
     if not path.exists():
         raise InputError(f"{path} does not exist", "a Parquet file or a folder of them", "check the path")
-    pattern = str(path / "**" / "*.parquet" if path.is_dir() else path).replace("'", "''")
-    connection.execute(f"CREATE TEMP VIEW {_quoted(name)} AS FROM read_parquet('{pattern}', hive_partitioning = false)")
+    if path.is_file():
+        return [path]
+    files = [
+        file
+        for file in sorted(path.rglob("*.parquet"))
+        if not any(part.startswith(("_", ".")) for part in file.relative_to(path).parts)
+    ]
+    if not files:
+        raise InputError(f"{path} has no Parquet files", "at least one, for the columns", "compare with an empty table")
+    return files
 
 
 def _connect() -> Any:

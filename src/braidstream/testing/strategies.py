@@ -92,10 +92,11 @@ def _cases(
     unit_us: int,
 ) -> Case:
     n_epochs = draw(st.integers(1, max_epochs))
+    keys = [_keys(draw, kind, max_keys=6 - len(names)) for kind in kinds]
     streams, delays, cuts = [], {}, {}
     for name in names:
         delay = draw(st.integers(0, 10))
-        rows = _rows(draw, kinds, max_rows, delay, unit_us)
+        rows = _rows(draw, keys, max_rows, delay, unit_us)
         window = draw(st.none() | st.integers(0, 25))
         streams.append(Stream(name, rows, None if window is None else window * unit_us))
         delays[name] = delay * unit_us
@@ -104,21 +105,21 @@ def _cases(
     return Case(tuple(streams), equalities, delays, epochs, _schema(kinds))
 
 
-def _rows(draw: DrawFn, kinds: tuple[str, str], max_rows: int, delay: int, unit_us: int) -> list[Row]:
-    """Rows in the order of arrival; some are there twice."""
-    k, j = (_key(draw, kind) for kind in kinds)
-    drawn = draw(st.lists(st.tuples(k, j, st.integers(0, 40), st.integers(0, delay), st.booleans()), max_size=max_rows))
+def _rows(draw: DrawFn, keys: Sequence[st.SearchStrategy[Any]], max_rows: int, delay: int, unit_us: int) -> list[Row]:
+    """Rows in the order of arrival; some are there twice. Few streams are empty, so that most cases have results."""
+    min_rows = draw(st.sampled_from([0, max_rows // 2, max_rows // 2]))
+    row = st.tuples(*keys, st.integers(0, 40), st.integers(0, delay), st.booleans())
     arrivals = [
-        (time + jitter, {"k": key, "j": other, "v": v, "ts": time * unit_us})
-        for v, (key, other, time, jitter, is_double) in enumerate(drawn)
+        (time + jitter, {"k": k, "j": j, "v": v, "ts": time * unit_us})
+        for v, (k, j, time, jitter, is_double) in enumerate(draw(st.lists(row, min_size=min_rows, max_size=max_rows)))
         for _ in range(1 + (is_double and v % 4 == 0))
     ]
     return [row for _, row in sorted(arrivals, key=lambda arrival: arrival[0])]
 
 
-def _key(draw: DrawFn, kind: str) -> st.SearchStrategy[Any]:
-    """Any key equally, or mostly the first one; with or without NULLs."""
-    keys: tuple[Any, ...] = _KEYS[kind][1]
+def _keys(draw: DrawFn, kind: str, max_keys: int) -> st.SearchStrategy[Any]:
+    """Up to `max_keys` keys, the same for all streams: all equally, or mostly the first one; with or without NULLs."""
+    keys: tuple[Any, ...] = _KEYS[kind][1][: draw(st.integers(1, max(max_keys, 2)))]
     if draw(st.booleans()):
         keys = (*keys, None)
     if draw(st.booleans()):
@@ -136,13 +137,14 @@ def _cut(draw: DrawFn, rows: Sequence[Row], n_epochs: int) -> list[Sequence[Row]
 
 
 def _tree(draw: DrawFn, names: Sequence[str]) -> list[Equality]:
-    """Each stream is joined to one before it, on one column of each: chains, stars and everything between."""
+    """Each stream is joined to one before it, on one column of each: a chain, a star, or any tree."""
+    shape = draw(st.sampled_from(["chain", "star", "any"]))
     column = st.sampled_from("kj")
-    return [
-        (f"{draw(st.sampled_from(names[:i]))}.{draw(column)}", f"{name}.{draw(column)}")
-        for i, name in enumerate(names)
-        if i > 0
-    ]
+    equalities = []
+    for i, name in enumerate(names[1:]):
+        other = {"chain": names[i], "star": names[0]}.get(shape) or draw(st.sampled_from(names[: i + 1]))
+        equalities.append((f"{other}.{draw(column)}", f"{name}.{draw(column)}"))
+    return equalities
 
 
 def _schema(kinds: tuple[str, str]) -> pa.Schema:
