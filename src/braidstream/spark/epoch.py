@@ -115,6 +115,12 @@ class EpochRunner:
         }
         self.progress.append(EpochProgress.of(before, after, reports, seconds))
 
+    def _join(self, spark: SparkSession, envelopes: DataFrame, task: EpochTask) -> list[dict[str, Any]]:
+        """Run the slots' tasks and gather their reports: all that an epoch needs a cluster for."""
+        _settle(spark)
+        frame = self._exchange(spark, envelopes).mapInArrow(slot_task(task), REPORT)
+        return [json.loads(bytes(row.report)) for row in frame.collect()]
+
     def _task(self, epoch: int) -> EpochTask:
         root = self.checkpoint.root
         windows = {store.name: store.window_us for store in self.plan.stores}
