@@ -89,12 +89,8 @@ class EpochRunner:
         if self.manifest.epoch != epoch - 1:
             self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
         spark = envelopes.sparkSession
-        if not self._settled:
-            _settle(spark)
-            self._settled = True
         task = self._task(epoch)
-        frame = self._exchange(spark, envelopes).mapInArrow(slot_task(task), REPORT)
-        reports = [json.loads(bytes(row.report)) for row in frame.collect()]
+        reports = self._join(spark, envelopes, task)
         _raise_damage(reports)
         reach("after-join", epoch=epoch)
         joined = time.perf_counter()
@@ -117,7 +113,9 @@ class EpochRunner:
 
     def _join(self, spark: SparkSession, envelopes: DataFrame, task: EpochTask) -> list[dict[str, Any]]:
         """Run the slots' tasks and gather their reports: all that an epoch needs a cluster for."""
-        _settle(spark)
+        if not self._settled:
+            _settle(spark)
+            self._settled = True
         frame = self._exchange(spark, envelopes).mapInArrow(slot_task(task), REPORT)
         return [json.loads(bytes(row.report)) for row in frame.collect()]
 
