@@ -118,6 +118,8 @@ class JoinBuilder:
 
 def _qualified(alias: str, key: str) -> str:
     """A key expression over bare columns of one stream, with its columns qualified."""
+    if key.isidentifier():  # a column may be named like a keyword
+        return f"{quote_name(alias)}.{quote_name(key)}"
     try:
         node = sqlglot.parse_one(key, dialect=DIALECT)
     except SqlglotError:

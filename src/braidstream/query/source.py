@@ -51,8 +51,8 @@ class Source:
         """Tokenize; an unclosed quote or an empty text is an error already."""
         try:
             tokens = tuple(sqlglot.tokenize(text, dialect=DIALECT))
-        except TokenError as error:
-            raise _unclosed(text, error) from None
+        except TokenError:
+            raise _unclosed(text) from None
         if all(token.token_type == TokenType.SEMICOLON for token in tokens):
             raise QueryError("the query is empty", FORM, "write a query, or remove the entry")
         return cls(text, tokens)
@@ -150,20 +150,17 @@ def _offset(text: str, line: int, column: int) -> int:
     return sum(len(one) for one in lines[: line - 1]) + column - 1
 
 
-def _unclosed(text: str, error: TokenError) -> QueryError:
-    """The tokenizer tells which mark is missing, not where it was opened: find the last that opens and never closes."""
-    missing = re.search(r"Missing (\S+)", str(error.__cause__))
-    mark = missing[1] if missing else "/*"
-    at = Source(text, ()).place(max(_opening(text, mark), 0))
+def _unclosed(text: str) -> QueryError:
+    """The tokenizer stops at a quote or a comment that never ends, but does not tell where it was opened."""
+    at, mark = _opening(text)
     closing = "*/" if mark == "/*" else mark
-    what = "a comment" if mark == "/*" else "a quoted name" if mark == "`" else "a text in quotes"
-    return QueryError(
-        f"{what} is not closed", f"a closing {closing}", f"add {closing}", text=text, line=at[0], column=at[1]
-    )
+    what = {"/*": "a comment", "`": "a quoted name"}.get(mark, "a text in quotes")
+    return Source(text, ()).error(at, f"{what} is not closed", f"a closing {closing}", f"add {closing}")
 
 
-def _opening(text: str, mark: str) -> int:
-    """The offset of the first quote or comment that is not closed."""
-    pattern = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
-    blanked = pattern.sub(lambda found: " " * len(found[0]), text)
-    return blanked.find(mark)
+def _opening(text: str) -> tuple[int, str]:
+    """The first quote or comment that is not closed: what is left when all closed ones are blanked."""
+    closed = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+    blanked = closed.sub(lambda found: " " * len(found[0]), text)
+    found = re.search(r"""['"`]|/\*""", blanked)
+    return (found.start(), found[0]) if found else (len(text), "quote")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, exp
 from sqlglot.errors import SqlglotError
 
 from braidstream.errors import InputError, nearest
@@ -69,6 +69,9 @@ _INTEGRAL_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}  # Spa
 _FRACTIONAL = ("float", "double")
 _MAX_DIGITS = 38
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)$")
+_KEYWORDS = {
+    word for phrase in Dialect.get_or_raise("spark").tokenizer_class.KEYWORDS for word in phrase.upper().split()
+}
 _TIMES = {"date", "timestamp", "timestamp_ntz"}
 
 
@@ -98,7 +101,7 @@ class Schema:
 
     @classmethod
     def of(cls, columns: Iterable[tuple[str, str]]) -> Schema:
-        """From pairs of name and type; a type may be any spelling that Spark accepts."""
+        """From pairs of name and type, in any spelling. For types that Spark itself gives use `Schema(columns)`."""
         return cls(tuple(Column(name, canonical_type(type_)) for name, type_ in columns))
 
     @classmethod
@@ -226,8 +229,8 @@ def field_names(type_: str) -> tuple[str, ...]:
 
 
 def quote_name(name: str) -> str:
-    """The name as SQL text, in backquotes where it needs them."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+    """The name as SQL text, in backquotes where it needs them: odd letters, and keywords."""
+    return f"`{name.replace('`', '``')}`" if name.upper() in _KEYWORDS else _plain_or_quoted(name)
 
 
 def _parsed_type(type_: str) -> exp.DataType | None:
@@ -286,7 +289,11 @@ def _part_of_node(node: exp.Expr) -> str | None:
     if not isinstance(node, exp.ColumnDef):
         return type_of_node(node)
     type_ = type_of_node(node.kind)
-    return f"{quote_name(node.name)}:{type_}" if type_ else None
+    return f"{_plain_or_quoted(node.name)}:{type_}" if type_ else None
+
+
+def _plain_or_quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
 
 
 def _unknown_type(text: str, column: str = "") -> InputError:
