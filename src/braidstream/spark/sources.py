@@ -26,6 +26,7 @@ from braidstream.kernels.plan import Branch
 from braidstream.kernels.routing import ENVELOPE, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.spark.slot import read_manifest
+from braidstream.state.manifest import Manifest
 
 __all__ = ["DIRECT_OPTIONS", "DirectRouter", "FilesSource", "Router", "Stream", "direct_frame", "general_frame"]
 
@@ -73,9 +74,7 @@ class Router:
     def routes(self) -> Routes:
         """The routes of the epoch that this task belongs to, from the manifest before it."""
         epoch = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
-        manifest = read_manifest(self.root, epoch - 1, self.run)
-        directory = manifest.directory
-        return Routes(directory.depth, directory.slots[directory.table()], manifest.n_slots, manifest.watermark)
+        return routes_of(read_manifest(self.root, epoch - 1, self.run))
 
     def envelopes(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Route tables of the branch; the tally of all of them comes last."""
@@ -95,6 +94,12 @@ class Router:
             same = at < 0 or values.type == self.schema.field(at).type
             columns.append(values if same else values.cast(self.schema.field(at).type))
         return pa.table(columns, names=table.column_names)
+
+
+def routes_of(manifest: Manifest) -> Routes:
+    """Where rows go in the epoch after a manifest."""
+    directory = manifest.directory
+    return Routes(directory.depth, directory.slots[directory.table()], manifest.n_slots, manifest.watermark)
 
 
 def general_frame(stream: Stream, router: Router) -> DataFrame:

@@ -5,8 +5,9 @@
     source      a script of epochs that a Spark file stream reads one at a time
     faults      named points at which a process dies, for crash tests
     strategies  random streams for Hypothesis
+    harness     the engine without Spark, in one process
 
 Import the module you need; none is imported here, so that no test tool is loaded where only one is used.
 """
 
-__all__ = ["batch", "faults", "oracle", "source", "strategies"]
+__all__ = ["batch", "faults", "harness", "oracle", "source", "strategies"]

@@ -1,0 +1,258 @@
+"""The engine without Spark: routing, slots, manifests and sinks in one process, for tests that run by the hundred.
+
+    harness = Harness(folder, {"R": schema, "S": schema}, {"pairs": [Indexed("R", "R", ("k",), 10), ...]}, slots=3)
+    harness.epoch({"R": table, "S": table})
+    harness.restart(slots=5)
+    harness.results("pairs")
+
+All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
+`EpochRunner` commits, `FileSink` delivers. Missing are only the exchange (here a dict of envelopes by slot) and what
+Spark computes upstream of the routing (key hashes and filters), which is done here with NumPy. `hash_keys` may be
+replaced, to make keys collide.
+
+An epoch that fails (`braidstream.testing.faults.armed`) is lost as with Spark: `restart` and give it again.
+
+Cost: some milliseconds an epoch, most of it for files.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from braidstream.control.directory import Directory
+from braidstream.kernels.hashing import hash_columns
+from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
+from braidstream.kernels.routing import Routes
+from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.query import Query
+from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.planner import Plan
+from braidstream.spark.sinks import FileSink
+from braidstream.spark.slot import EpochTask, read_manifest, slot_task
+from braidstream.spark.sources import Router, Stream, routes_of
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
+
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed"]
+
+Condition = Callable[[pa.Table], npt.NDArray[np.bool_]]
+"""A filter on the rows of one stream."""
+
+HashKeys = Callable[[Sequence[pa.Array]], tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]
+"""The hashes of rows from their key columns, and which rows have no NULL among them."""
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """One input of a join: a stream under an alias, its key columns and its window."""
+
+    alias: str
+    stream: str
+    key: tuple[str, ...]
+    window_us: int | None
+    condition: Condition | None = None
+
+
+class Harness:
+    """Epochs of a flow in one process. Every stream has its event time in the column `ts`."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        schemas: Mapping[str, pa.Schema],
+        joins: Mapping[str, Sequence[Indexed]],
+        *,
+        delays_us: Mapping[str, int] | None = None,
+        slots: int = 1,
+        groups: int = 8,
+        hash_keys: HashKeys = hash_columns,
+        keep: int = 10,
+        late: bool = False,
+        root: str | None = None,
+    ) -> None:
+        self.folder, self.schemas = Path(folder), schemas
+        self._hash_keys, self._keep = hash_keys, keep
+        self._root = root or str(self.folder / "ck")
+        self._conditions: dict[str, Condition] = {}
+        delays = delays_us or {}
+        self._streams = {
+            name: Stream(name, None, from_arrow_schema(schema, prefer_timestamp_ntz=True), "ts", delays.get(name, 0))
+            for name, schema in schemas.items()
+        }
+        self._plan = self._planned(joins, late=late)
+        self._sinks = {name: FileSink("parquet", str(self.folder / "out" / name), {}) for name in joins}
+        late_to = self.folder / "late"
+        self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
+        checkpoint = Checkpoint(self._root, keep)
+        self._identity = Identity.new("harness", {}, {})
+        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots))
+        self.runner = self._start(checkpoint)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The last manifest."""
+        return self.runner.manifest
+
+    def epoch(self, tables: Mapping[str, pa.Table], n_tasks: int = 2) -> None:
+        """Run the next epoch; the rows of each stream come in `n_tasks` routing tasks."""
+        number = self.manifest.epoch + 1
+        batches: list[pa.RecordBatch] = []
+        for branch in self._plan.branches:
+            table = tables.get(branch.stream)
+            if table is None:
+                continue
+            router = _LocalRouter(self._root, self.runner.run, branch, self.schemas[branch.stream], number)
+            size = max(-(-table.num_rows // n_tasks), 1)
+            for begin in range(0, table.num_rows, size):
+                piece = self._branch_table(branch, table.slice(begin, size))
+                batches += router.envelopes(iter([piece]))
+        self.runner(_Envelopes(batches), number)
+
+    def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
+        """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
+        checkpoint = Checkpoint(self._root, self._keep)
+        last = checkpoint.latest()
+        checkpoint.verify(last)
+        n_slots = slots or last.n_slots
+        changed = directory or last.directory.resized(n_slots)
+        if changed != last.directory or n_slots != last.n_slots:
+            replace(last.fitted(changed), n_slots=n_slots, executors={}).write(checkpoint.files)
+        self.runner = self._start(checkpoint)
+
+    def results(self, join: str) -> list[dict[str, Any]]:
+        """All results of a join, as a reader of its sink's folder sees them."""
+        return _rows_in(self.folder / "out" / join)
+
+    def late(self, stream: str) -> list[dict[str, Any]]:
+        """The late rows of a stream."""
+        return _rows_in(self.folder / "late" / stream)
+
+    def _start(self, checkpoint: Checkpoint) -> EpochRunner:
+        for sink in [*self._sinks.values(), *self._late.values()]:
+            sink.claim(self._identity.flow)
+        checkpoint.sweep()
+        queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
+        return _LocalRunner(
+            checkpoint,
+            uuid.uuid4().hex,
+            self._plan,
+            self._streams,
+            queries,
+            self._sinks,
+            self._late,
+            False,
+            checkpoint.latest(),
+        )
+
+    def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
+        stores: dict[tuple[str, tuple[str, ...]], Store] = {}
+        for indexed in (indexed for inputs in joins.values() for indexed in inputs):
+            address = (indexed.stream, indexed.key)
+            known = stores.get(address) or self._new_store(len(stores), *address)
+            stores[address] = self._with_use(known, indexed)
+        made = tuple(self._join(name, inputs, stores) for name, inputs in joins.items())
+        branches = tuple(
+            Branch(i, name, own, tuple(self.schemas[name].names) if late else ())
+            for i, name in enumerate(self.schemas)
+            if (own := tuple(store for store in stores.values() if store.stream == name))
+        )
+        return Plan(tuple(stores.values()), branches, made, {}, dict.fromkeys(joins, True))
+
+    def _new_store(self, index: int, stream: str, key: tuple[str, ...]) -> Store:
+        columns = tuple(self.schemas[stream].names)
+        name = f"{stream}[{', '.join(key)}]"
+        return Store(index, name, stream, key, key, True, (), takes_all=False, columns=columns, window_us=-1)
+
+    def _with_use(self, store: Store, indexed: Indexed) -> Store:
+        window = indexed.window_us
+        widest = None if window is None or store.window_us is None else max(window, store.window_us)
+        if indexed.condition is None:
+            return replace(store, window_us=widest, takes_all=True)
+        name = _filter_name(indexed.condition)
+        self._conditions[name] = indexed.condition
+        return replace(store, window_us=widest, filters=tuple(dict.fromkeys((*store.filters, name))))
+
+    def _join(self, name: str, inputs: Sequence[Indexed], stores: Mapping[tuple[str, tuple[str, ...]], Store]) -> Join:
+        entries, outputs, fields = [], [], []
+        for place, indexed in enumerate(inputs):
+            store = stores[indexed.stream, indexed.key]
+            filtered = indexed.condition is not None and store.masked
+            bit = store.filters.index(_filter_name(indexed.condition)) if filtered and indexed.condition else None
+            entries.append(JoinInput(store.index, indexed.window_us, bit))
+            for column in self.schemas[indexed.stream]:
+                outputs.append(OutputColumn(f"{indexed.alias}.{column.name}", place, column.name))
+                fields.append(pa.field(f"{indexed.alias}.{column.name}", column.type))
+        return Join(name, tuple(entries), tuple(outputs), pa.schema(fields))
+
+    def _branch_table(self, branch: Branch, table: pa.Table) -> pa.Table:
+        """What Spark hands to the routing task: the time, and for each store hash, keys and mask."""
+        columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        columns[TIME] = table.column("ts")
+        for store in branch.stores:
+            keys = [table.column(name).combine_chunks() for name in store.key]
+            hashes, valid = self._hash_keys(keys)
+            columns[store.branch_column(HASH)] = pa.array(hashes.view(np.int64), mask=~valid)
+            columns |= {store.branch_column(f"{KEY}{i}"): key for i, key in enumerate(keys)}
+            mask = np.zeros(table.num_rows, dtype=np.int64)
+            for bit, name in enumerate(store.filters):
+                mask |= self._conditions[name](table).astype(np.int64) << bit
+            if store.filters:
+                columns[store.branch_column(MASK)] = pa.array(mask)
+        return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class _LocalRouter(Router):
+    """A router that is told its epoch instead of asking Spark."""
+
+    epoch: int = 0
+
+    def routes(self) -> Routes:
+        return routes_of(read_manifest(self.root, self.epoch - 1, self.run))
+
+
+@dataclass
+class _Envelopes:
+    """In the place of the DataFrame that `foreachBatch` is given."""
+
+    batches: list[pa.RecordBatch]
+    sparkSession: None = field(default=None)  # noqa: N815  Spark's name for it
+
+
+class _LocalRunner(EpochRunner):
+    """Epochs whose exchange is a dict."""
+
+    def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
+        del spark
+        by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        for batch in envelopes.batches:
+            by_slot[batch.column("slot")[0].as_py()].append(batch)
+        made = (_reports(slot_task(task)(iter(batches))) for _, batches in sorted(by_slot.items()))
+        return [report for reports in made for report in reports]
+
+
+def _reports(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for report in batch.column("report"):
+            yield json.loads(report.as_py())
+
+
+def _filter_name(condition: Condition) -> str:
+    return f"filter {id(condition)}"
+
+
+def _rows_in(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith(("_", ".")))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
