@@ -104,7 +104,7 @@ WRONG = [
     Wrong(
         f"SELECT R.v {RS} WHERE »R.k = S.name",
         "R.k (bigint) and S.name (string) do not compare",
-        "CAST(S.name AS BIGINT)",
+        "CAST(R.k AS STRING)",
     ),
     Wrong("SELECT S.w FROM S [RANGE 1 S], T [RANGE 1 S] WHERE »S.labels = T.labels", "do not compare", "no map"),
     Wrong(f"SELECT R.v {RS} WHERE »my_hash(R.name) = S.k", "type of the join key", "CAST(MY_HASH(R.name) AS BIGINT)"),
@@ -118,6 +118,7 @@ WRONG = [
     Wrong(f"SELECT »COUNT(R.k, R.v) AS n {ON_K}", "one argument", "one expression"),
     Wrong(f"SELECT »SUM(MAX(R.k)) AS n {ON_K}", "inside an aggregate", "once"),
     Wrong(f"SELECT SUM(R.v) »FILTER (WHERE R.v > 1) AS n {ON_K}", "FILTER", "CASE WHEN"),
+    Wrong(f"SELECT SUM(R.v) »IGNORE NULLS AS n {ON_K}", "IGNORE", "CASE WHEN"),
     Wrong(f"SELECT R.v {ON_K} AND »COUNT(*) > 3", "cannot stand in WHERE", "SELECT"),
     Wrong(f"SELECT COUNT(*) AS n {ON_K} GROUP BY »MAX(R.v)", "cannot hold an aggregate", "leave it out"),
     Wrong(f"SELECT R.k, COUNT(*) AS n {ON_K} GROUP BY »7", "no position", "name the column"),

@@ -5,12 +5,11 @@
     WHERE R.k = S.k AND R.v > 3 AND R.low < S.v
 
 The steps: take the windows out of the text (`windows`), parse what is left as Spark SQL, refuse what a continuous query
-cannot have, find the streams, resolve names (`scope`), sort the conditions (`predicates`) and the select list
-(`outputs`).
+cannot have (`refusals`), find the streams, resolve names (`scope`), sort the conditions (`predicates`) and the select
+list (`outputs`).
 
 Invariant: nothing is ignored. Every part of the text is either in the Query or refused, with its place, what is
-supported, and a hint. Functions are Spark's and are not checked here, except those whose value changes when an epoch is
-replayed. Cost: some milliseconds a query, once.
+supported, and a hint. Cost: some milliseconds a query, once.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sqlglot import TokenType, exp
 
-from braidstream.errors import QueryError, nearest
+from braidstream.errors import nearest
 from braidstream.query.model import Input, Query
 from braidstream.query.outputs import select_outputs
 from braidstream.query.predicates import join_condition
+from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source, sql_of
 from braidstream.query.types import Schema
@@ -31,27 +31,6 @@ from braidstream.query.windows import Window, take_windows
 __all__ = ["MAX_INPUTS", "parse"]
 
 MAX_INPUTS = 8
-
-_CLAUSES = "SELECT, FROM with windows, JOIN ... ON, WHERE, GROUP BY"
-_SUPPORTED_ARGS = {"expressions", "from_", "from", "joins", "where", "group"}
-_UNSUPPORTED_ARGS: dict[str, tuple[str, tuple[TokenType, ...], str]] = {
-    "distinct": ("DISTINCT", (TokenType.DISTINCT,), "leave it out; every match is produced exactly once"),
-    "order": ("ORDER BY", (TokenType.ORDER_BY,), "leave it out; a continuous result has no end to sort"),
-    "sort": ("SORT BY", (TokenType.SORT_BY,), "leave it out; a continuous result has no end to sort"),
-    "having": ("HAVING", (TokenType.HAVING,), "filter the aggregated rows in the sink"),
-    "limit": ("LIMIT", (TokenType.LIMIT, TokenType.FETCH), "leave it out; stop the flow when you have enough"),
-    "offset": ("OFFSET", (TokenType.OFFSET,), "leave it out"),
-    "with_": ("WITH", (TokenType.WITH,), "declare what it selects as a stream of its own"),
-    "laterals": ("LATERAL VIEW", (TokenType.LATERAL,), "explode in the DataFrame of the stream"),
-    "qualify": ("QUALIFY", (TokenType.QUALIFY,), "leave it out"),
-    "windows": ("WINDOW", (TokenType.WINDOW,), "leave it out"),
-    "hint": ("a hint", (TokenType.HINT,), "leave it out; the controller balances the join while it runs"),
-}
-# Their value would differ when an epoch is computed again after a crash: the result would not be exactly-once.
-_UNREPEATABLE = {
-    *("RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "MONOTONICALLY_INCREASING_ID", "SPARK_PARTITION_ID"),
-    *("CURRENT_TIMESTAMP", "CURRENT_DATE", "NOW", "CURDATE", "LOCALTIMESTAMP", "INPUT_FILE_NAME", "RANDSTR", "UNIFORM"),
-}
 
 
 def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type_of: TypeOf | None = None) -> Query:
@@ -63,9 +42,8 @@ def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type
     source = Source.of(text)
     _refuse_other_statements(source)
     masked, windows = take_windows(source)
-    select = _select(source, source.parse(masked))
+    select = require_select(source, source.parse(masked))
     scope = Scope(source, _relations(source, select, windows, streams), type_of)
-    _refuse_unrepeatable(source, select)
     joined = join_condition(scope, _conditions(scope, select))
     selected = select_outputs(scope, select)
     needed = [*selected.needs, *joined.residual]
@@ -86,78 +64,6 @@ def _refuse_other_statements(source: Source) -> None:
     first = source.tokens[0]
     if first.token_type not in (TokenType.SELECT, TokenType.WITH):
         raise source.error(first.start, f"the text begins with {first.text!r}", FORM, "begin with SELECT")
-
-
-def _select(source: Source, statement: exp.Expr) -> exp.Select:
-    """The statement, if it is a SELECT with nothing in it that a continuous query cannot have."""
-    if isinstance(statement, exp.SetOperation):
-        at = source.keyword(TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT)
-        raise source.error(at, f"{statement.key.upper()} is not supported", _CLAUSES, "write one query for each part")
-    if not isinstance(statement, exp.Select):
-        raise source.error(0, "this is not a SELECT", FORM, "begin with SELECT")
-    if not statement.expressions:
-        raise source.error(source.keyword(TokenType.SELECT), "nothing is selected", FORM, "write SELECT *")
-    for key, value in statement.args.items():
-        if value and key not in _SUPPORTED_ARGS:
-            raise _unsupported_clause(source, key)
-    for part in statement.walk():
-        _refuse_part(source, statement, part)
-    return statement
-
-
-def _unsupported_clause(source: Source, key: str) -> QueryError:
-    other = (key.strip("_").upper(), (), "leave it out")
-    words, tokens, fix = _UNSUPPORTED_ARGS.get(key) or _UNSUPPORTED_ARGS.get(f"{key}_") or other
-    at = source.keyword(*tokens, words=() if tokens else (words.split()[0],))
-    return source.error(at, f"{words} is not supported", _CLAUSES, fix)
-
-
-def _refuse_part(source: Source, statement: exp.Select, part: exp.Expr) -> None:
-    if isinstance(part, exp.Query) and part is not statement:
-        raise source.error(
-            _second_select(source),
-            "a subquery is not supported",
-            _CLAUSES,
-            "declare what it selects as a stream of its own",
-        )
-    if isinstance(part, exp.Window):
-        wrong, fix = "window functions (OVER) are not supported", "aggregate with GROUP BY"
-        raise source.error(source.keyword(TokenType.OVER), wrong, _CLAUSES, fix)
-    if isinstance(part, exp.Filter) and isinstance(part.this, exp.AggFunc):
-        wrong, fix = "FILTER after an aggregate is not supported", "SUM(CASE WHEN condition THEN value END)"
-        raise source.error(source.keyword(TokenType.FILTER), wrong, "aggregates of one expression", fix)
-    if isinstance(part, exp.Star) and not _is_select_star(part):
-        wrong = "* is not supported inside an expression"
-        raise source.error(_star_place(source, part), wrong, "SELECT *, R.* or COUNT(*)", "name the columns")
-    if isinstance(part, (exp.Placeholder, exp.Parameter)):
-        at = source.keyword(TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON)
-        raise source.error(at, "parameters are not supported", "values", "write the value itself")
-    if isinstance(part, exp.UDTF) and isinstance(part.parent, (exp.Select, exp.Alias)):
-        wrong, fix = "functions that make several rows are not supported", "explode in the DataFrame of the stream"
-        raise source.error(source.start(part), wrong, "expressions with one value", fix)
-
-
-def _is_select_star(star: exp.Star) -> bool:
-    owner = star.parent.parent if isinstance(star.parent, exp.Column) else star.parent
-    return isinstance(owner, exp.Select) or isinstance(star.parent, exp.Count)
-
-
-def _star_place(source: Source, star: exp.Star) -> int:
-    return source.start(star.parent) if isinstance(star.parent, (exp.Column, exp.Func)) else source.star()
-
-
-def _second_select(source: Source) -> int:
-    starts = [token.start for token in source.tokens if token.token_type == TokenType.SELECT]
-    return starts[1] if len(starts) > 1 else 0
-
-
-def _refuse_unrepeatable(source: Source, select: exp.Select) -> None:
-    for call in select.find_all(exp.Func):
-        name = sql_of(call).split("(")[0].upper()
-        if name in _UNREPEATABLE:
-            at = source.keyword(words=(name,)) or source.start(call)
-            wrong = f"{name} gives another value when an epoch is replayed after a crash"
-            raise source.error(at, wrong, "functions of the tuples alone", "compute it in the DataFrame of the stream")
 
 
 def _relations(

@@ -137,8 +137,8 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of a conjunction; chains `a = b = c` are taken apart into `a = b` and `b = c`."""
     inner = node.unnest()
     if isinstance(inner, exp.And):
-        yield from _conjuncts(inner.this)
-        yield from _conjuncts(inner.expression)
+        for part in inner.flatten():
+            yield from _conjuncts(part)
     elif isinstance(inner, exp.EQ) and isinstance(inner.this, exp.EQ):
         yield from _conjuncts(inner.this)
         yield exp.EQ(this=inner.this.expression.copy(), expression=inner.expression.copy())
@@ -229,6 +229,8 @@ def _incomparable(scope: Scope, left: _Term, right: _Term) -> QueryError:
     texts = _readable(left.node), _readable(right.node)
     wrong = f"join keys {texts[0]} ({left.type}) and {texts[1]} ({right.type}) do not compare"
     fix = f"write CAST({texts[1]} AS {left.type.upper()})"
+    if "string" in (left.type, right.type):  # a cast to string never fails, a cast of a string may
+        fix = f"write CAST({texts[1 if left.type == 'string' else 0]} AS STRING)"
     if not (is_comparable(left.type) and is_comparable(right.type)):
         fix = "join on a column, a field or an element that is no map"
     return scope.source.error(scope.source.start(left.node), wrong, "types that compare without a guess", fix)

@@ -182,7 +182,7 @@ def _inferred(node: exp.Expr, relation: Relation) -> str | None:
     """
     types = {column.name: column.type for column in relation.schema if "`" not in column.type}
     try:
-        select = exp.select(node.copy()).from_(exp.to_table(f"`{relation.alias}`", dialect=DIALECT))
+        select = exp.select(node.copy()).from_(exp.table_(exp.to_identifier(relation.alias, quoted=True)))
         typed = annotate_types(select, schema={relation.alias: types}, dialect=DIALECT).expressions[0]
     except SqlglotError:
         return None
