@@ -1,4 +1,4 @@
-"""A cluster of constant load for the controller's tests: groups with costs, slots with paces, reports made from both."""
+"""A cluster of constant load for the controller's tests: groups with costs, slots with paces, reports of both."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -37,7 +38,7 @@ def covers_once(directory: Directory, n_slots: int) -> bool:
     """Whether the groups, in order, tile the hash space, with identities and slots in order."""
     ends = [(group.low, group.high) for group in directory.groups]
     tiles = ends[0][0] == 0 and ends[-1][1] == (1 << HASH_BITS) - 1
-    joined = all(high + 1 == low for (_, high), (low, _) in zip(ends, ends[1:], strict=False))
+    joined = all(high + 1 == low for (_, high), (low, _) in itertools.pairwise(ends))
     ids = [group.id for group in directory.groups]
     known = len(set(ids)) == len(ids) and max(ids) < directory.next_id
     return tiles and joined and known and all(0 <= group.slot < n_slots for group in directory.groups)

@@ -10,10 +10,10 @@ Each stream's window of a group is a sequence of blocks in temporal order. New t
 - joining the fresh tuples of one side leaves out the fresh ones of the other, which will be joined in their turn;
 - a block that expires is joined with the opposite fresh tuples first, because it will not be there in their turn.
 
-*Fine tuning*: with an equality on the key hash, a group of more than 2 theta blocks is split into mini-groups by further
-bits of the hash, and a mini-group below theta is merged with its buddy when the two together are below 2 theta. The
-table is the router's `Directory`, handed in (kernels know nothing of the control plane; `Buckets` is what they use of
-it). `skip_bits` says how many leading bits all hashes of the group share.
+*Fine tuning*: with an equality on the key hash, a group of more than 2 theta blocks is split into mini-groups by
+further bits of the hash, and a mini-group below theta is merged with its buddy when the two together are below 2
+theta. The table is the router's `Directory`, handed in (kernels know nothing of the control plane; `Buckets` is what
+they use of it). `skip_bits` says how many leading bits all hashes of the group share.
 
 Invariant: between calls every mini-group has at most 2 theta blocks, unless its tuples share one hash or `max_depth`
 bits. Cost: a block against a block, or many, is one NumPy comparison; `comparisons` counts pairs of tuples. Untuned, a
@@ -44,23 +44,8 @@ BLOCK_ROWS = 64
 """Tuples in a block: 4 KB of 64 bytes each (WSJ VI-A)."""
 COMPARISONS_AT_ONCE = 1 << 18
 """Pairs compared in one operation: their flags take 256 KB and stay in the cache."""
-
-
-class Bucket(Protocol):
-    """A range of hashes."""
-
-    @property
-    def id(self) -> int:
-        """Its identity."""
-
-    @property
-    def low(self) -> int:
-        """Its smallest hash."""
-
-    @property
-    def depth(self) -> int:
-        """How many leading bits its hashes share."""
-
+_WIDE = 1024
+"""Long rows of flags keep NumPy's inner loop long."""
 
 Table = TypeVar("Table", bound="Buckets")
 
@@ -125,8 +110,8 @@ def block_pairs(
     n_left, n_right = len(left["time"]), len(right["time"])
     if not n_left or not n_right:
         return
-    tall = min(n_left, COMPARISONS_AT_ONCE)
-    wide = max(1, COMPARISONS_AT_ONCE // tall)
+    wide = min(n_right, _WIDE)
+    tall = COMPARISONS_AT_ONCE // wide
     for top in range(0, n_left, tall):
         rows = {name: values[top : top + tall, None] for name, values in left.items()}
         for start in range(0, n_right, wide):
@@ -154,7 +139,7 @@ def _compare(
 
 
 class _Window:
-    """One side of a mini-group: blocks in temporal order, the newest last; rows from `fresh` on have not been joined."""
+    """One side of a mini-group: blocks in temporal order, the newest last; rows from `fresh` on are still unjoined."""
 
     def __init__(self, block_rows: int, columns: Columns | None = None) -> None:
         self.block_rows = block_rows
@@ -229,10 +214,6 @@ class _MiniGroup:
     def n_blocks(self) -> int:
         return self.sides[0].n_blocks + self.sides[1].n_blocks
 
-    @property
-    def is_fresh(self) -> bool:
-        return any(side.fresh < side.stop for side in self.sides)
-
 
 @dataclass
 class BlockJoin:
@@ -242,7 +223,7 @@ class BlockJoin:
     """
 
     windows: tuple[int | None, int | None]
-    table: Any
+    table: Buckets
     theta_blocks: int | None = None
     block_rows: int = BLOCK_ROWS
     skip_bits: int = 0
@@ -253,9 +234,18 @@ class BlockJoin:
     n_merges: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._table: Buckets = self.table
-        self._minis = {bucket.id: self._empty() for bucket in self._table.groups}
+        self._minis = {bucket.id: self._empty() for bucket in self.table.groups}
         self._dirty: set[int] = set()
+
+    def install(self, side: int, tuples: Columns) -> None:
+        """Take over tuples, in temporal order, that were joined elsewhere: the state of a group that moved here."""
+        for mini, part in self._parts(tuples):
+            window = self._minis[mini].sides[side]
+            if window.fresh < window.stop:
+                raise ValueError(f"mini-group {mini} has fresh tuples: flush before state is installed")
+            window.append(part)
+            window.fresh = window.stop
+            self._split_large(mini)
 
     def push(self, side: int, tuples: Columns) -> Matches:
         """Take tuples of one side into their head blocks, join the blocks that are full, and tune."""
@@ -278,7 +268,7 @@ class BlockJoin:
         return Matches.of(found)
 
     def expire(self, side: int, before: int) -> Matches:
-        """Drop the blocks of one side whose tuples are all older than `before`, joined with the opposite fresh tuples."""
+        """Drop the blocks of one side that are older than `before` as a whole, joined with what is fresh opposite."""
         found: list[tuple[I64, I64]] = []
         for mini in list(self._minis):
             if mini in self._minis:
@@ -288,7 +278,7 @@ class BlockJoin:
 
     def sizes(self) -> list[int]:
         """The blocks of each mini-group, in the order of the hash space."""
-        return [self._minis[bucket.id].n_blocks for bucket in self._table.groups]
+        return [self._minis[bucket.id].n_blocks for bucket in self.table.groups]
 
     def __len__(self) -> int:
         """How many tuples are held."""
@@ -302,13 +292,14 @@ class BlockJoin:
 
     def _parts(self, tuples: Columns) -> Iterator[tuple[int, Columns]]:
         """The tuples of each mini-group, their order kept."""
-        if len(self._minis) == 1:
-            if len(tuples["time"]):
-                yield self._table.groups[0].id, tuples
+        if not len(tuples["time"]):
             return
-        at = np.searchsorted(self._table.lows, self._shifted(tuples["hash"]), side="right") - 1
+        if len(self._minis) == 1:
+            yield self.table.groups[0].id, tuples
+            return
+        at = np.searchsorted(self.table.lows, self._shifted(tuples["hash"]), side="right") - 1
         order = np.argsort(at, kind="stable")
-        groups = self._table.groups
+        groups = self.table.groups
         present, starts = np.unique(at[order], return_index=True)
         ordered = {name: values[order] for name, values in tuples.items()}
         for bucket, start, stop in zip(present, starts, [*starts[1:], len(at)], strict=True):
@@ -356,20 +347,17 @@ class BlockJoin:
         return found
 
     def _is_splittable(self, mini: int) -> bool:
-        if (
-            self._minis[mini].n_blocks <= 2 * (self.theta_blocks or 0)
-            or self._table.by_id[mini].depth >= self.max_depth
-        ):
+        if self._minis[mini].n_blocks <= 2 * (self.theta_blocks or 0) or self.table.by_id[mini].depth >= self.max_depth:
             return False
         hashes = [side.all()["hash"] for side in self._minis[mini].sides if len(side)]
         return any(len(h) and (h != hashes[0][0]).any() for h in hashes)
 
     def _split(self, mini: int) -> int:
         """Halve a mini-group without fresh tuples; the identity of the upper half."""
-        before = set(self._table.by_id)
-        self._table = self._table.split(mini)
-        upper = next(iter(set(self._table.by_id) - before))
-        boundary = np.uint64(self._table.by_id[upper].low)
+        before = set(self.table.by_id)
+        self.table = self.table.split(mini)
+        upper = next(iter(set(self.table.by_id) - before))
+        boundary = np.uint64(self.table.by_id[upper].low)
         halves = [_divided(side, self._shifted(side.all()["hash"]) >= boundary) for side in self._sides_with_rows(mini)]
         self._minis[mini] = _MiniGroup((halves[0][0], halves[1][0]))
         self._minis[upper] = _MiniGroup((halves[0][1], halves[1][1]))
@@ -396,17 +384,17 @@ class BlockJoin:
         return found
 
     def _small_pair(self, theta: int) -> tuple[int, int] | None:
-        for bucket in self._table.groups:
+        for bucket in self.table.groups:
             size = self._minis[bucket.id].n_blocks
-            buddy = self._table.buddy(bucket.id) if size < theta else None
+            buddy = self.table.buddy(bucket.id) if size < theta else None
             if buddy is not None and size + self._minis[buddy.id].n_blocks < 2 * theta:
                 return bucket.id, buddy.id
         return None
 
     def _merge(self, mini: int, buddy: int) -> None:
         one, other = self._minis.pop(mini), self._minis.pop(buddy)
-        self._table = self._table.merge(mini)
-        kept = next(i for i in (mini, buddy) if i in self._table.by_id)
+        self.table = self.table.merge(mini)
+        kept = next(i for i in (mini, buddy) if i in self.table.by_id)
         sides = [_united(a, b) for a, b in zip(one.sides, other.sides, strict=True)]
         self._minis[kept] = _MiniGroup((sides[0], sides[1]))
         self.n_merges += 1
