@@ -124,3 +124,10 @@ def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "R")
     with pytest.raises(InputError, match="is not empty"):
         written(tmp_path / "R")
+
+
+@pytest.mark.parametrize(("present", "said"), [("part-0.parquet", "not a file of a made"), ("99999.parquet", "100000")])
+def test_a_folder_that_cannot_be_appended_to_is_refused(present: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / present).touch()
+    with pytest.raises(InputError, match=said):
+        append_files(tmp_path, [pa.table({"k": [1]})])

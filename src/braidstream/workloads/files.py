@@ -40,6 +40,7 @@ WSJ_PAYLOAD_BYTES = 40
 # Spark ignores files a week older than the newest one of the folder, so not further back than that.
 FIRST_FILE_AGE_S = 24 * 60 * 60
 LARGEST_BINARY_COLUMN = 2**31 - 1
+LAST_FILE = 99_999  # names of five digits sort as their numbers do
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,9 @@ def append_files(path: str | os.PathLike[str], tables: Iterable[pa.Table]) -> tu
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     present = sorted(folder.glob("*.parquet"))
-    number = int(present[-1].stem) + 1 if present else 0
+    number = _number(present[-1]) + 1 if present else 0
     modified_s = int(present[-1].stat().st_mtime) + 1 if present else int(time.time()) - FIRST_FILE_AGE_S
-    return tuple(
-        _write_file(folder / f"{number + i:05d}.parquet", table, modified_s + i) for i, table in enumerate(tables)
-    )
+    return tuple(_write_file(folder / _name(number + i), table, modified_s + i) for i, table in enumerate(tables))
 
 
 def cut(table: pa.Table, rows_per_file: int) -> Iterator[pa.Table]:
@@ -134,6 +133,18 @@ def _pad(n: int, payload_bytes: int, rng: np.random.Generator) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(rng.bytes(n * payload_bytes))]
     )
+
+
+def _name(number: int) -> str:
+    if number > LAST_FILE:
+        raise InputError(f"the folder would have more than {LAST_FILE + 1} files", "", "write more rows a file")
+    return f"{number:05d}.parquet"
+
+
+def _number(file: Path) -> int:
+    if not (file.stem.isdecimal() and file.name == _name(int(file.stem))):
+        raise InputError(f"{file} is not a file of a made stream", "names like 00000.parquet", "choose another folder")
+    return int(file.stem)
 
 
 def _write_file(file: Path, table: pa.Table, modified_s: int) -> Path:
