@@ -1,5 +1,6 @@
-"""Imports every module that registers a command."""
+"""Imports every module that registers a command, in the order in which the help lists them."""
 
-from braidstream.cli import paper
+# isort: off
+from braidstream.cli import run, state, demo, bench, paper
 
-__all__ = ["paper"]
+__all__ = ["bench", "demo", "paper", "run", "state"]

@@ -1,0 +1,79 @@
+"""The named workloads of the benchmark, and the systems that run them.
+
+All are two streams `k long, v long, ts timestamp` in Parquet files, joined on k within a window, results discarded.
+A case names how many rows an epoch has over both streams and how many epochs are left out before measuring: the first
+ones pay for JIT compilation, and the state must have reached its full size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from braidstream.workloads.files import write_stream
+from braidstream.workloads.keys import HotKey, Keys, UniformKeys
+
+__all__ = ["BRAIDSTREAM", "CASES", "GENERAL", "SPARK_MEMORY", "SPARK_ROCKSDB", "Case"]
+
+SPARK_MEMORY, SPARK_ROCKSDB = "spark-memory", "spark-rocksdb"
+BRAIDSTREAM, GENERAL = "braidstream", "braidstream-general"
+"""`general` takes Spark's own DataFrames of the same files instead of reading them in the routing task."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload: what is generated, and what of it is measured."""
+
+    name: str
+    rate: float
+    """Tuples a second of event time, of each stream."""
+    keys: Callable[[], Keys]
+    window_s: float
+    rows_per_epoch: int
+    warm_epochs: int
+    measured_epochs: int
+    systems: tuple[str, ...]
+
+    @property
+    def rows_per_file(self) -> int:
+        """Five files a stream and epoch, so that reading is parallel; one for tiny epochs."""
+        per_stream = self.rows_per_epoch // 2
+        return max(per_stream // 5, 1) if self.rows_per_epoch >= 10_000 else per_stream
+
+    @property
+    def files_per_epoch(self) -> int:
+        """Files of one stream that make an epoch."""
+        return self.rows_per_epoch // 2 // self.rows_per_file
+
+    def generate(self, folder: Path) -> None:
+        """Write both streams."""
+        n_rows = self.rows_per_epoch // 2 * (self.warm_epochs + self.measured_epochs)
+        for seed, name in enumerate("RS", start=1):
+            write_stream(
+                folder / name,
+                rate=self.rate,
+                keys=self.keys(),
+                rows_per_file=self.rows_per_file,
+                seed=seed,
+                n_rows=n_rows,
+                arrivals="constant",
+            )
+
+
+def _uniform(domain: int) -> Callable[[], Keys]:
+    return lambda: UniformKeys(domain)
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("uniform-500k", 50_000, _uniform(1_000_000), 10, 500_000, 4, 8,
+             (SPARK_MEMORY, BRAIDSTREAM, GENERAL, SPARK_ROCKSDB)),
+        Case("uniform-1m", 50_000, _uniform(1_000_000), 10, 1_000_000, 4, 6, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
+        Case("hot", 62.5, lambda: HotKey(domain=1_000_000, share=0.2), 10, 40_000, 3, 6,
+             (SPARK_MEMORY, BRAIDSTREAM)),
+        Case("long-window", 50_000, _uniform(10_000_000), 100, 500_000, 24, 8, (BRAIDSTREAM,)),
+        Case("tiny", 1_000, _uniform(10_000), 10, 200, 12, 30, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
+    )
+}  # fmt: skip

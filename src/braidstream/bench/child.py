@@ -1,0 +1,78 @@
+"""One measurement, in a process of its own: `python -m braidstream.bench.child CASE SYSTEM FOLDER SETTINGS`.
+
+Prints one JSON object: the duration of each epoch in milliseconds (Spark's own `triggerExecution`), rows and matches.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from braidstream.bench.cases import BRAIDSTREAM, CASES, SPARK_ROCKSDB, Case
+from braidstream.spark.flow import Flow
+from braidstream.spark.session import local_session
+
+SCHEMA = "k long, v long, ts timestamp"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def main() -> None:
+    """Run one case on one system."""
+    case, system, folder = CASES[sys.argv[1]], sys.argv[2], Path(sys.argv[3])
+    settings = {"spark.ui.enabled": "false", **json.loads(sys.argv[4])}
+    spark = local_session("local[2]", settings=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    checkpoint = folder / f"checkpoint-{system}"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    run = _braidstream if system.startswith(BRAIDSTREAM) else _builtin
+    print(json.dumps(run(spark, case, system, folder, checkpoint)), flush=True)
+
+
+def _stream(spark: SparkSession, case: Case, folder: Path, name: str) -> Any:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", case.files_per_epoch)
+    return reader.parquet(str(folder / name))
+
+
+def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
+    """Spark's stream-stream join, with as many state partitions as cores: more only cost it time here."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    if system == SPARK_ROCKSDB:
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+    r, s = (_stream(spark, case, folder, name).withWatermark("ts", "0 seconds").alias(name) for name in "RS")
+    within = F.expr(f"S.ts >= R.ts - interval {case.window_s} seconds AND S.ts <= R.ts + interval {case.window_s} seconds")
+    joined = r.join(s, (F.col("R.k") == F.col("S.k")) & within).select("R.k", F.col("R.v").alias("rv"), F.col("S.v").alias("sv"))
+    writer = joined.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return _epochs(query.recentProgress)
+
+
+def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
+    flow = Flow(spark, slots=2)
+    for name in "RS":
+        if system == BRAIDSTREAM:
+            options = {"maxFilesPerTrigger": str(case.files_per_epoch)}
+            flow.files(name, folder / name, schema=SCHEMA, time="ts", options=options)
+        else:
+            flow.stream(name, _stream(spark, case, folder, name), time="ts")
+    window = f"[RANGE {case.window_s} SECONDS]"
+    flow.query(f"SELECT R.k, R.v AS rv, S.v AS sv FROM R {window}, S {window} WHERE R.k = S.k").to("noop")
+    handle = flow.start(checkpoint)
+    handle.await_termination()
+    measured = _epochs(handle._query.recentProgress)  # noqa: SLF001  (Spark's own clock, as for the other side)
+    return {**measured, "matches": sum(sum(entry.matches.values()) for entry in handle.progress)}
+
+
+def _epochs(progress: Any) -> dict[str, Any]:
+    entries = [entry for entry in progress if sum(source["numInputRows"] for source in entry["sources"])]
+    return {"epoch_ms": [entry["durationMs"]["triggerExecution"] for entry in entries]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Runs the cases: data once for each case, then every system in a fresh process, one after the other.
+
+Memory is the sum over the driver, its JVM and the Python workers, each counted by its proportional share of pages, read
+from /proc a few times a second; the peak of that sum is reported. A system that fails is reported as failed.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from braidstream.bench.cases import CASES, SPARK_MEMORY, Case
+
+__all__ = ["SETTINGS", "Measurement", "run_bench"]
+
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "default-4g": {"spark.driver.memory": "4g"},
+    "parallel-8g": {"spark.driver.memory": "8g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"},
+}
+"""JVM settings, the same for both sides: Spark's defaults, which are 1 GB of heap (too little for the built-in join's state
+at large epochs); Spark's defaults with 4 GB; and the parallel collector with 8 GB."""
+TIME_LIMIT_S = 900
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One system on one workload."""
+
+    workload: str
+    system: str
+    settings: str
+    status: str
+    rows_per_s: float | None = None
+    epoch_ms: float | None = None
+    """The median epoch, of those measured."""
+    peak_mb: float | None = None
+    ratio_to_spark_memory: float | None = None
+    note: str = ""
+
+
+def run_bench(
+    names: Iterable[str], settings: Iterable[str], folder: Path, tell: Callable[[Measurement], None] = lambda _: None
+) -> list[Measurement]:
+    """Measure the named cases under each of the named settings."""
+    measured: list[Measurement] = []
+    for name in names:
+        case = CASES[name]
+        data = folder / name
+        if not (data / "S").exists():
+            case.generate(data)
+        for chosen in settings:
+            base: float | None = None
+            for system in case.systems:
+                entry = _measure(case, system, chosen, data, base)
+                base = entry.rows_per_s if system == SPARK_MEMORY else base
+                measured.append(entry)
+                tell(entry)
+    return measured
+
+
+def as_json(measured: Iterable[Measurement]) -> list[dict[str, Any]]:
+    """For build/bench.json."""
+    return [asdict(entry) for entry in measured]
+
+
+def _measure(case: Case, system: str, settings: str, data: Path, base: float | None) -> Measurement:
+    command = [sys.executable, "-m", "braidstream.bench.child", case.name, system, str(data), json.dumps(SETTINGS[settings])]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    watch = _Memory(child.pid)
+    try:
+        out, err = child.communicate(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        return Measurement(case.name, system, settings, "failed", note=f"not done after {TIME_LIMIT_S} s")
+    finally:
+        peak = watch.stop()
+    if child.returncode != 0:
+        reason = next((line for line in reversed(err.splitlines()) if "Error" in line or "Exception" in line), "")
+        return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=reason[:300])
+    epochs = json.loads(out.splitlines()[-1])["epoch_ms"][case.warm_epochs :]
+    if len(epochs) < case.measured_epochs:
+        return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=f"only {len(epochs)} epochs")
+    rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
+    ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
+    return Measurement(case.name, system, settings, "ok", rows_per_s, statistics.median(epochs), peak, ratio)
+
+
+class _Memory:
+    """Watches the memory of a process and all its children."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._peak = pid, 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """The peak in MB."""
+        self._done.set()
+        self._thread.join()
+        return round(self._peak, 1)
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.3):
+            self._peak = max(self._peak, sum(_share_mb(pid) for pid in _tree(self._pid)))
+
+
+def _tree(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], [root]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        waiting += children.get(pid, [])
+    return found
+
+
+def _share_mb(pid: int) -> float:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        return 0.0
+    return 0.0
