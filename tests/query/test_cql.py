@@ -338,6 +338,11 @@ CASES = [
             "output_sql": ("`k`", "`sum(w)_2` + 0"),
         },
     ),
+    Case(
+        "the query of a job file",
+        "SELECT R.k AS k, R.v AS rv, S.w AS sv FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k",
+        {"names": ("k", "rv", "sv"), "key_classes": (K,), "window_us": (10 * SECOND, 10 * SECOND)},
+    ),
     Case("a final semicolon", f"SELECT R.v {RS} WHERE R.k = S.k;", {"names": ("v",)}),
 ]
 

@@ -39,7 +39,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"threads": 1})
     chooser = random.Random(20)
     for name, schema in TABLES.items():
         columns = ", ".join(f"{column.name} {duck_type(column.type)}" for column in schema)

@@ -235,12 +235,14 @@ def _name(name: str) -> exp.Expr:
 
 
 def _aggregate(found: _Aggregation, node: exp.AggFunc, item: _Item) -> Aggregate:
-    function = _FUNCTIONS.get(type(node)) or _raise(_unsupported_function(found.scope.source, node))
+    function = _FUNCTIONS.get(type(node))
+    if function is None:
+        raise _unsupported_function(found.scope.source, node)
     argument = _argument(found.scope.source, node)
     sql = None if argument is None else sql_of(argument)
     if (function, sql) not in found.aggregates:
-        name = item.name if node is item.node or sql_of(node) == sql_of(item.node) else ""
-        name = name or _fresh(_default_name(node), found.taken)
+        is_whole_item = sql_of(node) == sql_of(item.node)
+        name = item.name if is_whole_item else _fresh(_default_name(node), found.taken)
         used = () if argument is None else found.scope.used(argument)
         found.aggregates[function, sql] = Aggregate(name, function, sql, used)
         found.arguments.extend([argument] if argument is not None else [])
@@ -277,7 +279,3 @@ def _unsupported_function(source: Source, node: exp.AggFunc) -> QueryError:
     return source.error(
         source.start(node), f"the aggregate {name} is not supported", _SUPPORTED, f"use one of {_SUPPORTED}"
     )
-
-
-def _raise(error: QueryError) -> str:
-    raise error
