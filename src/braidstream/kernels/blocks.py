@@ -38,14 +38,14 @@ Flags = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[Any]]
 """Tuples by column: "hash", "time" (microseconds) and "row" (the caller's name for the tuple), and any others."""
 Predicate = Callable[[Columns, Columns], Flags]
-"""Takes a column of left tuples and a row of right ones, broadcast against each other; says which pairs match."""
+"""Takes left and right tuples, one as a column and the other as a row; says, elementwise, which pairs match."""
 
 BLOCK_ROWS = 64
 """Tuples in a block: 4 KB of 64 bytes each (WSJ VI-A)."""
 COMPARISONS_AT_ONCE = 1 << 18
 """Pairs compared in one operation: their flags take 256 KB and stay in the cache."""
-_WIDE = 1024
-"""Long rows of flags keep NumPy's inner loop long."""
+_TALL = 256
+"""At most so many of the fewer tuples at once: the rows of flags are long, and so is NumPy's inner loop."""
 
 Table = TypeVar("Table", bound="Buckets")
 
@@ -107,35 +107,34 @@ def block_pairs(
 
     Pair (l, r) is within the windows iff the newer is at most the older's window later: -W_l <= l.time - r.time <= W_r.
     """
-    n_left, n_right = len(left["time"]), len(right["time"])
-    if not n_left or not n_right:
-        return
-    wide = min(n_right, _WIDE)
-    tall = COMPARISONS_AT_ONCE // wide
-    for top in range(0, n_left, tall):
-        rows = {name: values[top : top + tall, None] for name, values in left.items()}
-        for start in range(0, n_right, wide):
-            columns = {name: values[None, start : start + wide] for name, values in right.items()}
-            found = _compare(rows, columns, windows, predicate)
-            if found is not None:
-                yield found[0] + top, found[1] + start
+    is_flipped = len(left["time"]) > len(right["time"])
+    few, many = (right, left) if is_flipped else (left, right)
+    n_few, n_many = len(few["time"]), len(many["time"])
+    tall = max(1, min(n_few, _TALL))
+    wide = COMPARISONS_AT_ONCE // tall
+    for top in range(0, n_few, tall):
+        rows = {name: values[top : top + tall, None] for name, values in few.items()}
+        for start in range(0, n_many, wide):
+            columns = {name: values[None, start : start + wide] for name, values in many.items()}
+            flags = predicate(columns, rows) if is_flipped else predicate(rows, columns)
+            at = np.flatnonzero(flags)
+            if at.size:
+                row, column = np.divmod(at, flags.shape[1])
+                found = (column + start, row + top) if is_flipped else (row + top, column + start)
+                yield _within(left, right, found, windows)
 
 
-def _compare(
-    rows: Columns, columns: Columns, windows: tuple[int | None, int | None], predicate: Predicate
-) -> tuple[I64, I64] | None:
-    flags = predicate(rows, columns)
-    at = np.flatnonzero(flags)
-    if not at.size:
-        return None
-    left, right = np.divmod(at, flags.shape[1])
-    gap = rows["time"][left, 0] - columns["time"][0, right]
-    keep = np.ones(len(at), dtype=np.bool_)
+def _within(
+    left: Columns, right: Columns, found: tuple[I64, I64], windows: tuple[int | None, int | None]
+) -> tuple[I64, I64]:
+    """The pairs whose times are within the windows."""
+    gap = left["time"][found[0]] - right["time"][found[1]]
+    keep = np.ones(len(gap), dtype=np.bool_)
     if windows[0] is not None:
         keep &= gap >= -windows[0]
     if windows[1] is not None:
         keep &= gap <= windows[1]
-    return left[keep], right[keep]
+    return found[0][keep], found[1][keep]
 
 
 class _Window:
