@@ -1,4 +1,6 @@
-"""The `braid` command. Exit codes: 0 done, 1 a check did not hold, 2 wrong input, 3 failed while running, 130 interrupted.
+"""The `braid` command.
+
+Exit codes: 0 done, 1 a check did not hold, 2 wrong input, 3 failed while running, 130 interrupted.
 
 Each command lives in a module of its own and imports what it needs when it runs, so that `braid --help` is fast.
 """

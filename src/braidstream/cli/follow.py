@@ -1,0 +1,188 @@
+"""Follows a running flow to its end: shows each epoch, and stops it when the user says so.
+
+The first Ctrl-C lets the running epoch end and stops then; the second stops at once; a third ends the process. SIGTERM
+counts like Ctrl-C. However it ends, the checkpoint restarts: the difference is only whether the running epoch is lost
+and computed again.
+
+Invariant: the signal's handler only counts. It may run while this thread waits for an answer of the JVM, and a call to
+the JVM from there would mix up the two; so a thread of its own stops the flow.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from braidstream.spark.handle import Handle
+    from braidstream.spark.progress import EpochProgress
+
+__all__ = ["INTERRUPTED", "Interrupts", "Run", "View", "follow"]
+
+INTERRUPTED = 130
+_POLL_S = 0.2
+_PATIENCE_S = 20.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class Run:
+    """What a run did so far."""
+
+    began: float = field(default_factory=time.monotonic)
+    epochs: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
+    matches: Counter[str] = field(default_factory=Counter)
+    last: EpochProgress | None = None
+    seconds: float = 0.0
+    interrupted: bool = False
+    seen: list[EpochProgress] | None = None
+    """All epochs, for those who want them all."""
+
+    def add(self, entry: EpochProgress) -> None:
+        """Count an epoch."""
+        if self.seen is not None:
+            self.seen.append(entry)
+        self.epochs += 1
+        self.rows.update(entry.rows)
+        self.late.update(entry.late)
+        self.matches.update(entry.matches)
+        self.last = entry
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows of all streams by the clock on the wall, the time between epochs included."""
+        return sum(self.rows.values()) / max(self.seconds, 1e-9)
+
+
+class View(Protocol):
+    """Shows a run."""
+
+    def phase(self, text: str) -> None:
+        """What is being done before the flow runs."""
+
+    def begin(self, run: Run) -> None:
+        """The flow was started."""
+
+    def epoch(self, entry: EpochProgress) -> None:
+        """An epoch was committed."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know now."""
+
+    def end(self, run: Run) -> None:
+        """The flow has ended, well or not."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was; called however it all ends."""
+
+
+class Interrupts:
+    """Counts the signals that ask to stop, from `count_them` on; before it they interrupt like any Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._counting = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def count_them(self) -> None:
+        """From now on there is a flow to stop in good order."""
+        self._counting = True
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if not self._counting:
+            raise KeyboardInterrupt
+        self.count += 1
+        if self.count >= 2:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | None = None) -> Run:
+    """Start a flow and follow it to its end; epochs are added to `seen`. Raises what made it fail."""
+    with Interrupts() as interrupts:
+        handle = start()
+        interrupts.count_them()
+        run = Run(seen=seen)
+        view.begin(run)
+        try:
+            _watch(handle, view, run, _Stopper(handle, view, interrupts))
+        finally:
+            _show_new(handle, view, run)
+            run.seconds = time.monotonic() - run.began
+            run.interrupted = interrupts.count > 0
+            view.end(run)
+    return run
+
+
+class _Stopper:
+    """Does what the interrupts ask for, once each."""
+
+    def __init__(self, handle: Handle, view: View, interrupts: Interrupts) -> None:
+        self._handle, self._view, self._interrupts = handle, view, interrupts
+        self._done = 0
+        self._killed_at = 0.0
+        self._threads: list[threading.Thread] = []
+
+    def act(self) -> None:
+        """Start what was asked for since the last time."""
+        if self._done == 0 and self._interrupts.count >= 1:
+            self._view.note("stopping after the running epoch (Ctrl-C again stops at once)")
+            self._begin(self._handle.stop)
+        if self._done == 1 and self._interrupts.count >= 2:
+            self._view.note("stopping at once; the running epoch is computed again at the next start")
+            self._killed_at = time.monotonic()
+            self._begin(self._handle.kill)
+
+    @property
+    def is_out_of_patience(self) -> bool:
+        """Whether stopping at once takes too long to wait for."""
+        return self._done == 2 and time.monotonic() - self._killed_at > _PATIENCE_S
+
+    def wait(self) -> None:
+        """Let what was begun end, so that nobody calls a JVM that is gone."""
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)
+
+    def _begin(self, action: Callable[[], None]) -> None:
+        def run() -> None:
+            with suppress(Exception):  # the flow may have ended by itself; what made it fail is raised elsewhere
+                action()
+
+        self._done += 1
+        self._threads.append(threading.Thread(target=run, daemon=True))
+        self._threads[-1].start()
+
+
+def _watch(handle: Handle, view: View, run: Run, stopper: _Stopper) -> None:
+    while not handle.await_termination(_POLL_S):
+        _show_new(handle, view, run)
+        run.seconds = time.monotonic() - run.began
+        stopper.act()
+        if stopper.is_out_of_patience:
+            return
+    stopper.wait()
+
+
+def _show_new(handle: Handle, view: View, run: Run) -> None:
+    last = -1 if run.last is None else run.last.epoch
+    for entry in handle.progress:
+        if entry.epoch > last:
+            run.add(entry)
+            view.epoch(entry)

@@ -1,0 +1,121 @@
+"""`braid run`, `braid check` and `braid explain`: the commands on a job file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from braidstream import jobs
+from braidstream.cli import app
+from braidstream.cli.session import parse_settings, spark_session
+
+if TYPE_CHECKING:
+    from braidstream.spark.progress import EpochProgress
+
+__all__ = ["check_job", "explain_job", "run_job", "run_loaded"]
+
+_JOB = typer.Argument(help="The job file (TOML).", show_default=False)
+_MASTER = typer.Option(None, help="Where Spark runs: local[4], spark://host:7077, yarn, ... [default: local[*]]")
+_CONF = typer.Option([], "--conf", help="A setting of Spark, name=value. May be repeated.", metavar="NAME=VALUE")
+_VERBOSE = typer.Option(False, "--verbose", help="Show what Spark itself writes.")
+
+
+@app.command("run")
+def run_job(
+    job: Path = _JOB,
+    master: str | None = _MASTER,
+    conf: list[str] = _CONF,
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object for each epoch, and one at the end."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing but errors."),
+    verbose: bool = _VERBOSE,
+) -> None:
+    """Run a job file, or go on where its checkpoint ends.
+
+    Ctrl-C stops after the running epoch, a second one at once; both leave a checkpoint that restarts.
+
+    Examples:
+
+      braid run job.toml
+
+      braid run job.toml --master 'local[4]' --conf spark.driver.memory=4g
+
+      braid run job.toml --json > progress.jsonl
+    """
+    loaded = jobs.read(job)
+    jobs.check(loaded)
+    settings = {**loaded.spark, **parse_settings(conf)}
+    raise typer.Exit(run_loaded(loaded, settings, master, as_json=as_json, quiet=quiet, verbose=verbose))
+
+
+def run_loaded(
+    job: jobs.Job,
+    settings: Mapping[str, str],
+    master: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    seen: list[EpochProgress] | None = None,
+) -> int:
+    """Run a job that was checked, and give the exit code. The epochs are added to `seen`."""
+    from braidstream.cli.follow import INTERRUPTED, follow  # noqa: PLC0415
+    from braidstream.cli.view import choose_view  # noqa: PLC0415
+
+    view = choose_view(job.flow.name, job.flow.checkpoint, as_json=as_json, quiet=quiet)
+    try:
+        view.phase("starting Spark")
+        with spark_session(job.flow.name, settings, master=master, verbose=verbose) as spark:
+            view.phase("warming up")
+            run = follow(lambda: jobs.start(job, spark), view, seen)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        view.close()
+    return INTERRUPTED if run.interrupted else 0
+
+
+@app.command("check")
+def check_job(job: Path = _JOB) -> None:
+    """Validate a job file; nothing is started and nothing is written.
+
+    Exit code 2 and a message when something is wrong with the job, 3 when its checkpoint is damaged.
+
+    Example:
+
+      braid check job.toml
+    """
+    loaded = jobs.read(job)
+    checked = jobs.check(loaded)
+    at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
+    streams, queries = ", ".join(loaded.streams), ", ".join(loaded.queries)
+    typer.echo(f"{job}: ok\n  streams: {streams}\n  queries: {queries}\n  {at}")
+    for left in checked.open:
+        typer.echo(f"  not checked: {left}")
+
+
+@app.command("explain")
+def explain_job(
+    job: Path = _JOB,
+    master: str | None = _MASTER,
+    conf: list[str] = _CONF,
+    verbose: bool = _VERBOSE,
+) -> None:
+    """Show the plan of a job file in words. Spark is started to make it, but no row is read.
+
+    Example:
+
+      braid explain job.toml
+    """
+    loaded = jobs.read(job)
+    checked = jobs.check(loaded)
+    settings = {**loaded.spark, **parse_settings(conf)}
+    try:
+        with spark_session(loaded.flow.name, settings, master=master, verbose=verbose) as spark:
+            plan = jobs.build(loaded, spark).explain()
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
+    typer.echo(f"{plan}\n  checkpoint {loaded.flow.checkpoint}: {at}")

@@ -1,0 +1,136 @@
+"""The Spark session of a command: quiet, and stopped when the command ends.
+
+Spark's JVM writes to the terminal from its first moment on, before any log level can be set. So while it is started,
+the output of this process goes to a log file, which the JVM and its Python workers inherit; a command that fails says
+where the log is, one that ends well removes it. `--verbose` leaves all of it on the terminal. A session that was there
+before (under spark-submit the JVM is) is used as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from braidstream.errors import BraidstreamError, InputError, RunError
+
+__all__ = ["error_console", "parse_settings", "spark_session"]
+
+_LAST_LINES = 8
+
+
+def error_console() -> Console:
+    """The terminal's error output: progress, notes and errors; results go to the standard output."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
+    """The settings of `--conf name=value`."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith("spark."):
+            fix = "for example --conf spark.sql.shuffle.partitions=4"
+            raise InputError(f"--conf {pair!r} is no setting of Spark", "--conf spark.name=value", fix)
+        found[name] = value
+    return found
+
+
+@contextmanager
+def spark_session(name: str, settings: Mapping[str, str], *, master: str | None, verbose: bool) -> Iterator[Any]:
+    """A Spark session for one command; one that exists already is used and left running."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (slow to import)
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    log = None if verbose or "PYSPARK_GATEWAY_PORT" in os.environ else _new_log()
+    try:
+        spark = _start(name, settings, master, log)
+        if not verbose:
+            spark.sparkContext.setLogLevel("ERROR")
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except InputError:
+        _remove(log)
+        raise
+    except Exception:
+        _point_to(log)
+        raise
+    _remove(log)
+
+
+def _start(name: str, settings: Mapping[str, str], master: str | None, log: Path | None) -> Any:
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from braidstream.spark.session import local_session  # noqa: PLC0415
+
+    try:
+        with _output_to(log):
+            return local_session(master, name, settings)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise _not_started(error, log) from None
+
+
+def _not_started(error: Exception, log: Path | None) -> BraidstreamError:
+    said = _tail(log) or str(error).strip().splitlines()
+    master = next((line for line in (*said, *str(error).splitlines()) if "parse Master URL" in line), None)
+    if master is not None:
+        wrong = master.split("Could ")[-1].strip()
+        return InputError(f"Spark could {wrong}", "local[N], spark://HOST:PORT, yarn, k8s://...", "check --master")
+    reason = "\n    ".join(said[-_LAST_LINES:])
+    return RunError(f"Spark did not start:\n    {reason}", "Java 17 or later", "install a JDK, or set JAVA_HOME")
+
+
+@contextmanager
+def _output_to(log: Path | None) -> Iterator[None]:
+    """Send what this process writes to the log while it starts the JVM, which goes on writing there."""
+    if log is None:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    with log.open("ab") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    try:
+        yield
+    finally:
+        for descriptor, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, descriptor)
+            os.close(copy)
+
+
+def _new_log() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="braid-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
+
+
+def _tail(log: Path | None) -> list[str]:
+    text = log.read_text(errors="replace") if log is not None else ""
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _point_to(log: Path | None) -> None:
+    if _tail(log):
+        error_console().print(f"Spark's log: {log}")
+    else:
+        _remove(log)
+
+
+def _remove(log: Path | None) -> None:
+    with suppress(OSError):
+        if log is not None:
+            log.unlink()

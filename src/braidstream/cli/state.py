@@ -1,0 +1,174 @@
+"""`braid state`: what a checkpoint holds. It only reads, and needs no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from braidstream.cli import app, words
+from braidstream.errors import InputError
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
+
+__all__ = ["show_state"]
+
+
+@dataclass(frozen=True)
+class _Found:
+    identity: Identity
+    epochs: list[int]
+    latest: Manifest
+
+    def as_plain(self, checkpoint: str) -> dict[str, Any]:
+        """What `--json` prints."""
+        latest = self.latest
+        return {
+            "checkpoint": checkpoint,
+            "flow": self.identity.flow,
+            "name": self.identity.name,
+            "epoch": latest.epoch,
+            "epochs_kept": self.epochs,
+            "slots": latest.n_slots,
+            "groups": len(latest.directory.groups),
+            "segments": len(latest.segments),
+            "rows": sum(segment.live_rows for segment in latest.segments),
+            "bytes": sum(segment.bytes for segment in latest.segments),
+            "watermark": latest.watermark,
+            "newest": dict(latest.newest),
+            "totals": dict(latest.totals),
+            "stores": self.stores(),
+            "per_slot": self.per_slot(),
+            "streams": {name: dict(known) for name, known in self.identity.streams.items()},
+            "queries": dict(self.identity.queries),
+        }
+
+    def stores(self) -> dict[str, dict[str, int]]:
+        """Segments, rows and bytes of each store."""
+        found: dict[str, Counter[str]] = {}
+        for segment in self.latest.segments:
+            one = found.setdefault(segment.store, Counter())
+            one.update(segments=1, rows=segment.live_rows, bytes=segment.bytes)
+        return {name: dict(one) for name, one in sorted(found.items())}
+
+    def per_slot(self) -> list[dict[str, int]]:
+        """Groups and stored rows of each slot."""
+        directory = self.latest.directory
+        parts = [part for segment in self.latest.segments for part in segment.parts]
+        slots = directory.slots[directory.locate(np.array([part.low for part in parts], dtype=np.uint64))]
+        rows = np.bincount(slots, weights=[part.rows for part in parts], minlength=self.latest.n_slots).astype(int)
+        groups = np.bincount(directory.slots, minlength=self.latest.n_slots)
+        return [{"slot": i, "groups": int(groups[i]), "rows": int(rows[i])} for i in range(self.latest.n_slots)]
+
+
+@app.command("state")
+def show_state(
+    checkpoint: str = typer.Argument(help="The folder of a checkpoint, or its URI.", show_default=False),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Show what a checkpoint holds: epochs, groups, slots, segments, bytes, watermark, streams and queries.
+
+    Nothing is changed. Exit code 3 when a manifest or a segment is damaged or missing.
+
+    Examples:
+
+      braid state ck
+
+      braid state s3://bucket/ck --json
+    """
+    found = _look(checkpoint)
+    if as_json:
+        typer.echo(json.dumps(found.as_plain(checkpoint)))
+    else:
+        _show(checkpoint, found)
+
+
+def _look(checkpoint: str) -> _Found:
+    located = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
+    store = Checkpoint(located)
+    identity = store.identity()
+    if identity is None:
+        there = "is no checkpoint" if store.files.exists() else "does not exist"
+        raise InputError(f"{checkpoint} {there}", "the folder of a checkpoint", "check the path, or [flow] checkpoint")
+    latest = store.latest()
+    store.verify(latest)
+    return _Found(identity, Manifest.epochs(store.files), latest)
+
+
+def _show(checkpoint: str, found: _Found) -> None:
+    plain = found.as_plain(checkpoint)
+    kept = [epoch for epoch in found.epochs if epoch >= 0]
+    rows, segments = words.count(plain["rows"], "row"), words.count(plain["segments"], "segment")
+    typer.echo(f"checkpoint {checkpoint} of flow {plain['name']} ({plain['flow']})")
+    for name, shown in (
+        ("epochs", f"{plain['epoch'] + 1:,} committed, {f'{kept[0]} to {kept[-1]} kept' if kept else 'none kept'}"),
+        ("slots", f"{plain['slots']} with {words.count(plain['groups'], 'group')}"),
+        ("state", f"{rows}, {words.size(plain['bytes'])} in {segments}"),
+        ("watermark", words.moment(plain["watermark"])),
+        *((f"stream {name}", _schema(known["schema"])) for name, known in found.identity.streams.items()),
+    ):
+        typer.echo(f"  {name:<12} {shown}")
+    for title, entries in (
+        (("stream", "time", "newest", "rows", "late"), _streams(found)),
+        (("query", "matches", "fingerprint"), _queries(found)),
+        (("store", "segments", "rows", "bytes"), _stores(found)),
+        (("slot", "groups", "rows"), _slots(found)),
+    ):
+        _print_table(title, entries)
+
+
+def _print_table(title: tuple[str, ...], rows: list[list[str]]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in title:
+        is_number = name in ("rows", "late", "matches", "segments", "bytes", "groups")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(highlight=False, markup=False)
+    console.print()
+    console.print(Padding(table, (0, 2), expand=False), crop=False, overflow="ignore", width=max(console.width, 120))
+
+
+def _schema(struct: str) -> str:
+    return struct.removeprefix("struct<").removesuffix(">").replace(":", " ").replace(",", ", ")
+
+
+def _streams(found: _Found) -> list[list[str]]:
+    totals = found.latest.totals
+    return [
+        [
+            name,
+            known["time"],
+            words.moment(found.latest.newest.get(name)),
+            words.number(totals.get(f"{name}.rows", 0)),
+            words.number(totals.get(f"{name}.late", 0)),
+        ]
+        for name, known in found.identity.streams.items()
+    ]
+
+
+def _slots(found: _Found) -> list[list[str]]:
+    return [[str(one["slot"]), str(one["groups"]), words.number(one["rows"])] for one in found.per_slot()]
+
+
+def _queries(found: _Found) -> list[list[str]]:
+    totals = found.latest.totals
+    return [
+        [name, words.number(totals.get(f"{name}.matches", 0)), fingerprint]
+        for name, fingerprint in found.identity.queries.items()
+    ]
+
+
+def _stores(found: _Found) -> list[list[str]]:
+    return [
+        [name, str(one["segments"]), words.number(one["rows"]), words.size(one["bytes"])]
+        for name, one in found.stores().items()
+    ]

@@ -1,0 +1,251 @@
+"""What a run shows: a live picture on a terminal, a line for each epoch elsewhere, JSON for programs, or nothing.
+
+Progress goes to the error output, the summary (and JSON) to the standard output, so that either can be sent elsewhere.
+Cost: the live view draws four times a second, whatever the epochs do; it keeps the last `_HISTORY` of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import deque
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from braidstream.cli import words
+from braidstream.cli.follow import Run, View
+from braidstream.cli.session import error_console
+
+if TYPE_CHECKING:
+    from braidstream.spark.progress import EpochProgress
+
+__all__ = ["JsonView", "LineView", "LiveView", "QuietView", "choose_view", "summary"]
+
+_HISTORY = 240
+_WIDTH = 88
+_BARS = 44
+_IDLE_S = 10.0
+
+
+def choose_view(name: str, checkpoint: str, *, as_json: bool, quiet: bool) -> View:
+    """The view that suits the options and the terminal."""
+    if as_json:
+        return JsonView(name, checkpoint)
+    if quiet:
+        return QuietView()
+    if not sys.stderr.isatty():
+        return LineView(name, checkpoint, error_console())
+    # A descriptor of its own: while Spark starts, the others lead to its log.
+    screen = os.fdopen(os.dup(sys.stderr.fileno()), "w")
+    return LiveView(name, checkpoint, Console(file=screen, highlight=False))
+
+
+class QuietView:
+    """Shows nothing but notes."""
+
+    def phase(self, text: str) -> None:
+        """Nothing to show."""
+
+    def begin(self, run: Run) -> None:
+        """Nothing to show."""
+
+    def epoch(self, entry: EpochProgress) -> None:
+        """Nothing to show."""
+
+    def note(self, text: str) -> None:
+        """Tell the user."""
+        error_console().print(text)
+
+    def end(self, run: Run) -> None:
+        """Nothing to show."""
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+
+class JsonView(QuietView):
+    """One JSON object a line on the standard output: every epoch, and the end."""
+
+    def __init__(self, name: str, checkpoint: str) -> None:
+        self._name, self._checkpoint = name, checkpoint
+
+    def epoch(self, entry: EpochProgress) -> None:
+        """Print the epoch."""
+        _print_json({"event": "epoch", "flow": self._name, **asdict(entry), "rows_per_s": entry.rows_per_s})
+
+    def end(self, run: Run) -> None:
+        """Print the whole."""
+        _print_json({"event": "end", "flow": self._name, "checkpoint": self._checkpoint, **_plain(run)})
+
+
+class LineView(QuietView):
+    """A line for each epoch, and the summary."""
+
+    def __init__(self, name: str, checkpoint: str, console: Console) -> None:
+        self._name, self._checkpoint, self._console = name, checkpoint, console
+
+    def phase(self, text: str) -> None:
+        """Say what is being done."""
+        self._console.print(f"{self._name}: {text}")
+
+    def begin(self, run: Run) -> None:
+        """Say that it runs."""
+        self.phase("running")
+
+    def epoch(self, entry: EpochProgress) -> None:
+        """Print the epoch."""
+        parts = [
+            f"epoch {entry.epoch}",
+            f"{words.number(sum(entry.rows.values()))} rows in {entry.seconds['total']:.2f} s",
+            f"{words.number(entry.rows_per_s)} rows/s",
+            words.count(sum(entry.matches.values()), "match", "matches"),
+            f"state {words.number(entry.state_rows)} rows, {words.size(entry.state_bytes)}",
+            f"watermark {words.moment(entry.watermark)}",
+            f"late {words.number(sum(entry.late.values()))}",
+        ]
+        self._console.print("; ".join(parts))
+
+    def end(self, run: Run) -> None:
+        """Print the summary."""
+        typer.echo(summary(self._name, self._checkpoint, run))
+
+
+class LiveView(LineView):
+    """A picture on the terminal that follows the run."""
+
+    def __init__(self, name: str, checkpoint: str, console: Console) -> None:
+        super().__init__(name, checkpoint, console)
+        self._run = Run()
+        self._recent: deque[EpochProgress] = deque(maxlen=_HISTORY)
+        self._phase, self._note = "", ""
+        self._heard = time.monotonic()
+        self._live = Live(
+            console=console, refresh_per_second=4, get_renderable=self._picture, transient=True, redirect_stdout=False
+        )
+
+    def phase(self, text: str) -> None:
+        """Show it as the title."""
+        self._phase = text
+        self._live.start()
+
+    def begin(self, run: Run) -> None:
+        """From now on the clock counts the run."""
+        self._run, self._heard = run, time.monotonic()
+        self.phase("first epoch")
+
+    def epoch(self, entry: EpochProgress) -> None:
+        """Take the epoch into the picture."""
+        self._recent.append(entry)
+        self._phase, self._heard = "running", time.monotonic()
+
+    def note(self, text: str) -> None:
+        """Show it below the picture until the end."""
+        self._note = text
+
+    def end(self, run: Run) -> None:
+        """Leave the summary where the picture was."""
+        self.close()
+        super().end(run)
+
+    def close(self) -> None:
+        """Take the picture away."""
+        self._live.stop()
+
+    def _picture(self) -> RenderableType:
+        last, now = self._run.last, time.monotonic()
+        idle = last is not None and now - self._heard > _IDLE_S
+        parts: list[RenderableType] = [] if last is None else [self._now(last), Text(), self._so_far()]
+        parts += [Text(self._note, style="yellow")] if self._note else []
+        told = [words.length(now - self._run.began), *([f"epoch {last.epoch}"] if last else []), "Ctrl-C stops"]
+        return Panel(
+            Group(*parts),
+            title=Text.assemble((self._name, "bold"), "  ", "waiting for rows" if idle else self._phase),
+            subtitle=Text("   ".join(told)),
+            title_align="left",
+            subtitle_align="right",
+            width=min(_WIDTH, self._console.width),
+        )
+
+    def _now(self, last: EpochProgress) -> Table:
+        """The last epoch, and the course of the recent ones."""
+        recent = list(self._recent)
+        table = _grid()
+        for name, shown, course in (
+            ("rows/s", words.number(last.rows_per_s), [e.rows_per_s for e in recent]),
+            ("matches/s", words.number(_matches_per_s(last)), [_matches_per_s(e) for e in recent]),
+            ("state rows", words.number(last.state_rows), [e.state_rows for e in recent]),
+            ("state size", words.size(last.state_bytes), [e.state_bytes for e in recent]),
+        ):
+            table.add_row(name, shown, Text(words.spark_line(course, _BARS), style="cyan"))
+        table.add_row("watermark", words.moment(last.watermark).removesuffix(" UTC"), Text("UTC", style="dim"))
+        kept = f"{words.count(last.groups, 'group')}, {words.count(last.segments, 'segment')}"
+        table.add_row("slots", str(last.slots), kept)
+        return table
+
+    def _so_far(self) -> Table:
+        """The whole run."""
+        table = _grid()
+        for name, counts in (("rows", self._run.rows), ("matches", self._run.matches), ("late", self._run.late)):
+            total = sum(counts.values())
+            table.add_row(name, words.number(total), words.each(counts) if total else "")
+        return table
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", min_width=10)
+    table.add_column(justify="right", min_width=23)
+    table.add_column(no_wrap=True)
+    return table
+
+
+def _matches_per_s(entry: EpochProgress) -> float:
+    return sum(entry.matches.values()) / max(entry.seconds["total"], 1e-9)
+
+
+def summary(name: str, checkpoint: str, run: Run) -> str:
+    """The run in a few lines."""
+    how = "interrupted" if run.interrupted else "done"
+    if run.last is None:
+        return f"{name}: {how}; no new rows"
+    last, rows = run.last, sum(run.rows.values())
+    lines = [
+        f"{name}: {how} after {words.count(run.epochs, 'epoch')} and {words.length(run.seconds)}",
+        f"  rows        {words.number(rows)} ({words.each(run.rows)}), {words.number(run.rows_per_s)} a second",
+        f"  matches     {words.number(sum(run.matches.values()))} ({words.each(run.matches)})",
+        f"  late        {words.number(sum(run.late.values()))}",
+        f"  state       {words.number(last.state_rows)} rows, {words.size(last.state_bytes)}",
+        f"  watermark   {words.moment(last.watermark)}",
+        f"  checkpoint  {checkpoint} (epoch {last.epoch})",
+    ]
+    return "\n".join(lines)
+
+
+def _plain(run: Run) -> dict[str, Any]:
+    last = run.last
+    return {
+        "epochs": run.epochs,
+        "epoch": None if last is None else last.epoch,
+        "rows": dict(run.rows),
+        "matches": dict(run.matches),
+        "late": dict(run.late),
+        "seconds": run.seconds,
+        "rows_per_s": run.rows_per_s,
+        "watermark": None if last is None else last.watermark,
+        "state_rows": None if last is None else last.state_rows,
+        "state_bytes": None if last is None else last.state_bytes,
+        "interrupted": run.interrupted,
+    }
+
+
+def _print_json(plain: dict[str, Any]) -> None:
+    typer.echo(json.dumps(plain))

@@ -1,0 +1,142 @@
+"""The demonstration: WSJ's workload through a job file, checked against a batch join, and a picture of the run.
+
+Two streams with the parameters of WSJ's experiments (VI-A): Poisson arrivals of 1500 tuples a second, tuples of 64
+bytes, keys by the b-model with b = 0.7 over ten million, windows of 10 minutes; 20 minutes of event time, read as fast
+as the machine can. A folder holds the streams, the job file, its checkpoint and its results, as a user's would.
+
+Invariant: `verify` reads only the input files and the result files, and computes the join with DuckDB: nothing of the
+engine is in it. Cost: 230 MB of input, some eight million matches; about a minute on two cores.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from braidstream.errors import InputError
+from braidstream.testing.batch import BatchStream, Difference, batch_join, same_rows
+from braidstream.workloads import WSJ_PAYLOAD_BYTES, BModelKeys, StreamFiles, write_stream
+
+if TYPE_CHECKING:
+    from braidstream.spark.progress import EpochProgress
+
+__all__ = ["RATE", "WINDOW_MINUTES", "Demo", "draw"]
+
+RATE = 1500
+WINDOW_MINUTES = 10
+EPOCHS = 24
+MARK = "# Made by `braid demo`, which replaces this folder when it runs again.\n"
+_MINUTE_US = 60_000_000
+_STREAM = """
+[streams.{name}]
+format = "parquet"
+path = "{name}"
+schema = "k long, v long, ts timestamp, pad binary"
+time = "ts"
+options = {{ maxFilesPerTrigger = "1" }}
+"""
+_JOB = """
+[flow]
+name = "demo"
+checkpoint = "checkpoint"
+epoch = "available"
+{streams}
+[queries.pairs]
+cql = \"\"\"
+SELECT R.k AS k, R.v AS rv, S.v AS sv
+FROM R [RANGE {minutes} MINUTES], S [RANGE {minutes} MINUTES]
+WHERE R.k = S.k
+\"\"\"
+sink = {{ format = "parquet", path = "pairs" }}
+"""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demonstration in a folder of its own."""
+
+    folder: Path
+    minutes: float = 20.0
+    seed: int = 1
+
+    @property
+    def job(self) -> Path:
+        """The job file."""
+        return self.folder / "job.toml"
+
+    def prepare(self) -> list[StreamFiles]:
+        """Make the folder anew: two streams and the job file."""
+        self._clear()
+        self.folder.mkdir(parents=True)
+        streams = "".join(_STREAM.format(name=name) for name in "RS")
+        self.job.write_text(MARK + _JOB.format(streams=streams, minutes=WINDOW_MINUTES), encoding="utf-8")
+        n_rows = round(self.minutes * 60 * RATE)
+        return [
+            write_stream(
+                self.folder / name,
+                rate=RATE,
+                keys=BModelKeys(),
+                rows_per_file=max(-(-n_rows // EPOCHS), 1),
+                seed=self.seed * 2 + i,
+                n_rows=n_rows,
+                payload_bytes=WSJ_PAYLOAD_BYTES,
+            )
+            for i, name in enumerate("RS")
+        ]
+
+    def verify(self) -> Difference:
+        """Compare the results with the batch join of all rows."""
+        window_us = WINDOW_MINUTES * _MINUTE_US
+        expected = batch_join(
+            [BatchStream(name, self.folder / name, window_us) for name in "RS"],
+            [("R.k", "S.k")],
+            {"k": "R.k", "rv": "R.v", "sv": "S.v"},
+        )
+        return same_rows(self.folder / "pairs", expected)
+
+    def _clear(self) -> None:
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            return
+        if not self.job.is_file() or not self.job.read_text(encoding="utf-8").startswith(MARK):
+            fix = "choose another folder with --folder"
+            raise InputError(f"{self.folder} is not empty, and no demo made it", "a new or an empty folder", fix)
+        shutil.rmtree(self.folder)
+
+
+def draw(epochs: Sequence[EpochProgress], path: Path) -> None:
+    """Draw throughput and state over event time, as a PNG file."""
+    import matplotlib  # noqa: PLC0415  (an extra)
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
+
+    minutes = [(entry.watermark or 0) / _MINUTE_US for entry in epochs]
+    figure, (top, bottom) = plt.subplots(2, 1, figsize=(7.2, 5.2), dpi=140, sharex=True)
+    top.plot(minutes, [entry.rows_per_s for entry in epochs], color="#1f6f8b", marker="o", markersize=3, label="rows")
+    matches = [sum(entry.matches.values()) / entry.seconds["total"] for entry in epochs]
+    top.plot(minutes, matches, color="#d1793b", marker="s", markersize=3, label="matches")
+    top.set(
+        ylabel="per second, within the epoch", title="Two streams joined over windows of 10 minutes (WSJ's workload)"
+    )
+    top.legend(frameon=False)
+    state = [entry.state_rows for entry in epochs]
+    bottom.fill_between(minutes, state, color="#1f6f8b", alpha=0.25, linewidth=0)
+    bottom.plot(minutes, state, color="#1f6f8b", marker="o", markersize=3)
+    bottom.axvline(WINDOW_MINUTES, color="grey", linestyle=":", linewidth=1)
+    bottom.annotate(
+        "windows are full", (WINDOW_MINUTES, 0), (4, 6), textcoords="offset points", color="grey", fontsize=8
+    )
+    bottom.set(ylabel="rows in state", xlabel="event time (minutes)")
+    for axes in (top, bottom):
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
