@@ -15,6 +15,7 @@ from braidstream.control.completeness import (
     completeness,
     completeness_by_losses,
     completeness_probing,
+    completeness_refusing,
     loss,
     memory_for,
     nodes_exact,
@@ -105,6 +106,26 @@ def within_window(
 def test_the_formulas_follow_simulated_joins(some: list[Load], n: int) -> None:
     assert simulated(some, n, samples=True) == pytest.approx(completeness(some, n), abs=0.03)
     assert simulated(some, n, samples=False) == pytest.approx(completeness_probing(some, n), abs=0.03)
+
+
+def test_refusing_follows_erlangs_tables() -> None:
+    # B(10, 5) = 0.0184 and B(20, 20) = 0.1589, as tabulated for telephone exchanges.
+    assert completeness_refusing([Load(1, 5, 10)] * 2, 1) == pytest.approx((1 - 0.0184) ** 2, abs=1e-4)
+    assert completeness_refusing([Load(4, 5, 20)] * 2, 1) == pytest.approx((1 - 0.1589) ** 2, abs=1e-4)
+
+
+@given(loads, st.integers(1, 100))
+def test_refusing_is_never_more_complete_than_equation_11(some: list[Load], n: int) -> None:
+    assert completeness_refusing(some, n) <= completeness(some, n) + 1e-9
+
+
+def test_with_much_memory_refusing_comes_to_equation_11() -> None:
+    differences = [
+        completeness([Load(k, 10, 8 * k)] * 3, 1) - completeness_refusing([Load(k, 10, 8 * k)] * 3, 1)
+        for k in (1, 10, 100, 1000)
+    ]
+    assert differences == sorted(differences, reverse=True)
+    assert differences[-1] < 0.001
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,22 @@ The paper's equations have no minimum. That is right only while no stream fits i
 would otherwise make up for the losses of another one. With the minimum, equation 12 holds on the part of the streams
 that do not fit (`nodes_exact`).
 
-The equations suppose that a tuple that is not kept is not joined at all: *sampling* at admission. A node that sheds
-*stored* tuples still joins each arriving tuple with what it has, so the newest tuple of a result need not be kept. The
-newest is of stream i in a share of the results proportional to 1 / window_i, hence
+The equations suppose that a tuple that is not kept is not joined at all, and that the memory is always full. Real nodes
+differ in two ways, each with its own formula:
 
-    C = sum over i of (1 / window_i) * product of kept(j), j != i,  /  sum over i of 1 / window_i        (probing)
+- *refusing*: a tuple that finds the memory full is turned away. Memory then is like the lines of a telephone exchange
+  on which a call lasts one window: a refused share B(memory, rate * window / n), Erlang's loss formula, and kept is
+  1 - B. It is a little less than equation 11's, because now and then memory stands empty; the more tuples a node holds,
+  the smaller the difference.
+- *probing*: a node that sheds stored tuples still joins each arriving one with what it has, so the newest tuple of a
+  result need not be kept. The newest is of stream i in a share of the results proportional to 1 / window_i, hence
 
-which is never less than equation 11. Both are here; the tests hold them against simulated joins.
-Invariant: all functions are pure and monotone in n and in memory. Cost: O(m^2), and a binary search for n.
+    C = sum over i of (1 / window_i) * product of kept(j), j != i,  /  sum over i of 1 / window_i
+
+  which is never less than equation 11.
+
+The tests hold all three against simulated joins. Invariant: all functions are pure, and monotone in n and in memory.
+Cost: O(m^2), O(memory) for Erlang's formula, and a binary search for n.
 """
 
 from __future__ import annotations
@@ -41,6 +49,7 @@ __all__ = [
     "completeness",
     "completeness_by_losses",
     "completeness_probing",
+    "completeness_refusing",
     "loss",
     "memory_for",
     "nodes_exact",
@@ -91,6 +100,11 @@ def completeness_probing(loads: Sequence[Load], n: float) -> float:
     return sum(share * kept for share, kept in zip(newest, others, strict=True)) / sum(newest)
 
 
+def completeness_refusing(loads: Sequence[Load], n: float) -> float:
+    """The share of the results when a tuple that finds the memory full is neither stored nor joined."""
+    return math.prod(1 - _blocked(math.floor(load.memory), load.tuples / n) for load in _checked(loads, n))
+
+
 def completeness_by_losses(loads: Sequence[Load], n: float) -> float:
     """Equations 9 and 10 as they stand: losses of each stream, minus what was counted more than once.
 
@@ -136,6 +150,14 @@ def memory_for(loads: Sequence[Load], n: int, wanted: float) -> float:
     """The tuples that each of n nodes must keep of every stream to reach `wanted`; the loads' own memory is ignored."""
     alike = [Load(load.rate, load.window_s, 1.0) for load in _checked(loads, n, wanted)]
     return nodes_exact(alike, wanted) / n
+
+
+def _blocked(lines: int, offered: float) -> float:
+    """Erlang's loss formula, by its recurrence over the number of lines."""
+    blocked = 1.0
+    for line in range(1, lines + 1):
+        blocked = offered * blocked / (line + offered * blocked)
+    return blocked
 
 
 def _checked(loads: Sequence[Load], n: float = 1, wanted: float = 1.0) -> Sequence[Load]:
