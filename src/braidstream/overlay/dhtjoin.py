@@ -105,7 +105,8 @@ class DHTJoin(OverlayRun):
         """The windows of a node."""
         if node not in self.peers:
             shed, memory = shedding_named(self.settings.shedding), self.settings.memory
-            self.peers[node] = Peer(memory, shed, self.slack_us, self._rng, shed is least_productive)
+            counts = shed is least_productive or bool(self.settings.outages)
+            self.peers[node] = Peer(memory, shed, self.slack_us, self._rng, counts)
         return self.peers[node]
 
     def entry(self, row: int, target: Target, value: int) -> Entry:
@@ -118,8 +119,12 @@ class DHTJoin(OverlayRun):
         return sum(peer.n_shed for peer in self.peers.values())
 
     def counters(self) -> dict[str, int]:
-        """What alerts and partners counted."""
-        return {**self.alerts.counters, **(self.partners.counters if self.partners else {})}
+        """What alerts and partners counted, as far as there are any."""
+        counted = dict(self.partners.counters) if self.partners else {}
+        if self.settings.outages:
+            useful = sum(peer.n_useful for peer in self.peers.values())
+            counted |= {**self.alerts.counters, "useless": self.intermediate - useful}
+        return counted
 
     def route_entry(self, owner: int, target: Target, entry: Entry) -> None:
         """An entry has reached its key's owner: join it there, or pass it on to the partner in charge."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Partners"]
 
+RELIEF = 0.8  # of the threshold: how far a division goes below it, so that the next one is not due at once
+
 Pair = tuple[Target, Entry]
 Moved = tuple[Address, int, Entry]
 
@@ -96,17 +98,21 @@ class Partners:
         run.clock.at(run.clock.now + told.delay_us + 2 * slowest, self._divide, owner, overloaded, fingers)
 
     def _divide(self, owner: int, overloaded: int, fingers: Sequence[int]) -> None:
-        """Choose a sub-domain of the overloaded peer and a partner for it."""
+        """Give away sub-domains of the overloaded peer, to one partner or several, until it has some room again."""
         load = self._loads(overloaded).get(owner, Counter())
+        excess = self._run.peer(overloaded).used - RELIEF * self._rule.delta * self._capacity
+        has_given = False
+        while excess > 0 and (given := self._give_away_one(owner, overloaded, fingers, load)):
+            excess, has_given = excess - given, True
+        if not has_given:
+            self.counters["no_partner"] += 1
+            self._patience[overloaded] = 2 * self._patience.get(overloaded, round(self._rule.retry_s * SECOND_US))
+
+    def _give_away_one(self, owner: int, overloaded: int, fingers: Sequence[int], load: Counter[int]) -> int:
+        """Hand the largest sub-domain that some finger has room for over to it; returns its size, or 0."""
         directory = self._directories.get(owner) or Directory.of(1).move(0, owner)
-        if len(load) < 2 and owner == overloaded:
-            return
-        for _ in range(64):
-            sizes = Counter[int]()
-            for hashed, count in load.items():
-                group = _group_at(directory, hashed)
-                if group.slot == overloaded and (overloaded, owner, group.id) not in self._waiting:
-                    sizes[group.id] += count
+        while True:
+            sizes = self._sizes(directory, owner, overloaded, load)
             divisible = [g for g, _ in sizes.most_common() if _values_in(directory, g, load) > 1]
             can_move = len(sizes) > 1 or (owner != overloaded and not divisible)
             for group_id, size in sizes.most_common() if can_move else ():
@@ -114,12 +120,19 @@ class Partners:
                 if partner is not None:
                     self._directories[owner] = directory.move(group_id, partner)
                     self._hand_over(owner, overloaded, partner, group_id, size)
-                    return
+                    return size
             if not divisible:
-                break
+                return 0
             directory = _split_until_apart(directory, divisible[0], load)
-        self.counters["no_partner"] += 1
-        self._patience[overloaded] = 2 * self._patience.get(overloaded, round(self._rule.retry_s * SECOND_US))
+
+    def _sizes(self, directory: Directory, owner: int, holder: int, load: Counter[int]) -> Counter[int]:
+        """The live entries in each sub-domain that the holder is in charge of and has already taken over."""
+        sizes: Counter[int] = Counter()
+        for hashed, count in load.items():
+            group = _group_at(directory, hashed)
+            if group.slot == holder and (holder, owner, group.id) not in self._waiting:
+                sizes[group.id] += count
+        return sizes
 
     def _nearest_with_room(self, owner: int, overloaded: int, fingers: Sequence[int], size: int) -> int | None:
         def room(node: int) -> float:

@@ -146,6 +146,8 @@ class Peer:
     slack_us: int
     rng: random.Random
     counts_matches: bool = False
+    n_useful: int = 0
+    """If matches are counted: how many intermediate results became part of a larger one."""
     tables: dict[Address, list[Table]] = field(default_factory=dict)
     _buffers: dict[tuple[Address, int] | None, Buffer] = field(default_factory=dict)
     _next_number: int = 0
@@ -215,7 +217,7 @@ class Peer:
         if self.counts_matches:
             for one in found:
                 for member in one:
-                    member.matches += 1
+                    self._count(member, 1)
         return Found(len(found), found)
 
     def _counted(self, entry: Entry, candidates: list[list[Entry]]) -> Found:
@@ -223,11 +225,16 @@ class Peer:
         for some in candidates:
             count *= len(some)
         if self.counts_matches:
-            entry.matches += count
+            self._count(entry, count)
             for some in candidates:
                 for other in some:
-                    other.matches += count / len(some)
+                    self._count(other, count / len(some))
         return Found(count, ())
+
+    def _count(self, entry: Entry, matches: float) -> None:
+        if not entry.matches and len(entry.members) > 1:
+            self.n_useful += 1
+        entry.matches += matches
 
 
 def _in_port_order(combinations: Iterator[tuple[Entry, ...]], entry: Entry, port: int) -> Iterator[tuple[Entry, ...]]:
