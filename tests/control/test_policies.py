@@ -86,6 +86,12 @@ def table(*cases: Case) -> pytest.MarkDecorator:
         paces=[2.0, 1.0],
     ),
     Case(
+        "several groups go at once when that is allowed, and no more than even the two",
+        [{0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1}, {6: 1}],
+        [[2, 3, 4, 5], [0, 1, 6]],
+        settings={"groups_at_once": 5},
+    ),
+    Case(
         "in an epoch with time to spare nobody is a supplier",
         [{0: 2, 1: 2}, {2: 0.1}],
         [[0, 1], [2]],

@@ -35,6 +35,8 @@ class Settings:
     """Th_con of WSJ IV-C, on occupancy."""
     choice: Choice = "even"
     """Which group a supplier yields: the one that best evens the pair, or a random one as in WSJ."""
+    groups_at_once: int = 1
+    """How many groups a supplier may yield in one reorganization (WSJ: one)."""
     margin: float = 0.05
     """Hysteresis: a move must leave the supplier's load above the consumer's by this share of it."""
     min_span_s: float = 0.0
@@ -70,6 +72,7 @@ class Settings:
         ordered = 0 <= self.consumer_below < self.supplier_above < 1
         _require("consumer_below", self.consumer_below, ordered, "0 <= consumer_below < supplier_above < 1")
         _require("choice", self.choice, self.choice in ("even", "random"), "'even' or 'random'")
+        _require("groups_at_once", self.groups_at_once, self.groups_at_once >= 1, "at least 1")
         _require("margin", self.margin, 0 <= self.margin < 1, "from 0 to below 1")
         _require("min_span_s", self.min_span_s, self.min_span_s >= 0, "0 or above")
         gap = 0 <= self.merge_below <= self.split_above / 2

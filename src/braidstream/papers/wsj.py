@@ -43,8 +43,8 @@ PARAMETERS = {
 
 
 _SAWTOOTH = (
-    "beyond the knee the delay does not rise at every step: groups of nearly equal size split at nearly the same rate, and"
-    " just below such a rate mini-groups are twice as large, and tuples twice as expensive, as just above it"
+    "beyond the knee the delay does not rise at every step: groups of nearly equal size split at nearly the same rate,"
+    " and just below such a rate mini-groups are twice as large, and tuples twice as expensive, as just above it"
 )
 
 

@@ -80,6 +80,7 @@ class Cluster:
         self.reports: list[SlotReport] = []
         self.decisions: list[Decision] = []
         self.messages: list[Message] = []
+        self.n_reported: dict[int, int] = {}
         self.held: set[int] = set()
         self.relocating = 0
         self.leaving = False
@@ -197,10 +198,12 @@ class Cluster:
             tuples, matches, seconds = done.of_rows(self.aliases[group])
             parts.append(GroupReport(group, int(tuples), int(matches), size, size * TUPLE_BYTES, seconds))
         backlog = int(slave.backlog)
+        n_joined = int(slave.n_taken) - backlog  # a batch under way counts for what was done of it
+        rows, self.n_reported[slave.slot] = n_joined - self.n_reported.get(slave.slot, 0), n_joined
         return SlotReport(
             slave.slot,
             epoch,
-            int(done.tuples),
+            max(0, rows),
             int(done.matches),
             int(stored.sum()) * TUPLE_BYTES,
             done.busy_s,

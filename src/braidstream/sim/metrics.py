@@ -42,7 +42,6 @@ class Metrics:
 class Share:
     """What a slave did since its last report, by row of the demand's tables."""
 
-    tuples: float = 0.0
     matches: float = 0.0
     busy_s: float = 0.0
     rows: dict[int, tuple[float, float, float]] = field(default_factory=dict)
@@ -55,7 +54,6 @@ class Share:
     def add(self, joined: Joined) -> None:
         """Count a joined batch."""
         counts = joined.batch.counts
-        self.tuples += float(counts[0].sum())
         self.matches += float(counts[2].sum())
         figures = zip(
             joined.batch.rows.tolist(), counts[0].tolist(), counts[2].tolist(), joined.seconds.tolist(), strict=True

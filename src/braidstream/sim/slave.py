@@ -78,6 +78,8 @@ class Slave:
     background: Background = no_background
     queue: deque[Batch] = field(default_factory=deque)
     in_flight: deque[Sequence[Batch]] = field(default_factory=deque)
+    n_taken: float = 0.0
+    """The tuples received and kept, joined or not."""
     busy_s: float = 0.0
     blocked_s: float = 0.0
     _current: Batch | None = None
@@ -93,6 +95,7 @@ class Slave:
     def take(self, batch: Batch) -> None:
         """Put a batch at the end of the buffer."""
         if len(batch.rows):
+            self.n_taken += batch.n_tuples
             self.queue.append(batch)
             self._go_on()
 
@@ -153,6 +156,7 @@ class Slave:
         parts = [batch.only(rows) for batch in self.queue]
         rest = [batch.only(rows, keep=False) for batch in self.queue]
         self.queue = deque(batch for batch in rest if len(batch.rows))
+        self.n_taken -= sum(batch.n_tuples for batch in parts)
         return [batch for batch in parts if len(batch.rows)]
 
     def settle(self) -> None:

@@ -78,7 +78,7 @@ class _Sorted:
 
     def _gathered(self, side: int, opposite: Rows, before: int) -> Rows:
         hashes = opposite.distinct_hashes()
-        parts = [run.take(gather(run, hashes, before - self.window_us)) for run in self.runs[side]]
+        parts = [run.take(gather(run, hashes, before, self.window_us)) for run in self.runs[side]]
         return merge(parts, opposite.table.schema)
 
     def _store(self, side: int, new: Rows, before: int) -> None:

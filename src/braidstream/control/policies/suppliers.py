@@ -14,12 +14,15 @@ the two sides. The sum cannot fall for ever, so under a constant load moves end,
 wrongly we estimate them. Where they end, no overloaded slot exceeds a consumer by more than its smallest group and
 the margin.
 
+With `groups_at_once` above 1 a supplier may yield several groups to its consumer; each must pass the rule after those
+before it, with the consumer's load then an estimate, so that the argument is as good as the estimate.
+
 Cost: O(slots log slots + groups of the suppliers).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,17 +58,26 @@ class Suppliers:
     def _yielded(
         self, view: View, supplier: SlotLoad, consumer: SlotLoad, rng: np.random.Generator
     ) -> Suggestion | None:
-        groups = view.of_slot(supplier.slot)
-        if not groups:
-            return None
+        """The groups that the supplier yields, one after the other, each judged by what those before leave."""
+        groups, ratio = view.of_slot(supplier.slot), relative_pace(supplier, consumer)
+        after, chosen = (supplier, consumer), list[GroupLoad]()
+        while groups and len(chosen) < self.settings.groups_at_once:
+            best = self._best(groups, *after, ratio, rng)
+            if best is None:
+                break
+            groups.remove(best)
+            chosen.append(best)
+            after = _moved(best, *after, ratio)
+        return _suggestion(chosen, supplier, consumer, after) if chosen else None
+
+    def _best(
+        self, groups: list[GroupLoad], supplier: SlotLoad, consumer: SlotLoad, ratio: float, rng: np.random.Generator
+    ) -> GroupLoad | None:
         if self.settings.choice == "random":
             groups = [groups[int(rng.integers(len(groups)))]]
         helpful = [g for g in groups if g.demand_s > 0 and evens(g.demand_s, supplier, consumer, self.settings.margin)]
-        if not helpful:
-            return None
-        ratio = relative_pace(supplier, consumer)
-        best = min(helpful, key=lambda g: (_busier(g, supplier, consumer, ratio), g.stored_bytes, g.group))
-        return _suggestion(best, supplier, consumer, ratio)
+        busier = {g.group: max(slot.demand_s for slot in _moved(g, supplier, consumer, ratio)) for g in helpful}
+        return min(helpful, key=lambda g: (busier[g.group], g.stored_bytes, g.group), default=None)
 
 
 def evens(moved_s: float, supplier: SlotLoad, consumer: SlotLoad, margin: float) -> bool:
@@ -80,18 +92,25 @@ def relative_pace(supplier: SlotLoad, consumer: SlotLoad) -> float:
     return min(max(consumer.pace / supplier.pace, _PACES[0]), _PACES[1])
 
 
-def _busier(group: GroupLoad, supplier: SlotLoad, consumer: SlotLoad, ratio: float) -> float:
-    return max(supplier.demand_s - group.demand_s, consumer.demand_s + ratio * group.demand_s)
+def _moved(group: GroupLoad, supplier: SlotLoad, consumer: SlotLoad, ratio: float) -> tuple[SlotLoad, SlotLoad]:
+    """The two slots after the move, as far as their paces tell."""
+    return (
+        replace(supplier, demand_s=supplier.demand_s - group.demand_s),
+        replace(consumer, demand_s=consumer.demand_s + ratio * group.demand_s),
+    )
 
 
-def _suggestion(group: GroupLoad, supplier: SlotLoad, consumer: SlotLoad, ratio: float) -> Suggestion:
+def _suggestion(
+    chosen: list[GroupLoad], supplier: SlotLoad, consumer: SlotLoad, after: tuple[SlotLoad, SlotLoad]
+) -> Suggestion:
     figures = {
         "supplier_occupancy": supplier.occupancy,
         "consumer_occupancy": consumer.occupancy,
         "supplier_s": supplier.demand_s,
         "consumer_s": consumer.demand_s,
-        "group_s": group.demand_s,
-        "expected_s": _busier(group, supplier, consumer, ratio),
+        "group_s": sum(group.demand_s for group in chosen),
+        "expected_s": max(slot.demand_s for slot in after),
     }
-    reason = f"slot {supplier.slot} is a supplier and yields group {group.group} to consumer slot {consumer.slot}"
-    return Suggestion("suppliers", "load", (Move(group.group, consumer.slot),), figures, reason)
+    names = ", ".join(f"group {group.group}" for group in chosen)
+    reason = f"slot {supplier.slot} is a supplier and yields {names} to consumer slot {consumer.slot}"
+    return Suggestion("suppliers", "load", tuple(Move(g.group, consumer.slot) for g in chosen), figures, reason)
