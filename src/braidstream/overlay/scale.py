@@ -18,7 +18,7 @@ from braidstream.errors import InputError
 from braidstream.overlay.dissemination import disseminate, dissemination_named
 from braidstream.overlay.ring import Ring
 
-__all__ = ["Size", "measure", "measure_all"]
+__all__ = ["Size", "check_powers", "measure", "measure_all"]
 
 MOST_POWER = 22
 SMALL_POWER = 8
@@ -56,8 +56,7 @@ class Size:
 
 def measure(power: int, seed: int, *, is_even: bool = False, way: str = "chord", n_lookups: int | None = None) -> Size:
     """Measure a network of 2^power nodes: one dissemination, and as many lookups as nodes (at least 20,000)."""
-    if not 1 <= power <= MOST_POWER:
-        raise InputError(f"2^{power} nodes", f"2^1 to 2^{MOST_POWER} nodes")
+    check_powers(power, power)
     nodes, rng = 1 << power, np.random.default_rng([seed, power])
     # An even ring is fully populated, as in the paper's examples: every identifier is a node.
     ring = Ring.even(nodes, bits=power) if is_even else Ring.random(nodes, seed)
@@ -85,6 +84,13 @@ def _mean_over_rings(nodes: int, rng: np.random.Generator) -> float:
     return float(np.mean([lookups.mean_hops for lookups in found]))
 
 
+def check_powers(smallest: int, largest: int) -> range:
+    """The powers from `smallest` to `largest`, if networks of that size can be computed here."""
+    if not 1 <= smallest <= largest <= MOST_POWER:
+        raise InputError(f"2^{smallest} to 2^{largest} nodes", f"2^1 to 2^{MOST_POWER}, the smaller first")
+    return range(smallest, largest + 1)
+
+
 def measure_all(
     powers: Sequence[int],
     seed: int,
@@ -94,7 +100,8 @@ def measure_all(
     progress: Callable[[float], None] | None = None,
 ) -> list[Size]:
     """Measure a network of each size; `progress` is told the share of the nodes done."""
-    total, done, sizes = sum(1 << p for p in powers), 0, []
+    total, done = sum(1 << p for p in powers), 0
+    sizes: list[Size] = []
     for power in powers:
         sizes.append(measure(power, seed, is_even=is_even, way=way))
         done += 1 << power
