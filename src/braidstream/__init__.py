@@ -1,3 +1,73 @@
-"""Braidstream: adaptive, skew-proof, exactly-once stream joins on Spark."""
+"""Braidstream: adaptive, skew-proof, exactly-once stream joins on Spark.
+
+The public names are imported when they are first used, so that `import braidstream` needs neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from braidstream.errors import (
+    BraidstreamError,
+    CheckpointMismatch,
+    DamagedState,
+    InputError,
+    JobError,
+    QueryError,
+    RunError,
+    SinkError,
+    SinkFailed,
+    StreamError,
+)
+
+if TYPE_CHECKING:
+    from braidstream.jobs import Job
+    from braidstream.spark.flow import Flow
+    from braidstream.spark.handle import Handle
+    from braidstream.spark.oneliner import join
+    from braidstream.spark.progress import EpochProgress
+    from braidstream.spark.session import local_session
+
+__all__ = [
+    "BraidstreamError",
+    "CheckpointMismatch",
+    "DamagedState",
+    "EpochProgress",
+    "Flow",
+    "Handle",
+    "InputError",
+    "Job",
+    "JobError",
+    "QueryError",
+    "RunError",
+    "SinkError",
+    "SinkFailed",
+    "StreamError",
+    "__version__",
+    "join",
+    "local_session",
+]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "EpochProgress": "braidstream.spark.progress",
+    "Flow": "braidstream.spark.flow",
+    "Handle": "braidstream.spark.handle",
+    "Job": "braidstream.jobs",
+    "join": "braidstream.spark.oneliner",
+    "local_session": "braidstream.spark.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

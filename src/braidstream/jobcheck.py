@@ -16,13 +16,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from braidstream.errors import CheckpointMismatch, InputError, JobError, SinkError, StreamError, nearest
+from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
 from braidstream.jobs import Job, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.sinks import OWNER, FileSink, Sink, make_sink
-from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
 from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, manifest_name
 
 __all__ = ["Checked", "check_job"]
 
@@ -173,10 +174,22 @@ def _checkpoint(
         return None, None
     if len(queries) == len(job.queries) and len(schemas) == len(job.streams):
         _comparable(identity).check(_identity(job, schemas, queries), job.flow.checkpoint)
+    latest = _undamaged(store)
+    return identity, latest.epoch if latest.epoch >= 0 else None
+
+
+def _undamaged(store: Checkpoint) -> Manifest:
+    """The last manifest of a checkpoint whose manifests can all be read, and whose segments are all there."""
+    for epoch in Manifest.epochs(store.files):
+        Manifest.read(store.files, epoch)
     latest = store.latest()
     store.check_offsets(latest.epoch)
+    committed = max((int(name) for name in store.files.names(f"{OFFSETS}/commits") if name.isdigit()), default=-1)
+    if committed > latest.epoch:
+        missing = store.files.path(manifest_name(latest.epoch + 1))
+        raise DamagedState(missing, f"this manifest is missing: Spark has committed epoch {committed}")
     store.verify(latest)
-    return identity, latest.epoch if latest.epoch >= 0 else None
+    return latest
 
 
 def _identity(job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]) -> Identity:

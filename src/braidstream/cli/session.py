@@ -45,11 +45,9 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def spark_session(name: str, settings: Mapping[str, str], *, master: str | None, verbose: bool) -> Iterator[Any]:
     """A Spark session for one command; one that exists already is used and left running."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  (slow to import)
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
+    there = _existing()
+    if there is not None:
+        yield there
         return
     log = None if verbose or "PYSPARK_GATEWAY_PORT" in os.environ else _new_log()
     try:
@@ -67,6 +65,16 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
         _point_to(log)
         raise
     _remove(log)
+
+
+def _existing() -> Any:
+    """The session of this process, if it has one: somebody else's."""
+    from pyspark import SparkContext  # noqa: PLC0415  (slow to import)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if SparkContext._active_spark_context is None:  # no public way asks without making one
+        return None
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
 
 
 def _start(name: str, settings: Mapping[str, str], master: str | None, log: Path | None) -> Any:

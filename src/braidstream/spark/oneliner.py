@@ -1,0 +1,151 @@
+"""`braidstream.join`: two streaming DataFrames joined in one line.
+
+    braidstream.join(orders, payments, on="order_id", within="1 hour").to("parquet", path="out").start("ck")
+
+It writes the query that it means over a `Flow` with the streams `left` and `right`; whatever it does not cover is said
+with the flow itself. Without `select` the result has every column once: keys of one name once, other names that both
+sides have as `left_name` and `right_name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import TimestampNTZType, TimestampType
+
+from braidstream.errors import InputError, StreamError, nearest
+from braidstream.query import join as build_join
+from braidstream.query.types import quote_name
+from braidstream.spark.flow import Flow
+from braidstream.spark.handle import Handle
+from braidstream.spark.sinks import MemorySink
+
+__all__ = ["Joined", "join"]
+
+Length: TypeAlias = str | timedelta
+Keys: TypeAlias = str | Sequence[str | tuple[str, str]]
+Value = TypeVar("Value")
+
+
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: Keys,
+    within: Length | tuple[Length | None, Length | None] | None,
+    time: str | tuple[str, str] | None = None,
+    delay: Length | tuple[Length, Length] = "0 seconds",
+    select: str | Sequence[str] | None = None,
+    name: str = "join",
+    slots: int | None = None,
+    groups: int = 64,
+) -> Joined:
+    """Join two streaming DataFrames on equal keys, within windows of event time.
+
+    `on` is a column that both have, several of them, or pairs of columns. `within` is the length of the windows, a pair
+    (left, right) of different ones, or None for unbounded. `time` is the event-time column; without it, the only
+    timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or delays is (left, right).
+    """
+    flow = Flow(_session(left, right), name, slots=slots, groups=groups)
+    times = _pair(time)
+    delays: tuple[Length, Length] = _pair(delay)
+    for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
+        flow.stream(side, frame, time=own_time or _only_time(side, frame), delay=own_delay)
+    keys = _keys(on, left, right)
+    windows = _pair(within)
+    builder = build_join("left", "right").window(left=windows[0], right=windows[1])
+    for left_key, right_key in keys:
+        builder = builder.on(left=quote_name(left_key), right=quote_name(right_key))
+    items = [select] if isinstance(select, str) else select
+    chosen = _all_columns(left, right, keys) if items is None else items
+    return Joined(flow, builder.select(*chosen).cql)
+
+
+class Joined:
+    """A join of two streams that knows its query and waits for its sink."""
+
+    def __init__(self, flow: Flow, cql: str) -> None:
+        self.flow, self.cql = flow, cql
+        self._query = flow.query(cql, "join")
+
+    def to(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> Joined:
+        """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
+        self._query.to(target, path, **options)
+        return self
+
+    def late(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> Joined:
+        """Send late tuples to a sink of their own."""
+        self._query.late(target, path, **options)
+        return self
+
+    def start(self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10) -> Handle:
+        """Start, or go on where the checkpoint ends."""
+        return self.flow.start(checkpoint, epoch=epoch, keep=keep)
+
+    def explain(self) -> str:
+        """The plan in words; nothing is started."""
+        return self.flow.explain()
+
+    def table(self) -> pa.Table | None:
+        """The results so far of a join that was sent to memory; None when there are none."""
+        if not isinstance(self._query.sink, MemorySink):
+            raise InputError(
+                "the results are not in memory", "a join that was sent to memory", 'join(...).to("memory")'
+            )
+        return self._query.sink.table()
+
+
+def _session(left: DataFrame, right: DataFrame) -> Any:
+    for side, frame in (("left", left), ("right", right)):
+        if not isinstance(frame, DataFrame):
+            wrong = f"the {side} side is {type(frame).__name__}"
+            raise StreamError(wrong, "a streaming DataFrame", "use spark.readStream")
+    return left.sparkSession
+
+
+def _pair(value: Value | tuple[Value, Value]) -> tuple[Value, Value]:
+    if not isinstance(value, tuple):
+        return value, value
+    if len(value) != 2:
+        raise InputError(f"{value!r} has {len(value)} parts", "one value, or a pair (left, right)")
+    return value
+
+
+def _only_time(side: str, frame: DataFrame) -> str:
+    times = [f.name for f in frame.schema.fields if isinstance(f.dataType, (TimestampType, TimestampNTZType))]
+    if len(times) != 1:
+        wrong = f"the {side} side has {len(times)} timestamp columns" + (f": {', '.join(times)}" if times else "")
+        fix = f'name it: time="{times[0]}"' if times else "cast a column to timestamp and name it: time=..."
+        raise StreamError(wrong, "one, or its name", fix)
+    return str(times[0])
+
+
+def _keys(on: Keys, left: DataFrame, right: DataFrame) -> list[tuple[str, str]]:
+    entries = [on] if isinstance(on, str) else list(on)
+    keys = [(entry, entry) if isinstance(entry, str) else entry for entry in entries]
+    if not keys or any(len(key) != 2 for key in keys):
+        raise InputError(f"on={on!r}", "a column, several columns, or pairs of them", 'on=["a", ("left_b", "right_b")]')
+    for key in keys:
+        for side, frame, name in zip(("left", "right"), (left, right), key, strict=True):
+            if name.lower() not in {known.lower() for known in frame.columns}:
+                wrong = f"the {side} side has no column {name!r}"
+                raise StreamError(wrong, f"one of {', '.join(frame.columns)}", nearest(name, frame.columns))
+    return keys
+
+
+def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]]) -> list[str]:
+    shared_keys = {a.lower() for a, b in keys if a.lower() == b.lower()}
+    both = {name.lower() for name in left.columns} & {name.lower() for name in right.columns}
+    items = []
+    for side, frame in (("left", left), ("right", right)):
+        for name in frame.columns:
+            if name.lower() in shared_keys and side == "right":
+                continue
+            apart = name.lower() in both and name.lower() not in shared_keys
+            items.append(f"{side}.{quote_name(name)} AS {quote_name(f'{side}_{name}' if apart else name)}")
+    return items

@@ -1,0 +1,184 @@
+"""`braid run`, `explain` and `state` in a process that has a Spark session already, which stays as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from braidstream.workloads import append_files
+from tests.cli.workshop import Braid, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+def test_a_job_gives_the_batch_join_and_leaves_the_session_alone(
+    braid: Braid, workshop: Workshop, spark: SparkSession
+) -> None:
+    before = {name: spark.conf.get(name) for name in ("spark.sql.session.timeZone", "spark.sql.adaptive.enabled")}
+    outcome = braid("run", workshop.job())
+    assert outcome.code == 0, outcome
+    assert workshop.verify()
+    assert outcome.out.startswith("pairs: done after 3 epochs")
+    assert "1,200 (R 600, S 600)" in outcome.out
+    assert outcome.err.count("epoch ") == 3
+    assert {name: spark.conf.get(name) for name in before} == before
+    assert spark.range(3).count() == 3
+
+
+def test_json_has_a_line_for_each_epoch_and_one_for_the_end(braid: Braid, workshop: Workshop) -> None:
+    outcome = braid("run", workshop.job(), "--json")
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [line["event"] for line in lines] == ["epoch", "epoch", "epoch", "end"]
+    assert [line["epoch"] for line in lines[:3]] == [0, 1, 2]
+    end = lines[-1]
+    assert end["rows"] == {"R": 600, "S": 600}
+    assert end["matches"]["pairs"] == sum(line["matches"]["pairs"] for line in lines[:3]) == workshop.verify().left_rows
+    assert end["interrupted"] is False
+    assert outcome.err == ""
+
+
+def test_quiet_prints_nothing(braid: Braid, workshop: Workshop) -> None:
+    outcome = braid("run", workshop.job(), "--quiet")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+
+
+def test_a_second_run_goes_on_with_other_slots(braid: Braid, workshop: Workshop) -> None:
+    held_back = [_take_last(workshop, name) for name in "RS"]
+    assert braid("run", workshop.job(), "--quiet").code == 0
+    assert "no new rows" in braid("run", workshop.job()).out
+    for name, table in zip("RS", held_back, strict=True):
+        append_files(workshop.folder / name, [table])
+    checked = braid("check", workshop.job(("slots = 2", "slots = 3")))
+    assert "goes on after epoch 1" in checked.out
+    outcome = braid("run", workshop.job(("slots = 2", "slots = 3")), "--json")
+    assert json.loads(outcome.out.splitlines()[0])["slots"] == 3
+    assert workshop.verify()
+
+
+def test_streams_of_other_formats_and_late_tuples(braid: Braid, workshop: Workshop, spark: SparkSession) -> None:
+    """The same job over JSON files, with one tuple far too old in the last epoch: it goes to the late output."""
+    for name in "RS":
+        for file in sorted((workshop.folder / name).glob("*.parquet")):
+            _to_json(file, workshop.folder / f"{name}_json")
+    _write_json(workshop.folder / "R_json/late.json", ['{"k": 1, "v": -1, "ts": "1970-01-01T00:00:00Z"}'])
+    job = workshop.job(
+        ('format = "parquet"\npath = "R"', 'format = "json"\npath = "R_json"'),
+        ('format = "parquet"\npath = "S"', 'format = "json"\npath = "S_json"'),
+        ('path = "out/pairs" }', 'path = "out/pairs" }\nlate = { format = "parquet", path = "out/late" }'),
+    )
+    outcome = braid("run", job, "--json")
+    assert outcome.code == 0, outcome
+    end = json.loads(outcome.out.splitlines()[-1])
+    assert end["late"] == {"R": 1, "S": 0}
+    assert [row.v for row in spark.read.parquet(str(workshop.folder / "out/late/stream=R")).collect()] == [-1]
+    assert workshop.verify()
+
+
+def test_explain_says_what_the_job_will_do(braid: Braid, workshop: Workshop) -> None:
+    before = workshop.tree()
+    outcome = braid("explain", workshop.job())
+    assert outcome.code == 0
+    assert "flow pairs" in outcome.out
+    assert "stream R: time ts, delay 0 seconds" in outcome.out
+    assert "window 10 seconds" in outcome.out
+    assert "starts from the beginning" in outcome.out
+    assert {**before, "job.toml": ""}.keys() == workshop.tree().keys()
+
+
+def test_state_says_what_the_checkpoint_holds(braid: Braid, finished: Workshop) -> None:
+    before = finished.tree()
+    plain = json.loads(braid("state", finished.folder / "ck", "--json").out)
+    assert (plain["name"], plain["epoch"], plain["slots"], plain["groups"]) == ("pairs", 2, 2, 8)
+    assert plain["totals"]["R.rows"] == 600
+    assert sum(slot["rows"] for slot in plain["per_slot"]) == plain["rows"] > 0
+    assert sum(slot["groups"] for slot in plain["per_slot"]) == 8
+    assert plain["streams"]["R"]["schema"] == "struct<k:bigint,v:bigint,ts:timestamp>"
+    shown = braid("state", finished.folder / "ck")
+    assert shown.code == 0
+    assert "3 committed, 0 to 2 kept" in shown.out
+    assert f"{plain['rows']:,} rows" in shown.out
+    assert finished.tree() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("R.v AS rv,", "R.v AS rv, R.ts AS at,"), "query 'pairs' is another query"),
+        (("WHERE R.k = S.k", "WHERE R.v = S.v"), "query 'pairs' is another query"),
+        (('path = "S"\nschema = "k long', 'path = "S"\nschema = "k int'), "stream 'S' differs: schema"),
+        (('path = "S"\nschema = "k long, v long', 'path = "S"\nschema = "k long, v int'), "stream 'S' differs: schema"),
+        (("[queries.pairs]", "[queries.other]"), "query 'other' is not in it"),
+    ],
+    ids=["another output", "another key", "another type of the key", "another schema", "another name"],
+)
+def test_a_checkpoint_of_another_query_or_schema(
+    braid: Braid, copied: Workshop, change: tuple[str, str], told: str
+) -> None:
+    job = copied.job(change)
+    before = copied.tree()
+    for command in ("check", "run"):
+        outcome = braid(command, job)
+        assert outcome.code == 2
+        assert "/ck belongs to another flow" in outcome.err
+        assert told in outcome.err
+        assert "expected: the same streams and queries" in outcome.err
+        assert "hint: start with a new checkpoint folder" in outcome.err
+    assert copied.tree() == before
+
+
+def test_a_sink_of_a_flow_that_ran_is_refused_to_another(braid: Braid, copied: Workshop) -> None:
+    other = copied.job(('checkpoint = "ck"', 'checkpoint = "other"'), name="other.toml")
+    before = copied.tree()
+    outcome = braid("run", other)
+    assert outcome.code == 2
+    assert "belongs to another flow" in outcome.err
+    assert copied.tree() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('format = "parquet"\npath = "R"', 'format = "paruqet"\npath = "R"'), "knows no format 'paruqet'"),
+        (('sink = { format = "parquet"', 'sink = { format = "paruqet"'), "knows no format 'paruqet'"),
+    ],
+    ids=["of a stream", "of a sink"],
+)
+def test_a_format_that_spark_does_not_know(
+    braid: Braid, workshop: Workshop, change: tuple[str, str], told: str
+) -> None:
+    job = workshop.job(change)
+    before = workshop.tree()
+    outcome = braid("run", job)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert "did you mean 'parquet'?" in outcome.err
+    assert workshop.tree() == before
+
+
+def _take_last(workshop: Workshop, name: str) -> object:
+    last = sorted((workshop.folder / name).glob("*.parquet"))[-1]
+    table = pq.read_table(last)
+    last.unlink()
+    return table
+
+
+def _to_json(file: Path, folder: Path) -> None:
+    rows = pq.read_table(file).to_pylist()
+    lines = [json.dumps({**row, "ts": row["ts"].isoformat()}) for row in rows]
+    _write_json(folder / f"{file.stem}.json", lines)
+
+
+def _write_json(path: Path, lines: list[str]) -> None:
+    import os
+
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines))
+    order = 0 if path.stem == "late" else 100 - int(path.stem)
+    os.utime(path, (1_800_000_000 - order, 1_800_000_000 - order))
