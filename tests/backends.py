@@ -36,7 +36,7 @@ class Backend(Protocol):
 class InProcess:
     """`braidstream.testing.harness`."""
 
-    n_examples = 150
+    n_examples = 100
 
     def __init__(self, folder: Path) -> None:
         self._folders = (folder / str(i) for i in itertools.count())
@@ -47,9 +47,7 @@ class InProcess:
 
         folder = next(self._folders)
         schemas = {stream.name: case.schema for stream in case.streams}
-        harness = Harness(
-            folder, schemas, {"q": indexed(case)}, delays_us=case.delays_us, slots=slots, groups=groups
-        )
+        harness = Harness(folder, schemas, {"q": indexed(case)}, delays_us=case.delays_us, slots=slots, groups=groups)
         for epoch in case.epochs:
             harness.epoch(tables(case, epoch))
         return harness.results("q")

@@ -156,6 +156,8 @@ class Flow:
         if identity is None:
             store.create(mine, first)
         store.sweep()
+        for sink in [*sinks.values(), *late.values()]:
+            sink.sweep()
         if warm:
             warm_up(self.spark)
         runner = EpochRunner(

@@ -45,6 +45,10 @@ class Sink(ABC):
         """Refuse, before anything starts, when the sink belongs to another flow."""
         del flow
 
+    def sweep(self) -> None:
+        """At a start: drop what a lost attempt left behind."""
+        return
+
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """Where slots stage results. `finished` says whether what they stage is the result itself."""
         del finished
@@ -112,6 +116,11 @@ class FileSink(Sink):
             self.files.replace(OWNER, json.dumps({"flow": flow}).encode())
         except OSError as error:
             raise SinkError(f"the sink path {self.path!r} cannot be written ({error})", "a writable folder") from None
+
+    def sweep(self) -> None:
+        """Drop what was staged and never moved into place."""
+        self.files.delete_folder(STAGING)
+        self.files.make(STAGING)
 
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """Beside the folder's files when they can be moved into place as they are."""

@@ -30,7 +30,7 @@ from braidstream.state import compaction
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging, Writer
-from braidstream.state.segments import open_segment, write_segment
+from braidstream.state.segments import live_hashes, open_segment, write_segment
 from braidstream.testing.faults import reach
 
 __all__ = ["REPORT", "EpochTask", "read_manifest", "slot_task"]
@@ -187,7 +187,7 @@ class _Slot:
 
     def _gather(self, segment: Segment, hashes: U64, alive_from: int) -> Rows:
         rows = open_segment(self.files, segment)
-        return rows.take(gather(rows, hashes, alive_from))
+        return rows.take(gather(rows, live_hashes(segment, hashes), alive_from))
 
     def _join(self, join: Join, pools: Mapping[int, Pool]) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)

@@ -62,6 +62,8 @@ class Segment:
     newest: int
     epoch: int
     parts: tuple[Part, ...]
+    is_whole: bool = True
+    """Whether all rows are live, whatever the estimates of parts say: nothing was compacted away from it."""
 
     @property
     def live_rows(self) -> int:
@@ -81,7 +83,7 @@ class Segment:
         """The segment without the parts that lie within the given ranges of hashes."""
         ranges = list(lows_highs)
         kept = tuple(p for p in self.parts if not any(low <= p.low and p.high <= high for low, high in ranges))
-        return replace(self, parts=kept)
+        return self if len(kept) == len(self.parts) else replace(self, parts=kept, is_whole=False)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.control.directory import Group
@@ -19,7 +20,7 @@ from braidstream.kernels.rows import Rows
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 
-__all__ = ["FOLDER", "open_segment", "owned_rows", "write_segment"]
+__all__ = ["FOLDER", "live_hashes", "open_segment", "owned_rows", "write_segment"]
 
 FOLDER = "segments"
 
@@ -61,6 +62,15 @@ def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
         return rows
     slices = [rows.table.slice(begin, end - begin) for begin, end in ranges]
     return Rows(pa.concat_tables(slices).combine_chunks() if slices else rows.table.slice(0, 0))
+
+
+def live_hashes(segment: Segment, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The hashes (ascending) that a segment's live parts cover: what was compacted away is found in another segment."""
+    if segment.is_whole or not len(hashes):
+        return hashes
+    lows, highs = (np.array([getattr(p, end) for p in segment.parts], dtype=np.uint64) for end in ("low", "high"))
+    begin, end = np.searchsorted(hashes, lows, "left"), np.searchsorted(hashes, highs, "right")
+    return np.concatenate([hashes[:0], *(hashes[b:e] for b, e in zip(begin, end, strict=True))])
 
 
 def _range(rows: Rows, low: int, high: int) -> tuple[int, int]:

@@ -142,6 +142,7 @@ class Harness:
     def _start(self, checkpoint: Checkpoint) -> EpochRunner:
         for sink in [*self._sinks.values(), *self._late.values()]:
             sink.claim(self._identity.flow)
+            sink.sweep()
         checkpoint.sweep()
         queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
         return _LocalRunner(
