@@ -69,13 +69,13 @@ def _hash_column(column: pa.Array, seed: U64) -> U64:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _hash_bytes(column, seed)
-    if column.null_count:
-        column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(kind) if not pa.types.is_boolean(kind) else False)
-    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
-        return _hash_long(_to_numpy(column.cast(pa.int64()) if pa.types.is_timestamp(kind) else column), seed)
+    is_long = pa.types.is_int64(kind) or pa.types.is_timestamp(kind)
+    if not pa.types.is_floating(kind):
+        column = column.cast(pa.int64() if is_long else pa.int32())
+    values = _to_numpy(column if column.null_count == 0 else pc.fill_null(column, 0))
     if pa.types.is_floating(kind):
-        return _hash_float(_to_numpy(column), seed)
-    return _hash_int(_to_numpy(column.cast(pa.int32())), seed)
+        return _hash_float(values, seed)
+    return _hash_long(values, seed) if is_long else _hash_int(values, seed)
 
 
 def _hash_float(values: npt.NDArray[Any], seed: U64) -> U64:
