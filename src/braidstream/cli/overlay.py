@@ -53,7 +53,7 @@ def simulate_command(
     ),
     partners: bool = typer.Option(False, "--partners", help="Let overloaded peers find partners; needs --memory."),
     delta: float = typer.Option(0.9, help="The share of its memory above which a peer is overloaded."),
-    outage: list[str] = typer.Option([], help="STREAM:FROM:TO in seconds, such as S0:100:150; may be given again."),
+    outage: list[str] = typer.Option([], help="STREAM:FROM:TO in seconds, such as S0:90:150; may be given again."),
     alerts: str = typer.Option("off", help="On an outage: off, paper (drop at once) or exact (lose nothing)."),
     seed: int = typer.Option(1, help="The seed of everything random."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
@@ -165,7 +165,7 @@ def _outage(text: str, streams: tuple[str, ...]) -> Outage:
     try:
         from_s, to_s = (float(time) for time in times)
     except ValueError:
-        raise InputError(f"--outage {text!r}", "STREAM:FROM:TO in seconds", "write S0:100:150") from None
+        raise InputError(f"--outage {text!r}", "STREAM:FROM:TO in seconds", "write S0:90:150") from None
     if stream not in streams:
         raise InputError(f"--outage of stream {stream!r}", f"{streams[0]} to {streams[-1]}", nearest(stream, streams))
     return Outage(stream, from_s, to_s)

@@ -9,6 +9,7 @@ every node knows it, so the answer is exactly the join of the tuples inserted fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,10 @@ class Outage:
     stream: str
     from_s: float
     to_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_s <= self.to_s < math.inf:
+            raise InputError(f"an outage from {self.from_s} s to {self.to_s} s", "0 or more, the earlier time first")
 
     def covers(self, time_us: int) -> bool:
         """Whether the source is down at that time."""

@@ -7,6 +7,7 @@ own parser; `paper_queries` writes them. Everything follows from the seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ __all__ = ["Feed", "Submission", "Workload", "zipf_values"]
 
 SECOND_US = 1_000_000
 TIME_COLUMN = "ts"
+MOST_TUPLES = 20_000_000
+MOST_QUERIES = 10_000
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,15 @@ class Workload:
     def __post_init__(self) -> None:
         positive = ("streams", "attributes", "domain", "rate", "window_s", "duration_s", "query_every_s", "joins")
         for name in positive:
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} = {getattr(self, name)}", "a positive number")
-        if self.zipf < 0 or self.type not in (1, 2):
+        if self.rate * self.duration_s > MOST_TUPLES:
+            wrong = f"{self.rate:g} tuples/s for {self.duration_s:g} s"
+            raise InputError(wrong, f"at most {MOST_TUPLES:,} tuples", "lower the rate or the duration")
+        if self.duration_s / self.query_every_s > MOST_QUERIES:
+            wrong = f"a query every {self.query_every_s:g} s for {self.duration_s:g} s"
+            raise InputError(wrong, f"at most {MOST_QUERIES:,} queries", "let queries arrive less often")
+        if not 0 <= self.zipf < math.inf or self.type not in (1, 2):
             raise InputError(f"zipf = {self.zipf}, type = {self.type}", "zipf 0 or more, type 1 or 2")
         if self.joins >= self.streams:
             raise InputError(f"{self.joins} joins of {self.streams} streams", "fewer joins than streams")
