@@ -7,7 +7,9 @@ ones of the inputs before i. So a composite comes from exactly one i, that of it
 is produced once, in the epoch in which its last component arrives.
 
 The window: with t* the newest time of a composite, t* - si.t <= Wi for every i, which is the same as
-tj - si.t <= Wi for every pair. So the times that may extend a composite are one interval, found by binary search.
+tj - si.t <= Wi for every pair. So the times that may extend a composite are one interval, found by binary search. An
+intermediate result stands for its components by two numbers, its newest time and its deadline min(si.t + Wi): two parts
+of a composite fit iff neither is newer than the other's deadline.
 
 Invariant: no array has more than `limit` composites at once, whatever one key holds.
 
@@ -17,7 +19,7 @@ window appears only in the logarithm. Known limitation: for m > 2 a gathered row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braidstream.kernels.rows import I64, U64, Rows, key_columns, merge
+from braidstream.kernels.rows import I64, U64, Rows, key_columns
 
 __all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "probe"]
 
@@ -51,7 +53,7 @@ class Pool:
     def table(self) -> pa.Table:
         """Stored rows followed by new rows: what composite indices refer to."""
         if self._table is None:  # type: ignore[attr-defined]
-            object.__setattr__(self, "_table", pa.concat_tables([self.stored.table, self.new.table]).combine_chunks())
+            object.__setattr__(self, "_table", pa.concat_tables([self.stored.table, self.new.table], promote_options="default").combine_chunks())
         return self._table  # type: ignore[attr-defined]
 
 
@@ -63,18 +65,21 @@ class Composites:
     index: tuple[I64, ...]
     offset: int
     """Where the new rows of `source` begin in its pool: index[source] - offset is ascending."""
+    times_and_deadlines: Callable[[], tuple[I64, I64]]
+    """The newest time and the deadline of each composite, where they are asked for."""
 
     def __len__(self) -> int:
         return len(self.index[0])
 
 
-def gather(segment: Rows, hashes: U64, alive_from: int) -> I64:
-    """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and whose time is not expired."""
+def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | None) -> I64:
+    """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and which are not expired."""
     if not len(segment) or not len(hashes):
         return np.empty(0, dtype=np.int64)
     start, stop = probe(segment.hashes, hashes)
     _, rows = expand(start, stop)
-    return rows[segment.times[rows] >= alive_from]
+    alive = segment.alive(watermark, window_us)
+    return rows if alive is None else rows[alive[rows]]
 
 
 def probe(build: U64, hashes: U64) -> tuple[I64, I64]:
@@ -118,8 +123,9 @@ def composites(
         offset = len(pools[source].stored)
         partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit)
         for done in partial.extend(sequence):
-            index = tuple(done[j] + (offset if j == source else 0) for j in range(m))
-            yield Composites(source, index, offset)
+            bound = done.bound
+            index = tuple(bound[j] + (offset if j == source else 0) for j in range(m))
+            yield Composites(source, index, offset, done.times_and_deadlines)
 
 
 @dataclass(frozen=True)
@@ -134,10 +140,10 @@ class _Partial:
     new: Rows
     limit: int
 
-    def extend(self, sequence: Sequence[int]) -> Iterator[dict[int, I64]]:
+    def extend(self, sequence: Sequence[int]) -> Iterator[_Partial]:
         if not sequence:
             if len(self.bound[self.source]):
-                yield self.bound
+                yield self
             return
         target, rest = sequence[0], sequence[1:]
         pool = self.pools[target]
@@ -148,12 +154,15 @@ class _Partial:
             if len(build) and len(self.bound[self.source]):
                 yield from self._extend_by(target, build, offset, rest)
 
-    def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[dict[int, I64]]:
-        low, high = self._time_bounds(target)
+    def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
+        newest, high = self.times_and_deadlines()
+        low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
         start, stop = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
         for needles, rows in _chunks(start, stop, self.limit):
             times = build.times[rows]
             keep = (times >= low[needles]) & (times <= high[needles])
+            if build.deadlines is not None:
+                keep &= build.deadlines[rows] >= newest[needles]
             keep &= self._passes(target, build, rows)
             needles, rows = needles[keep], rows[keep]
             same = self._same_keys(build, rows, needles)
@@ -165,26 +174,26 @@ class _Partial:
                 self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit
             ).extend(rest)
 
-    def _times(self, j: int) -> I64:
-        rows = self.bound[j]
-        if j == self.source:
-            return self.new.times[rows]
-        pool = self.pools[j]
-        return np.where(
-            rows < len(pool.stored),
-            _safe_take(pool.stored.times, rows),
-            _safe_take(pool.new.times, rows - len(pool.stored)),
-        )
+    def times_and_deadlines(self) -> tuple[I64, I64]:
+        """Of each partial composite: its newest time, and the latest time that a tuple may have to extend it."""
+        newest = high = None
+        for j in self.bound:
+            times = self._values(j, lambda rows: rows.times)
+            deadlines = times + self.spans[j]
+            if self.pools[j].new.deadlines is not None:
+                deadlines = self._values(j, _deadlines)
+            newest = times if newest is None else np.maximum(newest, times)
+            high = deadlines if high is None else np.minimum(high, deadlines)
+        assert newest is not None
+        assert high is not None
+        return newest, high
 
-    def _time_bounds(self, target: int) -> tuple[I64, I64]:
-        """The earliest and latest time that a tuple of `target` may have to extend each partial composite."""
-        first, *others = self.bound
-        times = self._times(first)
-        newest, high = times, times + self.spans[first]
-        for j in others:
-            times = self._times(j)
-            newest, high = np.maximum(newest, times), np.minimum(high, times + self.spans[j])
-        return newest - self.spans[target], high
+    def _values(self, j: int, of: Callable[[Rows], I64]) -> I64:
+        rows, pool = self.bound[j], self.pools[j]
+        if j == self.source:
+            return of(self.new)[rows]
+        from_new = _safe_take(of(pool.new), rows - len(pool.stored))
+        return np.where(rows < len(pool.stored), _safe_take(of(pool.stored), rows), from_new)
 
     def _passes(self, target: int, build: Rows, rows: I64) -> npt.NDArray[np.bool_] | bool:
         bit = None if self.bits is None else self.bits[target]
@@ -206,11 +215,11 @@ class _Partial:
 
 
 def equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether keys are equal as Spark compares them: NaN equals NaN. Neither side has NULLs."""
+    """Whether keys are equal as Spark compares them: NaN equals NaN, NULL equals nothing."""
     same = pc.equal(left, right)
     if pa.types.is_floating(left.type):
         same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
-    return np.asarray(same.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.asarray(pc.fill_null(same, fill_value=False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64]:
@@ -255,13 +264,12 @@ def _chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
         yield needles + first, rows
 
 
+def _deadlines(rows: Rows) -> I64:
+    return rows.times if rows.deadlines is None else rows.deadlines
+
+
 def _safe_take(values: I64, rows: I64) -> I64:
     return values[np.clip(rows, 0, len(values) - 1)] if len(values) else np.zeros(len(rows), dtype=np.int64)
-
-
-def pool_of(parts: Sequence[Rows], new: Rows) -> Pool:
-    """The pool of one input from the gathered parts of its segments."""
-    return Pool(merge([part for part in parts if len(part)], new.table.schema), new)
 
 
 def column(pool: Pool, name: str, index: I64) -> Any:

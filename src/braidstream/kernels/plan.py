@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 
-__all__ = ["Branch", "Join", "JoinInput", "OutputColumn", "Store"]
+__all__ = ["Branch", "Computed", "Derived", "Join", "JoinInput", "OutputColumn", "Store"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Store:
     key: tuple[str, ...]
     """Spark SQL expressions over the stream's columns, already cast to the type they are compared in."""
     compared: tuple[str, ...]
-    """The same keys in a form that can be compared for equality column by column."""
+    """The keys in a form that can be compared column by column, and further ones that are compared but not hashed."""
     verified: bool
     """Whether hashes may collide, so that the keys are stored and compared."""
     filters: tuple[str, ...]
@@ -35,6 +35,10 @@ class Store:
     """Whether some query has no filter; otherwise rows that pass no filter are skipped."""
     columns: tuple[str, ...]
     window_us: int | None
+    stage: int = 0
+    """The exchange after which it is kept and joined: 0 for the first."""
+    derived: bool = False
+    """Whether its rows are intermediate results: each then carries its deadline."""
 
     @property
     def masked(self) -> bool:
@@ -44,12 +48,22 @@ class Store:
     @property
     def own_columns(self) -> tuple[str, ...]:
         """The engine's columns, in front of the stream's."""
-        keys = tuple(f"{KEY}{i}" for i in range(len(self.key))) if self.verified else ()
-        return (HASH, TIME, *keys, *((MASK,) if self.masked else ()))
+        n_keys = len(self.key) if self.derived else len(self.compared)
+        keys = tuple(f"{KEY}{i}" for i in range(n_keys)) if self.verified else ()
+        return (HASH, TIME, *keys, *((MASK,) if self.masked else ()), *((DEADLINE,) if self.derived else ()))
 
     def branch_column(self, own: str) -> str:
         """The name that one of the engine's columns of this store has in the branch, where a stream has many stores."""
         return own if own == TIME else f"{own}@{self.index}"
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A column that routing adds for later exchanges: the hash of a key expression, or its value for comparison."""
+
+    name: str
+    key: str
+    is_hash: bool
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,7 @@ class Branch:
     stores: tuple[Store, ...]
     late_columns: tuple[str, ...]
     """The columns of the late output; empty when late tuples are only counted."""
+    computed: tuple[Computed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,10 +97,26 @@ class OutputColumn:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """Where an intermediate result goes: the store it is indexed in, and which columns hold its hash and keys there."""
+
+    store: int
+    hash: OutputColumn
+    keys: tuple[OutputColumn, ...]
+
+
+@dataclass(frozen=True)
 class Join:
-    """A query as the kernel sees it: its inputs and the columns it puts out, with their Arrow schema."""
+    """A join as the kernel sees it: its inputs and the columns it puts out, with their Arrow schema.
+
+    `query` names it: the query whose result it is, or, when it has a target, the query and the inputs below it.
+    """
 
     query: str
     inputs: tuple[JoinInput, ...]
     outputs: tuple[OutputColumn, ...]
     schema: pa.Schema
+    stage: int = 0
+    target: Derived | None = None
+    since: int = -1
+    """Only tuples that arrived after this epoch are joined."""

@@ -21,12 +21,14 @@ import pyarrow as pa
 from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.rows import HASH, MASK, TIME
 
-__all__ = ["ENVELOPE", "TALLY", "Envelope", "Routes", "Tally", "envelopes_to_batch", "late_kind", "pack", "route", "unpack"]
+__all__ = ["ENVELOPE", "REPORT", "TALLY", "TICK", "Envelope", "Routes", "Tally", "deal", "envelopes_to_batch", "late_kind", "pack", "route", "unpack"]
 
 ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
 TALLY = -1
 """The kind of an envelope that holds a tally. Kinds from 0 are stores; kinds below -1 are late rows of a stream."""
+REPORT, TICK = -1_000_000, -1_000_001
+"""The kinds of a slot's report on its way through later stages, and of an envelope that only wakes a slot."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +146,28 @@ def _route_store(
     slots = routes.slot_of(np.asarray(hashes).view(np.uint64))
     if dropped is not None:
         slots[dropped] = routes.n_slots
+    envelopes, n_routed = _deal(rows, slots, store.index, routes.n_slots)
+    return envelopes, missing, n_routed
+
+
+def deal(rows: pa.Table, kind: int, routes: Routes) -> list[Envelope]:
+    """Envelopes for rows that carry their key hash: intermediate results on their way to the next stage."""
+    hashes = np.asarray(rows.column(HASH).combine_chunks()).view(np.uint64)
+    return _deal(rows, routes.slot_of(hashes), kind, routes.n_slots)[0]
+
+
+def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: int, n_slots: int) -> tuple[list[Envelope], int]:
+    """One envelope for each slot; rows of slot number `n_slots` are dropped."""
     order = np.argsort(slots, kind="stable")  # a radix sort, for 16-bit values
-    ends = np.cumsum(np.bincount(slots, minlength=routes.n_slots + 1))
-    sorted_rows = rows.combine_chunks().take(pa.array(order[: ends[routes.n_slots - 1]]))
+    ends = np.cumsum(np.bincount(slots, minlength=n_slots + 1))
+    n_routed = int(ends[n_slots - 1])
+    sorted_rows = rows.combine_chunks().take(pa.array(order[:n_routed]))
     envelopes = []
-    for slot in range(routes.n_slots):
+    for slot in range(n_slots):
         begin = int(ends[slot - 1]) if slot else 0
         if ends[slot] > begin:
-            envelopes.append(Envelope(slot, store.index, pack(sorted_rows.slice(begin, int(ends[slot]) - begin))))
-    return envelopes, missing, int(ends[routes.n_slots - 1])
+            envelopes.append(Envelope(slot, kind, pack(sorted_rows.slice(begin, int(ends[slot]) - begin))))
+    return envelopes, n_routed
 
 
 def pack(rows: pa.Table) -> pa.Buffer:

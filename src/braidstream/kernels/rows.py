@@ -1,7 +1,8 @@
 """Rows of one store: an Arrow table with the engine's own columns in front, sorted by key hash and then by time.
 
 The engine's columns are `__h` (key hash), `__t` (event time in microseconds), `__k0`, `__k1`, ... (the keys, only where
-hashes may collide) and `__m` (one bit for each filter that the row passes, only where filters differ).
+hashes may collide), `__m` (one bit for each filter that the row passes, only where filters differ) and `__e` (the latest
+time that may still be joined with it, only for intermediate results: min over components of t + W).
 
 Invariant of `Rows`: sorted by (hash, time). So the rows of one key are a contiguous run, the rows of one key within a
 span of time are a contiguous part of it, and a group is a contiguous slice, all found by binary search.
@@ -18,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["HASH", "KEY", "MASK", "TIME", "Rows", "key_columns", "merge", "sort_rows"]
+__all__ = ["DEADLINE", "HASH", "KEY", "MASK", "TIME", "Rows", "key_columns", "merge", "sort_rows"]
 
-HASH, TIME, MASK, KEY = "__h", "__t", "__m", "__k"
+HASH, TIME, MASK, KEY, DEADLINE = "__h", "__t", "__m", "__k", "__e"
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -46,6 +47,19 @@ class Rows:
     def masks(self) -> I64 | None:
         """The filters each row passes, one bit a filter; None when every row passes all."""
         return fixed_width(self.table, MASK) if MASK in self.table.column_names else None
+
+    @cached_property
+    def deadlines(self) -> I64 | None:
+        """The latest time that each intermediate result may be joined with; None for rows of a stream."""
+        return fixed_width(self.table, DEADLINE) if DEADLINE in self.table.column_names else None
+
+    def alive(self, watermark: int | None, window_us: int | None) -> npt.NDArray[np.bool_] | None:
+        """Which rows a tuple that is not late may still join: deadline >= watermark. None means all."""
+        if watermark is None:
+            return None
+        if self.deadlines is not None:
+            return self.deadlines >= watermark
+        return None if window_us is None else self.times >= watermark - window_us
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

@@ -21,14 +21,15 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError, DamagedState
-from braidstream.kernels.routing import Tally
+from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
-from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.session import QUERY_SETTINGS
-from braidstream.spark.slot import REPORT, EpochTask, slot_task
+from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.spark.slot import REPORTS, EpochTask, slot_task
 from braidstream.spark.sources import Stream
 from braidstream.state import compaction
 from braidstream.state.checkpoint import Checkpoint
@@ -42,7 +43,7 @@ __all__ = ["EpochRunner", "Stopped"]
 _RECENT = 200
 
 
-class Stopped(Exception):  # noqa: N818  (a signal, not an error)
+class Stopped(Exception):
     """Raised in the stream's thread when an epoch would begin after the flow was told to stop."""
 
 
@@ -60,6 +61,8 @@ class EpochRunner:
     """The sink of late tuples, by stream."""
     pinned: bool
     manifest: Manifest
+    silence_us: int | None = None
+    """How long a stream may be silent, in event time, before work that waits for it is suspended."""
     progress: deque[EpochProgress] = field(default_factory=lambda: deque(maxlen=_RECENT))
     failure: BaseException | None = None
     stopping: bool = False
@@ -92,12 +95,18 @@ class EpochRunner:
         task = self._task(epoch)
         reports = self._join(spark, envelopes, task)
         _raise_damage(reports)
+        after, resumed = self._next(self.manifest, epoch, reports)
+        if resumed:
+            after.write(self.checkpoint.files, pending=True)
+            more = self._join(spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed))
+            _raise_damage(more)
+            after, _ = self._next(after, epoch, more)
+            reports += more
         reach("after-join", epoch=epoch)
         joined = time.perf_counter()
         self._deliver(spark, epoch, task, reports)
         reach("after-results", epoch=epoch)
         delivered = time.perf_counter()
-        after = self._next(epoch, reports)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)
@@ -116,8 +125,16 @@ class EpochRunner:
         if not self._settled:
             _settle(spark)
             self._settled = True
-        frame = self._exchange(spark, envelopes).mapInArrow(slot_task(task), REPORT)
+        frame = envelopes
+        for stage in range(last := self.plan.n_stages - 1):
+            frame = self._exchange(spark, frame).mapInArrow(slot_task(task, stage, is_last=False), ENVELOPE)
+        frame = self._exchange(spark, frame).mapInArrow(slot_task(task, last), REPORTS)
         return [json.loads(bytes(row.report)) for row in frame.collect()]
+
+    def _ticks(self, spark: SparkSession) -> DataFrame:
+        """Envelopes that only wake every slot."""
+        slots = spark.range(self.manifest.n_slots)
+        return slots.select(F.col("id").cast("int").alias("slot"), F.lit(TICK).alias("kind"), F.lit(b"").alias("blob"))
 
     def _task(self, epoch: int) -> EpochTask:
         root = self.checkpoint.root
@@ -133,8 +150,18 @@ class EpochRunner:
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows),
+            compaction.plan(self.manifest, windows, self._barriers()),
+            suspended=frozenset(self._suspended()),
         )
+
+    def _suspended(self) -> dict[str, int]:
+        """The suspended joins, each with the last epoch whose tuples it has joined."""
+        return dict(self.manifest.memory.get("suspended", {}))
+
+    def _barriers(self) -> set[int]:
+        """Epochs that somebody still tells apart: see `compaction.plan`."""
+        submitted = {join.since for join in self.plan.joins if join.since >= 0}
+        return submitted | set(self._suspended().values())
 
     def _exchange(self, spark: SparkSession, envelopes: DataFrame) -> DataFrame:
         """Bring the envelopes to their slots; pinned to executors by a cached row for each slot, where there are many."""
@@ -150,7 +177,7 @@ class EpochRunner:
 
     def _deliver(self, spark: SparkSession, epoch: int, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> None:
         for name, sink in self.sinks.items():
-            staged = [file for r in reports if (file := r["results"][name]["file"])]
+            staged = [file for r in reports if (file := r["results"].get(name, {}).get("file"))]
             join = next(join for join in self.plan.joins if join.query == name)
             self._hand_over(spark, epoch, sink, name, task.staging[name], staged, join.schema, self.queries[name])
         for stream, sink in self.late.items():
@@ -179,44 +206,55 @@ class EpochRunner:
         if staging.root is not None:
             sink.end(Files(staging.root), staged)
 
-    def _next(self, epoch: int, reports: Sequence[Mapping[str, Any]]) -> Manifest:
-        """The manifest after this epoch."""
+    def _next(
+        self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]]
+    ) -> tuple[Manifest, Mapping[str, int]]:
+        """The manifest after the reports of this epoch, and the joins that are to produce what they left out."""
         tallies = _tallies(reports)
-        newest = dict(self.manifest.newest)
+        newest = dict(before.newest)
         for stream, tally in tallies.items():
             if tally.newest is not None:
                 newest[stream] = max(newest.get(stream, tally.newest), tally.newest)
         watermark = self._watermark(newest)
-        segments = self._segments(reports, watermark)
-        totals = Counter(self.manifest.totals)
-        totals["epochs"] += 1
+        totals = Counter(before.totals)
+        totals["epochs"] += before.epoch < epoch
         for stream, tally in tallies.items():
             totals.update({f"{stream}.rows": tally.rows, f"{stream}.late": tally.late, f"{stream}.keyless": tally.keyless})
         for report in reports:
             totals.update({f"{query}.matches": result["rows"] for query, result in report["results"].items()})
-        executors = {**self.manifest.executors, **{report["slot"]: report["executor"] for report in reports}}
-        return replace(
-            self.manifest,
+            totals.update({f"{join}.produced": rows for join, rows in report["produced"].items()})
+        spoke = {stream for stream, tally in tallies.items() if tally.rows}
+        memory = dict(before.memory)
+        decided = suspend(
+            self.plan.siblings, self.plan.parents, newest, spoke, self.silence_us, memory.get("suspended", {}), epoch
+        )
+        memory["suspended"] = dict(decided.suspended)
+        after = replace(
+            before,
             epoch=epoch,
-            segments=segments,
+            segments=self._segments(before, reports, watermark),
             newest=newest,
             watermark=watermark,
-            executors=executors,
+            executors={**before.executors, **{report["slot"]: report["executor"] for report in reports}},
             totals=dict(totals),
+            memory=memory,
         )
+        return after, decided.resumed
 
     def _watermark(self, newest: Mapping[str, int]) -> int | None:
         """The minimum over streams of (largest event time seen - delay); none until every stream has spoken."""
-        named = [branch.stream for branch in self.plan.branches]
+        named = [branch.stream for branch in self.plan.branches if branch.stores]
         if any(name not in newest for name in named):
             return self.manifest.watermark
         reached = min(newest[name] - self.streams[name].delay_us for name in named)
         return reached if self.manifest.watermark is None else max(self.manifest.watermark, reached)
 
-    def _segments(self, reports: Sequence[Mapping[str, Any]], watermark: int | None) -> tuple[Segment, ...]:
-        live = {segment.name: segment for segment in self.manifest.segments}
+    def _segments(
+        self, before: Manifest, reports: Sequence[Mapping[str, Any]], watermark: int | None
+    ) -> tuple[Segment, ...]:
+        live = {segment.name: segment for segment in before.segments}
         for report in reports:
-            groups = self.manifest.directory.of_slot(report["slot"])
+            groups = before.directory.of_slot(report["slot"])
             ranges = [(group.low, group.high) for group in groups]
             for merged in report["merged"]:
                 for name in merged["inputs"]:
@@ -226,11 +264,11 @@ class EpochRunner:
                     live[made.name] = made
             for plain in report["segments"]:
                 live[plain["name"]] = Segment.from_plain(plain)
-        windows = {store.name: store.window_us for store in self.plan.stores}
+        kept = {store.name for store in self.plan.stores}
         return tuple(
             segment
             for segment in live.values()
-            if segment.parts and segment.newest >= compaction.alive_from(watermark, windows[segment.store])
+            if segment.parts and segment.store in kept and (watermark is None or segment.deadline >= watermark)
         )
 
 

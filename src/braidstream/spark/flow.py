@@ -67,13 +67,23 @@ class ContinuousQuery:
 class Flow:
     """Streams and queries over a Spark session."""
 
-    def __init__(self, spark: SparkSession, name: str = "flow", *, slots: int | None = None, groups: int = 64) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str = "flow",
+        *,
+        slots: int | None = None,
+        groups: int = 64,
+        silence: str | timedelta | None = None,
+    ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
         _check_count("slots", slots, 1, MOST_SLOTS)
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
-        self.slots, self.groups = slots, groups
+        self.slots, self.groups, self.silence = slots, groups, silence
+        if silence is not None:
+            parse_duration(silence)
         self._streams: dict[str, Stream] = {}
         self._queries: dict[str, ContinuousQuery] = {}
 
@@ -170,6 +180,7 @@ class Flow:
             late,
             not is_single_executor(self.spark),
             first,
+            None if self.silence is None else parse_duration(self.silence),
         )
         writer = self._union(plan, store.root, runner.run).writeStream.foreachBatch(runner)
         running = writer.option("checkpointLocation", store.offsets).trigger(**trigger).start()
@@ -201,8 +212,6 @@ class Flow:
         self._streams[stream.name] = replace(stream, time=spelled)
 
     def _refuse_unsupported(self, query: Query) -> None:
-        if query.type == 2:
-            raise InputError(f"query {query.name!r} joins on different attributes (type 2)", "one key for all its streams")
         if query.is_aggregate:
             raise InputError(f"query {query.name!r} aggregates", "a query without aggregates")
 

@@ -1,14 +1,18 @@
 """From queries to what runs: stores, branches and joins.
 
 Queries over the same stream and key share a store, with the union of the columns they need and the longest window
-(DHTJoin 3.2). The plan of a query whose outputs are plain columns is carried out by the slots alone; where a query has
-expressions or predicates between streams, the slots put out the columns these need and Spark's SQL engine finishes.
+(DHTJoin 3.2). A query of type 1 is one join. A query of type 2 is a tree of joins (`query.tree`), each at the stage of
+its height: an intermediate result goes to a store of its own at the next stage, indexed on the attribute of its parent.
+Its hash there is computed where the component that has the attribute is routed, and travels with it as a column.
+
+Where all outputs of a query are plain columns the slots put out its result; where it has expressions or predicates
+between streams, they put out the columns these need and Spark's SQL engine finishes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,11 +22,14 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError
 from braidstream.kernels.hashing import INJECTIVE, hashable
-from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
-from braidstream.query import Query
+from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
+from braidstream.query import KeyClass, Query
+from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream
 
-__all__ = ["Plan", "arrow_schema", "make_plan"]
+__all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
+
+_MOST_FILTERS = 62
 
 
 @dataclass(frozen=True)
@@ -32,10 +39,21 @@ class Plan:
     stores: tuple[Store, ...]
     branches: tuple[Branch, ...]
     joins: tuple[Join, ...]
-    direct: Mapping[str, Mapping[int, Sequence[tuple[str, pa.DataType]]]]
-    """For each stream that is read directly: the key columns and their types, by store."""
+    direct: Mapping[str, Mapping[int | str, Sequence[tuple[str, pa.DataType]]]]
+    """For each stream that is read directly: the key columns and their types, by store or computed column."""
     finished: Mapping[str, bool]
     """For each query whether the slots' output is its result, or Spark still has to finish it."""
+    trees: Mapping[str, Node] = field(default_factory=dict)
+    """The tree of each query of type 2."""
+    siblings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """For each intermediate join the streams that its result is to be joined with next."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """For each intermediate join the join that it feeds."""
+
+    @property
+    def n_stages(self) -> int:
+        """How many exchanges an epoch has."""
+        return 1 + max((join.stage for join in self.joins), default=0)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -43,41 +61,45 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def make_plan(streams: Mapping[str, Stream], queries: Sequence[Query], late: Mapping[str, bool]) -> Plan:
-    """Plan a set of queries. `late` says for which streams late tuples are wanted as rows."""
-    stores: dict[tuple[str, tuple[str, ...]], Store] = {}
-    uses: list[tuple[Query, list[tuple[tuple[str, tuple[str, ...]], int | None, str | None]]]] = []
+def make_plan(
+    streams: Mapping[str, Stream],
+    queries: Sequence[Query],
+    late: Mapping[str, bool],
+    statistics: Statistics | None = None,
+    since: Mapping[str, int] | None = None,
+) -> Plan:
+    """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted."""
+    planner = _Planner(streams, since or {})
+    trees: dict[str, Node] = {}
     for query in queries:
-        entries = []
-        classes = sorted(query.key_classes, key=lambda c: sorted((query.input(a).stream, e) for a, e in c.members))
-        for entry in query.inputs:
-            members = [(c.expression(entry.alias), c.type) for c in classes]
-            key = tuple(f"CAST({expression} AS {kind})" for expression, kind in members)
-            kinds = [kind for _, kind in members]
-            known = stores.get((entry.stream, key)) or _new_store(len(stores), entry.stream, key, kinds)
-            stores[entry.stream, key] = _with_use(known, entry.columns, entry.window_us, entry.filter, streams)
-            entries.append(((entry.stream, key), entry.window_us, entry.filter))
-        uses.append((query, entries))
-    made = {address: _settled(store) for address, store in stores.items()}
-    joins = tuple(_join(query, entries, made, streams) for query, entries in uses)
+        if query.type == 1:
+            planner.add_flat(query)
+        else:
+            trees[query.name] = plan_tree(query, statistics)
+            planner.add_tree(query, trees[query.name])
+    stores = tuple(planner.stores.values())
     branches = tuple(
         Branch(
             index,
             name,
-            tuple(store for store in made.values() if store.stream == name),
+            tuple(store for store in stores if store.stream == name and not store.derived),
             tuple(streams[name].schema.names) if late.get(name) else (),
+            tuple(planner.computed.get(name, {}).values()),
         )
-        for index, name in enumerate(dict.fromkeys(store.stream for store in made.values()))
+        for index, name in enumerate(streams)
     )
     direct = {b.stream: keys for b in branches if (keys := _direct_keys(streams[b.stream], b)) is not None}
-    return Plan(tuple(made.values()), branches, joins, direct, {query.name: _is_plain(query) for query in queries})
+    finished = {query.name: _is_plain(query) for query in queries}
+    joins = tuple(planner.finished_joins())
+    return Plan(stores, branches, joins, direct, finished, trees, planner.siblings, planner.parents)
 
 
 def finish(query: Query, raw: DataFrame) -> DataFrame:
     """The result of a query from the columns that the slots put out: predicates and expressions by Spark."""
     structs = [
-        F.struct(*(F.col(f"`{entry.alias}.{name}`").alias(name) for name in entry.columns) or F.lit(1)).alias(entry.alias)
+        F.struct(*(F.col(f"`{entry.alias}.{name}`").alias(name) for name in entry.columns)).alias(entry.alias)
         for entry in query.inputs
+        if entry.columns
     ]
     frame = raw.select(*structs)
     for predicate in query.residual:
@@ -85,85 +107,257 @@ def finish(query: Query, raw: DataFrame) -> DataFrame:
     return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs))
 
 
+_Address = tuple[str, tuple[str, ...], tuple[str, ...], int]
+
+
+class _Planner:
+    """Collects stores and joins query by query."""
+
+    def __init__(self, streams: Mapping[str, Stream], since: Mapping[str, int]) -> None:
+        self.streams, self.since = streams, since
+        self.stores: dict[_Address, Store] = {}
+        self.computed: dict[str, dict[str, Computed]] = {}
+        self.siblings: dict[str, frozenset[str]] = {}
+        self.parents: dict[str, str] = {}
+        self._joins: list[tuple[Join, Sequence[tuple[_Address, int | None, str | None]]]] = []
+
+    def finished_joins(self) -> Iterable[Join]:
+        """The joins, with the bits of their filters, which are known when all queries are in."""
+        for join, uses in self._joins:
+            inputs = []
+            for address, window_us, condition in uses:
+                store = self.stores[address]
+                bit = None if condition is None or not store.masked else store.filters.index(condition)
+                inputs.append(JoinInput(store.index, window_us, bit))
+            yield replace(join, inputs=tuple(inputs))
+
+    def add_flat(self, query: Query) -> None:
+        """A query of type 1: one join on the key classes that all inputs share."""
+        classes = sorted(query.key_classes, key=lambda c: sorted((query.input(a).stream, e) for a, e in c.members))
+        uses = []
+        for entry in query.inputs:
+            keys = [_cast(c, entry.alias) for c in classes]
+            address = self._leaf(query, entry.alias, keys, [c.type for c in classes], 0, entry.columns, n_hashed=len(keys))
+            uses.append((address, entry.window_us, entry.filter))
+        place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
+        self._add_result(query, place, uses, 0)
+
+    def add_tree(self, query: Query, tree: Node) -> None:
+        """A query of type 2: one join for each node of its tree, children first."""
+        carried = _carried(query, tree)
+        made: dict[frozenset[str], _Address] = {}
+        parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
+        for node in tree.nodes():
+            stage = node.height - 1
+            uses, place = [], {}
+            for at, child in enumerate((node.left, node.right)):
+                uses.append(self._child_use(query, node, child, stage, carried, made))
+                prefix = isinstance(child, Node)
+                place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
+            above = parent.get(node.aliases)
+            if above is None:
+                self._add_result(query, place, uses, stage)
+            else:
+                made[node.aliases] = self._add_derived(query, node, above, place, uses, carried)
+
+    def _child_use(
+        self,
+        query: Query,
+        node: Node,
+        child: Tree,
+        stage: int,
+        carried: Mapping[str, Sequence[int]],
+        made: Mapping[frozenset[str], _Address],
+    ) -> tuple[_Address, int | None, str | None]:
+        if isinstance(child, Node):
+            return made[child.aliases], None, None
+        entry = query.input(child.alias)
+        classes = [query.join_edges[c] for c in node.classes]
+        columns = [*entry.columns]
+        for c in carried[child.alias]:
+            columns += self._compute(entry.stream, query.join_edges[c], child.alias)
+        keys = [_cast(c, child.alias) for c in classes]
+        address = self._leaf(query, child.alias, keys, [c.type for c in classes], stage, columns, n_hashed=1)
+        return address, entry.window_us, entry.filter
+
+    def _add_derived(
+        self,
+        query: Query,
+        node: Node,
+        above: Node,
+        place: Mapping[str, tuple[int, str]],
+        uses: Sequence[tuple[_Address, int | None, str | None]],
+        carried: Mapping[str, Sequence[int]],
+    ) -> _Address:
+        classes = [query.join_edges[c] for c in above.classes]
+        outputs = []
+        for alias in sorted(node.aliases, key=query.aliases.index):
+            at, prefix = place[alias]
+            names = [*query.input(alias).columns]
+            for c in carried[alias]:
+                names += [_hash_name(query.join_edges[c], alias), _value_name(query.join_edges[c], alias)]
+            outputs += [OutputColumn(f"{alias}.{name}", at, f"{prefix}{name}") for name in names]
+        chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
+        first_at, first_prefix = place[chosen[0]]
+        hash_ = OutputColumn(HASH_OF_NEXT, first_at, first_prefix + _hash_name(classes[0], chosen[0]))
+        keys = tuple(
+            OutputColumn(f"key {i}", place[a][0], place[a][1] + _value_name(c, a))
+            for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
+        )
+        name = f"{query.name}:{''.join(str(node).split())}"
+        address = (name, (name,), (), node.height)
+        verified = len(classes) > 1 or classes[0].type not in INJECTIVE
+        windows = [query.input(alias).window_us for alias in node.aliases]
+        shortest = min((w for w in windows if w is not None), default=None)
+        self.stores[address] = Store(
+            len(self.stores), name, "", (name,) * len(classes), (), verified, (), takes_all=True,
+            columns=tuple(out.name for out in outputs), window_us=shortest, stage=above.height - 1, derived=True,
+        )  # fmt: skip
+        target = Derived(self.stores[address].index, hash_, keys)
+        self._joins.append((Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target), uses))
+        other = above.right if above.left.aliases == node.aliases else above.left
+        self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
+        self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
+        return address
+
+    def _leaf(
+        self,
+        query: Query,
+        alias: str,
+        keys: Sequence[str],
+        kinds: Sequence[str],
+        stage: int,
+        columns: Sequence[str],
+        n_hashed: int,
+    ) -> _Address:
+        entry = query.input(alias)
+        hashed = tuple(keys[:n_hashed])
+        compared = tuple(_comparable(key, kind) for key, kind in zip(keys, kinds, strict=True))
+        address = (entry.stream, hashed, compared, stage)
+        known = self.stores.get(address)
+        if known is None:
+            verified = len(keys) > 1 or kinds[0] not in INJECTIVE
+            name = f"{entry.stream}[{', '.join(dict.fromkeys([*hashed, *keys]))}]" + (f"@{stage}" if stage else "")
+            known = Store(
+                len(self.stores), name, entry.stream, hashed, compared, verified, (), takes_all=False, columns=(),
+                window_us=-1, stage=stage,
+            )  # fmt: skip
+        self.stores[address] = self._with_use(known, columns, entry.window_us, entry.filter)
+        return address
+
+    def _with_use(self, store: Store, columns: Sequence[str], window_us: int | None, condition: str | None) -> Store:
+        known = [*self.streams[store.stream].schema.names, *self.computed.get(store.stream, {})]
+        needed = {*store.columns, *columns}
+        wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
+        filters = store.filters if condition is None or condition in store.filters else (*store.filters, condition)
+        if len(filters) > _MOST_FILTERS:
+            raise StreamError(f"stream {store.stream!r} has {len(filters)} filters on one key", f"at most {_MOST_FILTERS}")
+        return replace(
+            store,
+            columns=tuple(name for name in known if name in needed),
+            window_us=wider,
+            filters=filters,
+            takes_all=store.takes_all or condition is None,
+        )
+
+    def _compute(self, stream: str, edge: KeyClass, alias: str) -> list[str]:
+        """The columns that routing adds to a stream for a later exchange on a class."""
+        key = _cast(edge, alias)
+        hash_name, value_name = _hash_name(edge, alias), _value_name(edge, alias)
+        added = self.computed.setdefault(stream, {})
+        added[hash_name] = Computed(hash_name, key, is_hash=True)
+        added[value_name] = Computed(value_name, _comparable(key, edge.type), is_hash=False)
+        return [hash_name, value_name]
+
+    def _add_result(
+        self,
+        query: Query,
+        place: Mapping[str, tuple[int, str]],
+        uses: Sequence[tuple[_Address, int | None, str | None]],
+        stage: int,
+    ) -> None:
+        """The last join of a query: its outputs, or all columns that Spark needs to finish."""
+        if _is_plain(query):
+            wanted = [(out.name, *out.column) for out in query.outputs if out.column]
+        else:
+            wanted = [(f"{e.alias}.{name}", e.alias, name) for e in query.inputs for name in e.columns]
+        outputs = [OutputColumn(name, place[alias][0], place[alias][1] + column) for name, alias, column in wanted]
+        fields = []
+        for name, alias, column in wanted:
+            schema = arrow_schema(self.streams[query.input(alias).stream].schema)
+            fields.append(schema.field(column).with_name(name).with_nullable(True))
+        since = self.since.get(query.name, -1)
+        self._joins.append((Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since), uses))
+
+
+HASH_OF_NEXT = "hash"
+
+
+def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
+    """For each input the classes whose hash and value it carries upwards for the intermediate results it is in."""
+    carried: dict[str, list[int]] = {alias: [] for alias in query.aliases}
+    for node in tree.nodes():
+        for child in (node.left, node.right):
+            if isinstance(child, Leaf):
+                continue
+            for c in node.classes:
+                edge = query.join_edges[c]
+                chosen = next(a for a in query.aliases if a in child.aliases and a in edge.aliases)
+                if c not in carried[chosen]:
+                    carried[chosen].append(c)
+    return carried
+
+
 def _is_plain(query: Query) -> bool:
     return not query.residual and all(output.column is not None for output in query.outputs)
 
 
-def _new_store(index: int, stream: str, key: tuple[str, ...], kinds: Sequence[str]) -> Store:
-    verified = not (len(kinds) == 1 and kinds[0] in INJECTIVE)
-    nested = ("array<", "struct<", "map<")
-    compared = tuple(
-        f"to_json(named_struct('k', {k}))" if kind.startswith(nested) else k for k, kind in zip(key, kinds, strict=True)
-    )
-    name = f"{stream}[{', '.join(key)}]"
-    return Store(index, name, stream, key, compared, verified, (), takes_all=False, columns=(), window_us=-1)
+def _cast(edge: KeyClass, alias: str) -> str:
+    return f"CAST({edge.expression(alias)} AS {edge.type})"
 
 
-def _with_use(
-    store: Store, columns: Sequence[str], window_us: int | None, condition: str | None, streams: Mapping[str, Stream]
-) -> Store:
-    needed = {*store.columns, *columns}
-    wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
-    filters = store.filters if condition is None or condition in store.filters else (*store.filters, condition)
-    return replace(
-        store,
-        columns=tuple(name for name in streams[store.stream].schema.names if name in needed),
-        window_us=wider,
-        filters=filters,
-        takes_all=store.takes_all or condition is None,
-    )
+def _comparable(key: str, kind: str) -> str:
+    return f"to_json(named_struct('k', {key}))" if kind.startswith(("array<", "struct<", "map<")) else key
 
 
-def _settled(store: Store) -> Store:
-    if len(store.filters) > 62:
-        raise StreamError(f"stream {store.stream!r} has {len(store.filters)} filters on one key", "at most 62")
-    return store
+def _hash_name(edge: KeyClass, alias: str) -> str:
+    return f"hash of {_cast(edge, alias)}"
 
 
-def _join(query: Query, entries: Sequence[tuple], made: Mapping, streams: Mapping[str, Stream]) -> Join:  # type: ignore[type-arg]
-    inputs = []
-    for address, window_us, condition in entries:
-        store = made[address]
-        bit = None if condition is None or not store.masked else store.filters.index(condition)
-        inputs.append(JoinInput(store.index, window_us, bit))
-    place = {entry.alias: i for i, entry in enumerate(query.inputs)}
-    if _is_plain(query):
-        outputs = [OutputColumn(out.name, place[out.column[0]], out.column[1]) for out in query.outputs if out.column]
-    else:
-        outputs = [
-            OutputColumn(f"{entry.alias}.{name}", place[entry.alias], name)
-            for entry in query.inputs
-            for name in entry.columns
-        ]
-    fields = []
-    for out in outputs:
-        schema = arrow_schema(streams[query.inputs[out.input].stream].schema)
-        fields.append(schema.field(out.column).with_name(out.name).with_nullable(True))
-    return Join(query.name, tuple(inputs), tuple(outputs), pa.schema(fields))
+def _value_name(edge: KeyClass, alias: str) -> str:
+    return f"value of {_cast(edge, alias)}"
 
 
-def _direct_keys(stream: Stream, branch: Branch) -> Mapping[int, Sequence[tuple[str, pa.DataType]]] | None:
-    """The key columns by store when the stream can be read directly, else None."""
+def _direct_keys(
+    stream: Stream, branch: Branch
+) -> Mapping[int | str, Sequence[tuple[str, pa.DataType]]] | None:
+    """The key columns by store or computed column when the stream can be read directly, else None."""
     source = stream.files
     if source is None or not {option.lower() for option in source.options} <= DIRECT_OPTIONS:
         return None
     if any(store.filters for store in branch.stores):
         return None
+    wanted: dict[int | str, Sequence[str]] = {store.index: store.compared for store in branch.stores}
+    wanted |= {added.name: (added.key,) for added in branch.computed}
+    keys: dict[int | str, Sequence[tuple[str, pa.DataType]]] = {}
+    for name, expressions in wanted.items():
+        found = [_direct_key(stream, key) for key in expressions]
+        if any(entry is None for entry in found):
+            return None
+        keys[name] = [entry for entry in found if entry is not None]
+    return keys
+
+
+def _direct_key(stream: Stream, key: str) -> tuple[str, pa.DataType] | None:
     schema = arrow_schema(stream.schema)
     columns = {f"`{name}`": name for name in stream.schema.names}
-    keys: dict[int, list[tuple[str, pa.DataType]]] = {}
-    for store in branch.stores:
-        keys[store.index] = []
-        for key in store.key:
-            expression, _, kind = key.removeprefix("CAST(").removesuffix(")").rpartition(" AS ")
-            name = columns.get(expression)
-            target = _ARROW.get(kind)
-            if name is None or target is None or not hashable(schema.field(name).type):
-                return None
-            if schema.field(name).type != target and not _widens(schema.field(name).type, target):
-                return None
-            keys[store.index].append((name, target))
-    return keys
+    expression, _, kind = key.removeprefix("CAST(").removesuffix(")").rpartition(" AS ")
+    name, target = columns.get(expression), _ARROW.get(kind)
+    if name is None or target is None or not hashable(schema.field(name).type):
+        return None
+    if schema.field(name).type != target and not _widens(schema.field(name).type, target):
+        return None
+    return name, target
 
 
 def _widens(kind: pa.DataType, target: pa.DataType) -> bool:

@@ -1,7 +1,10 @@
-"""The slot's task: unpack, join, store, report. One Spark task of the join stage for each slot in each epoch.
+"""The slot's task: unpack, join, store, report. One Spark task for each slot and stage in each epoch.
 
-Everything it does is a function of the manifest before, the envelopes, and the slot's number; it writes only files with
-names of their own. So Spark may run it twice, or kill it half-way: what counts is the report that Spark accepts.
+A flow of type-1 queries has one stage. A query of type 2 has one for each level of its tree: a slot of one stage sends
+intermediate results to the slots of the next, and passes on what is meant for later ones.
+
+Everything a task does is a function of the manifest before, the envelopes, and the slot's number; it writes only files
+with names of their own. So Spark may run it twice, or kill it half-way: what counts is the report that Spark accepts.
 """
 
 from __future__ import annotations
@@ -13,29 +16,43 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braidstream.control.directory import Group
 from braidstream.errors import DamagedState
-from braidstream.kernels.join import Pool, column, composites, gather, pool_of
+from braidstream.kernels.join import Composites, Pool, column, composites
 from braidstream.kernels.plan import Branch, Join, Store
-from braidstream.kernels.routing import TALLY, Tally, unpack
-from braidstream.kernels.rows import I64, U64, Rows, sort_rows
+from braidstream.kernels.routing import (
+    REPORT,
+    TALLY,
+    TICK,
+    Envelope,
+    Routes,
+    Tally,
+    deal,
+    envelopes_to_batch,
+    late_kind,
+    unpack,
+)
+from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
+from braidstream.spark.pools import Pools
 from braidstream.state import compaction
 from braidstream.state.files import Files
-from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
-from braidstream.state.segments import live_hashes, open_segment, write_segment
+from braidstream.state.segments import Place
 from braidstream.testing.faults import reach
 
-__all__ = ["REPORT", "EpochTask", "read_manifest", "slot_task"]
+__all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
 
-REPORT = "report binary"
+REPORTS = "report binary"
+_REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -52,37 +69,75 @@ class EpochTask:
     staging: Mapping[str, Staging]
     late: Mapping[str, Staging]
     merges: Mapping[int, Sequence[compaction.Merge]]
+    suspended: frozenset[str] = frozenset()
+    """Joins that produce nothing in this epoch."""
+    deferred: Mapping[str, int] = field(default_factory=dict)
+    """Joins that now produce what they did not since an epoch. The task then reads the pending manifest."""
+
+    def manifest(self) -> Manifest:
+        """The manifest that defines routing and state for this task."""
+        pending = bool(self.deferred)
+        return read_manifest(self.root, self.epoch if pending else self.epoch - 1, self.run, pending)
 
 
 @lru_cache(maxsize=4)
-def read_manifest(root: str, epoch: int, run: str) -> Manifest:
+def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Manifest:
     """The manifest of an epoch, cached in the worker process for one run of the flow."""
     del run
-    return Manifest.read(Files(root), epoch)
+    return Manifest.read(Files(root), epoch, pending=pending)
 
 
-def slot_task(task: EpochTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that Spark runs over the envelopes of each partition."""
+def routes_of(manifest: Manifest) -> Routes:
+    """Where rows go in the epoch after a manifest."""
+    directory = manifest.directory
+    return Routes(directory.depth, directory.slots[directory.table()], manifest.n_slots, manifest.watermark)
+
+
+def slot_task(
+    task: EpochTask, stage: int = 0, *, is_last: bool = True
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        envelopes: dict[int, list[tuple[int, pa.Buffer]]] = defaultdict(list)
+        own: dict[int, list[tuple[int, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
-                envelopes[slots[i].as_py()].append((kinds[i].as_py(), blobs[i].as_buffer()))
-        for slot, received in envelopes.items():
-            report = _guarded(task, slot, received)
-            yield pa.RecordBatch.from_pydict({"report": [json.dumps(report).encode()]}, pa.schema([("report", pa.binary())]))
+                envelope = Envelope(slots[i].as_py(), kinds[i].as_py(), blobs[i].as_buffer())
+                if _is_for_later(task, stage, envelope.kind):
+                    yield from _sent(envelope, is_last)
+                else:
+                    own[envelope.slot].append((envelope.kind, envelope.blob))
+        for slot, received in own.items():
+            for envelope in _guarded(task, stage, slot, received):
+                yield from _sent(envelope, is_last)
 
     return run
 
 
-def _guarded(task: EpochTask, slot: int, received: list[tuple[int, pa.Buffer]]) -> dict[str, Any]:
+def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
+    return kind == REPORT or (kind >= 0 and task.stores[kind].stage > stage)
+
+
+def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
+    if is_last:
+        blob = envelope.blob if isinstance(envelope.blob, bytes) else envelope.blob.to_pybytes()
+        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=_REPORTS_SCHEMA)
+    else:
+        yield from envelopes_to_batch([envelope])
+
+
+def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> Iterator[Envelope]:
     """Damaged state is reported instead of raised: trying again would not help."""
     try:
-        return _Slot(task, slot, received).run()
+        yield from _Slot(task, stage, slot, received).run()
     except DamagedState as error:
-        return {"slot": slot, "damaged": {"path": error.path, "wrong": error.wrong.removeprefix(f"{error.path}: ")}}
+        wrong = error.wrong.removeprefix(f"{error.path}: ")
+        yield _report_envelope(slot, {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}})
+
+
+def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
+    return Envelope(slot, REPORT, json.dumps(report).encode())
 
 
 def executor() -> str:
@@ -91,54 +146,70 @@ def executor() -> str:
 
 
 class _Slot:
-    """One slot in one epoch."""
+    """One slot in one stage of one epoch."""
 
-    def __init__(self, task: EpochTask, slot: int, received: list[tuple[int, pa.Buffer]]) -> None:
+    def __init__(self, task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> None:
         self.started = time.perf_counter()
-        self.task, self.slot = task, slot
-        self.manifest = read_manifest(task.root, task.epoch - 1, task.run)
+        self.task, self.stage, self.slot = task, stage, slot
+        self.manifest = task.manifest()
         self.files = Files(task.root)
         self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot)
         self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
         self.matches = np.zeros(len(self.groups), dtype=np.int64)
+        self.produced: dict[str, int] = defaultdict(int)
         self.tallies: list[Tally] = []
         self.late: dict[str, str | None] = {}
         self.new = self._unpack(received)
+        self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Iterator[Envelope]:
+        """Intermediate results for the next stage as they are found, and at the end the report."""
         reach("task-start", epoch=self.task.epoch)
-        pools = self._pools()
-        results = {join.query: self._join(join, pools) for join in self.task.joins}
+        pools = Pools(self.files, self.manifest, self.slot, self.task.stores, self.new, self.joins)
+        results: dict[str, Writer] = {}
+        for join in self.joins:
+            inputs = pools.of(join, self.task.deferred.get(join.query))
+            if join.target is None:
+                results[join.query] = self._result(join, inputs)
+            else:
+                yield from self._derive(join, inputs)
         reach("task-before-segment", epoch=self.task.epoch)
-        segments = [self._store(index, rows) for index, rows in self.new.items()]
+        place = Place(self.files, self.task.epoch, self.slot, self.groups)
+        stores = self.task.stores
+        segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in self.new.items()]
         reach("task-after-segment", epoch=self.task.epoch)
-        merged = [self._merge(merge) for merge in self.task.merges.get(self.slot, ())]
+        merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
             self.files.keep_copies(segment.name for segment in self.manifest.segments)
-        return {
-            "slot": self.slot,
-            "executor": executor(),
-            "tallies": [asdict(tally) for tally in self.tallies],
-            "rows": sum(len(rows) for rows in self.new.values()),
-            "segments": [segment.as_plain() for segment in segments],
-            "merged": merged,
-            "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
-            "late": self.late,
-            "groups": self._group_reports(),
-            "fetched": self.files.fetched,
-            "busy_s": time.perf_counter() - self.started,
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
+        yield _report_envelope(
+            self.slot,
+            {
+                "slot": self.slot,
+                "stage": self.stage,
+                "executor": executor(),
+                "tallies": [asdict(tally) for tally in self.tallies],
+                "rows": sum(len(rows) for rows in self.new.values()),
+                "segments": [segment.as_plain() for segment in segments],
+                "merged": merged,
+                "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
+                "produced": dict(self.produced),
+                "late": self.late,
+                "groups": self._group_reports(),
+                "fetched": self.files.fetched,
+                "busy_s": time.perf_counter() - self.started,
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            },
+        )
 
     def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> dict[int, Rows]:
         tables: dict[int, list[pa.Table]] = defaultdict(list)
         for kind, blob in received:
             if kind == TALLY:
                 self.tallies.append(Tally.unpack(blob.to_pybytes()))
-            else:
+            elif kind != TICK:
                 tables[kind].append(unpack(blob))
         for branch in self.task.branches:
-            late = tables.pop(-2 - branch.index, [])
+            late = tables.pop(late_kind(branch), [])
             if late:
                 self.late[branch.stream] = self._write_late(branch, pa.concat_tables(late))
         return {store: sort_rows(pa.concat_tables(parts)) for store, parts in sorted(tables.items())}
@@ -149,66 +220,50 @@ class _Slot:
             writer.write(batch.columns)
         return writer.close()
 
-    def _pools(self) -> dict[int, Pool]:
-        """For each store that an arrived tuple can match: its stored rows with such a key, and its new rows."""
-        needles = self._needles()
-        segments: dict[str, list[Segment]] = defaultdict(list)
-        for segment in self.manifest.of_slot(self.slot):
-            segments[segment.store].append(segment)
-        pools = {}
-        for index, hashes in needles.items():
-            store = self.task.stores[index]
-            alive_from = compaction.alive_from(self.manifest.watermark, store.window_us)
-            parts = [self._gather(s, hashes, alive_from) for s in segments[store.name] if s.newest >= alive_from]
-            new = self.new.get(index)
-            if new is None:
-                present = [part for part in parts if len(part)]
-                if not present:
-                    continue
-                new = Rows(present[0].table.slice(0, 0))
-            pools[index] = pool_of(parts, new)
-        return pools
-
-    def _needles(self) -> dict[int, U64]:
-        """For each store, the distinct hashes of new tuples of the stores it is joined with."""
-        partners: dict[int, set[int]] = defaultdict(set)
-        for join in self.task.joins:
-            for place, one in enumerate(join.inputs):
-                partners[one.store] |= {other.store for at, other in enumerate(join.inputs) if at != place}
-        distinct = {index: rows.distinct_hashes() for index, rows in self.new.items()}
-        needles = {}
-        for index, others in partners.items():
-            arrived = [distinct[other] for other in sorted(others) if other in distinct]
-            if arrived:
-                needles[index] = arrived[0] if len(arrived) == 1 else np.unique(np.concatenate(arrived))
-            elif index in distinct:
-                needles[index] = np.empty(0, dtype=np.uint64)
-        return needles
-
-    def _gather(self, segment: Segment, hashes: U64, alive_from: int) -> Rows:
-        rows = open_segment(self.files, segment)
-        return rows.take(gather(rows, live_hashes(segment, hashes), alive_from))
-
-    def _join(self, join: Join, pools: Mapping[int, Pool]) -> Writer:
+    def _result(self, join: Join, pools: Sequence[Pool] | None) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
-        if any(entry.store not in pools for entry in join.inputs):
-            return writer
-        own = [pools[entry.store] for entry in join.inputs]
-        cuts = [pool.new.cuts(self.lows) for pool in own]
-        windows = [entry.window_us for entry in join.inputs]
-        for found in composites(own, windows, bits=[entry.bit for entry in join.inputs]):
-            writer.write([column(own[out.input], out.column, found.index[out.input]) for out in join.outputs])
-            source = found.index[found.source] - found.offset
-            self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
+        for found in self._composites(join, pools):
+            assert pools is not None
+            writer.write([column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs])
         return writer
 
-    def _store(self, index: int, rows: Rows) -> Segment:
-        store = self.task.stores[index]
-        return write_segment(self.files, rows, store.name, self.task.epoch, self.slot, self.groups)
+    def _derive(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Envelope]:
+        """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
+        target = join.target
+        assert target is not None
+        routes = routes_of(self.manifest)
+        for found in self._composites(join, pools):
+            assert pools is not None
+            taken = {c: column(pools[c.input], c.column, found.index[c.input]) for c in (target.hash, *target.keys)}
+            newest, deadlines = found.times_and_deadlines()
+            columns: dict[str, Any] = {HASH: taken[target.hash], TIME: pa.array(newest)}
+            if self.task.stores[target.store].verified:
+                columns |= {f"{KEY}{i}": taken[key] for i, key in enumerate(target.keys)}
+            columns[DEADLINE] = pa.array(deadlines)
+            columns |= {out.name: column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs}
+            rows = pa.table(columns)
+            if rows.column(HASH).null_count:
+                rows = rows.filter(pc.is_valid(rows.column(HASH)))
+            self.produced[join.query] += rows.num_rows
+            yield from deal(rows, target.store, routes)
 
-    def _merge(self, merge: compaction.Merge) -> dict[str, Any]:
+    def _composites(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Composites]:
+        if pools is None:
+            return
+        cuts = [pool.new.cuts(self.lows) for pool in pools]
+        windows = [entry.window_us for entry in join.inputs]
+        for found in composites(pools, windows, bits=[entry.bit for entry in join.inputs]):
+            source = found.index[found.source] - found.offset
+            self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
+            yield found
+
+    def _merges(self) -> list[compaction.Merge]:
+        here = {store.name for store in self.task.stores if store.stage == self.stage}
+        return [merge for merge in self.task.merges.get(self.slot, ()) if merge.store in here]
+
+    def _merge(self, place: Place, merge: compaction.Merge) -> dict[str, Any]:
         reach("compaction", epoch=self.task.epoch)
-        made = compaction.run(self.files, merge, self.task.epoch, self.slot, self.groups)
+        made = compaction.run(place, merge)
         return {
             "inputs": [segment.name for segment in merge.inputs],
             "segment": None if made is None else made.as_plain(),
@@ -221,4 +276,3 @@ class _Slot:
             rows += np.diff(new.cuts(self.lows))
         reports = zip(self.groups, rows.tolist(), self.matches.tolist(), strict=True)
         return [[group.id, arrived, matched] for group, arrived, matched in reports if arrived or matched]
-

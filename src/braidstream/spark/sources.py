@@ -25,8 +25,7 @@ from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch
 from braidstream.kernels.routing import ENVELOPE, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
-from braidstream.spark.slot import read_manifest
-from braidstream.state.manifest import Manifest
+from braidstream.spark.slot import read_manifest, routes_of
 
 __all__ = ["DIRECT_OPTIONS", "DirectRouter", "FilesSource", "Router", "Stream", "direct_frame", "general_frame"]
 
@@ -96,12 +95,6 @@ class Router:
         return pa.table(columns, names=table.column_names)
 
 
-def routes_of(manifest: Manifest) -> Routes:
-    """Where rows go in the epoch after a manifest."""
-    directory = manifest.directory
-    return Routes(directory.depth, directory.slots[directory.table()], manifest.n_slots, manifest.watermark)
-
-
 def general_frame(stream: Stream, router: Router) -> DataFrame:
     """The branch of any stream: Spark computes what routing needs, Python routes."""
     columns = [F.col(_quoted(stream.time)).alias(TIME)]
@@ -115,13 +108,17 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
             columns += [F.expr(key).alias(store.branch_column(f"{KEY}{i}")) for i, key in enumerate(store.compared)]
         if store.filters:
             columns.append(_mask(store.filters).alias(store.branch_column(MASK)))
+    for added in router.branch.computed:
+        key = F.expr(added.key)
+        columns.append((F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key).alias(added.name))
     names = _payload(router.branch)
     columns += [F.col(_quoted(name)) for name in names]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return router.envelopes(router.cast(pa.Table.from_batches([batch])) for batch in batches)
 
-    return stream.frame.select(*columns).mapInArrow(run, ENVELOPE)
+    needed = stream.frame.select(*columns)
+    return (needed if router.branch.stores else needed.where(F.lit(False))).mapInArrow(run, ENVELOPE)
 
 
 def _mask(filters: Sequence[str]) -> Column:
@@ -137,10 +134,12 @@ class DirectRouter:
 
     router: Router
     time: str
-    keys: Mapping[int, Sequence[tuple[str, pa.DataType]]]
+    keys: Mapping[int | str, Sequence[tuple[str, pa.DataType]]]
 
     def envelopes(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Route the rows of files."""
+        if not self.router.branch.stores:
+            return iter(())
         read = _file_reader(self.router, self.time, self.keys)
         return self.router.envelopes(read(path) for path in paths)
 
@@ -166,7 +165,7 @@ def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRout
 
 
 def _file_reader(
-    router: Router, time: str, keys: Mapping[int, Sequence[tuple[str, pa.DataType]]]
+    router: Router, time: str, keys: Mapping[int | str, Sequence[tuple[str, pa.DataType]]]
 ) -> Callable[[str], pa.Table]:
     payload = _payload(router.branch)
     wanted = list(dict.fromkeys([time, *payload, *(name for key in keys.values() for name, _ in key)]))
@@ -174,16 +173,23 @@ def _file_reader(
     def read(path: str) -> pa.Table:
         found = router.cast(_read_parquet(path, wanted, router.schema))
         columns = {TIME: found.column(time), **{name: found.column(name) for name in payload}}
+        for added in router.branch.computed:
+            values = [found.column(name).combine_chunks().cast(kind) for name, kind in keys[added.name]]
+            columns[added.name] = _hashes(values) if added.is_hash else values[0]
         for store in router.branch.stores:
             own = [found.column(name).combine_chunks().cast(kind) for name, kind in keys[store.index]]
-            hashes, valid = hash_columns(own)
-            columns[store.branch_column(HASH)] = pa.array(hashes.view("int64"), mask=None if valid.all() else ~valid)
+            columns[store.branch_column(HASH)] = _hashes(own[: len(store.key)])
             if store.verified:
                 for i, values in enumerate(own):
                     columns[store.branch_column(f"{KEY}{i}")] = values
         return pa.table(columns)
 
     return read
+
+
+def _hashes(keys: Sequence[pa.Array]) -> pa.Array:
+    hashes, valid = hash_columns(keys)
+    return pa.array(hashes.view("int64"), mask=None if valid.all() else ~valid)
 
 
 def _read_parquet(path: str, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
@@ -207,7 +213,9 @@ def _read_parquet(path: str, columns: Sequence[str], schema: pa.Schema) -> pa.Ta
 
 
 def _payload(branch: Branch) -> list[str]:
-    return list(dict.fromkeys([*(c for store in branch.stores for c in store.columns), *branch.late_columns]))
+    added = {computed.name for computed in branch.computed}
+    needed = [*(c for store in branch.stores for c in store.columns), *branch.late_columns]
+    return [name for name in dict.fromkeys(needed) if name not in added]
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -10,15 +10,16 @@ slots after a move is taken apart step by step. Every row is rewritten O(log) ti
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from braidstream.control.directory import Group
+import pyarrow as pa
+
 from braidstream.kernels.rows import Rows, merge
-from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
-from braidstream.state.segments import open_segment, owned_rows, write_segment
+from braidstream.state.segments import Place, open_segment, owned_rows
 
 __all__ = ["FAN", "Merge", "plan", "run"]
 
@@ -32,47 +33,55 @@ class Merge:
     """A slot's task: merge these segments of a store."""
 
     store: str
+    window_us: int | None
+    watermark: int | None
     inputs: tuple[Segment, ...]
-    alive_from: int
 
 
-def plan(manifest: Manifest, windows: Mapping[str, int | None]) -> dict[int, list[Merge]]:
-    """The merges of each slot; at most one for each store, the lowest tier first."""
+def plan(
+    manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterable[int] = ()
+) -> dict[int, list[Merge]]:
+    """The merges of each slot; at most one for each store, the lowest tier first.
+
+    A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
+    somebody still tells them apart.
+    """
+    between = sorted(barriers)
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
         by_store: dict[str, list[tuple[Segment, int]]] = defaultdict(list)
         for segment, rows in held:
             by_store[segment.store].append((segment, rows))
         for store, segments in by_store.items():
-            chosen = _choose(segments, windows.get(store))
+            chosen = _choose(segments, windows.get(store), between)
             if chosen:
-                merges[slot].append(Merge(store, chosen, alive_from(manifest.watermark, windows.get(store))))
+                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen))
     return dict(merges)
 
 
-def alive_from(watermark: int | None, window_us: int | None) -> int:
-    """The earliest time that a stored tuple may have: s.t + W >= watermark."""
-    return -(1 << 62) if watermark is None or window_us is None else watermark - window_us
-
-
-def run(files: Files, task: Merge, epoch: int, slot: int, groups: Sequence[Group]) -> Segment | None:
+def run(place: Place, task: Merge) -> Segment | None:
     """Carry out a merge: the slot's live, unexpired rows of the inputs as one segment; None when nothing is left."""
     parts = []
     for segment in task.inputs:
-        rows = owned_rows(open_segment(files, segment), segment, groups)
-        if segment.oldest < task.alive_from:
-            rows = Rows(rows.table.filter(rows.times >= task.alive_from))
+        rows = owned_rows(open_segment(place.files, segment), segment, place.groups)
+        alive = rows.alive(task.watermark, task.window_us)
+        if alive is not None and not alive.all():
+            rows = Rows(rows.table.filter(pa.array(alive)))
         if len(rows):
             parts.append(rows)
     if not parts:
         return None
-    return write_segment(files, merge(parts), task.store, epoch, slot, groups)
+    merged = merge(parts)
+    made = place.write(merged, task.store, task.window_us, min(segment.first_epoch for segment in task.inputs))
+    return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 
-def _choose(segments: Sequence[tuple[Segment, int]], window_us: int | None) -> tuple[Segment, ...]:
-    tiers: dict[int, list[Segment]] = defaultdict(list)
+def _choose(
+    segments: Sequence[tuple[Segment, int]], window_us: int | None, barriers: Sequence[int]
+) -> tuple[Segment, ...]:
+    tiers: dict[tuple[int, int], list[Segment]] = defaultdict(list)
     for segment, rows in segments:
-        tiers[_tier(rows)].append(segment)
+        tiers[_tier(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):
         found = _run_of(sorted(tiers[tier], key=lambda s: (s.oldest, s.newest, s.name)), window_us)
         if found:

@@ -60,10 +60,12 @@ class Segment:
     bytes: int
     oldest: int
     newest: int
+    deadline: int
+    """The latest time that any of its rows may still be joined with: the segment is dropped when it passes."""
+    first_epoch: int
     epoch: int
+    """Its rows arrived from `first_epoch` to `epoch`."""
     parts: tuple[Part, ...]
-    is_whole: bool = True
-    """Whether all rows are live, whatever the estimates of parts say: nothing was compacted away from it."""
 
     @property
     def live_rows(self) -> int:
@@ -83,7 +85,7 @@ class Segment:
         """The segment without the parts that lie within the given ranges of hashes."""
         ranges = list(lows_highs)
         kept = tuple(p for p in self.parts if not any(low <= p.low and p.high <= high for low, high in ranges))
-        return self if len(kept) == len(self.parts) else replace(self, parts=kept, is_whole=False)
+        return replace(self, parts=kept)
 
 
 @dataclass(frozen=True)
@@ -128,15 +130,15 @@ class Manifest:
         segments = tuple(replace(s, parts=_fit(s.parts, directory)) for s in self.segments)
         return replace(self, directory=directory, segments=segments)
 
-    def write(self, files: Files) -> None:
-        """Commit."""
+    def write(self, files: Files, *, pending: bool = False) -> None:
+        """Commit; or, when pending, only show tasks what has been reached so far in the epoch."""
         body = json.dumps(_to_plain(self), separators=(",", ":")).encode()
-        files.replace(manifest_name(self.epoch), b"%08x\n%s\n" % (zlib.crc32(body), body))
+        files.replace(manifest_name(self.epoch, pending=pending), b"%08x\n%s\n" % (zlib.crc32(body), body))
 
     @classmethod
-    def read(cls, files: Files, epoch: int) -> Manifest:
+    def read(cls, files: Files, epoch: int, *, pending: bool = False) -> Manifest:
         """The manifest of an epoch; `DamagedState` when it is missing or damaged."""
-        name = manifest_name(epoch)
+        name = manifest_name(epoch, pending=pending)
         try:
             content = files.read(name)
         except FileNotFoundError:
@@ -169,9 +171,9 @@ def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
     return tuple(fitted)
 
 
-def manifest_name(epoch: int) -> str:
+def manifest_name(epoch: int, *, pending: bool = False) -> str:
     """The file of an epoch's manifest. The first, of no epoch yet (-1), is number 0."""
-    return f"{FOLDER}/{epoch + 1:010d}.json"
+    return f"{FOLDER}/pending.json" if pending else f"{FOLDER}/{epoch + 1:010d}.json"
 
 
 def _to_plain(manifest: Manifest) -> dict[str, Any]:

@@ -9,33 +9,62 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.control.directory import Group
 from braidstream.errors import DamagedState
-from braidstream.kernels.rows import Rows
+from braidstream.kernels.rows import I64, Rows
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 
-__all__ = ["FOLDER", "live_hashes", "open_segment", "owned_rows", "write_segment"]
+__all__ = ["FOLDER", "FOREVER", "Place", "open_segment", "owned_index", "owned_rows"]
 
 FOLDER = "segments"
 
 
-def write_segment(files: Files, rows: Rows, store: str, epoch: int, slot: int, groups: Sequence[Group]) -> Segment:
-    """Write rows of one store as a segment. `groups` are the groups of the slot, in the order of the hash space."""
-    name = f"{FOLDER}/{epoch:010d}-{slot}-{uuid.uuid4().hex}.arrow"
-    table = rows.table.combine_chunks()
-    with files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    cuts = rows.cuts(np.array([group.low for group in groups], dtype=np.uint64))
-    parts = [Part(g.prefix, g.depth, n) for g, n in zip(groups, np.diff(cuts).tolist(), strict=True) if n]
-    times = rows.times
-    size = files.size(name) or 0
-    return Segment(name, store, len(rows), size, int(times.min()), int(times.max()), epoch, tuple(parts))
+FOREVER = 1 << 62
+"""The deadline of rows with an unbounded window."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and when a segment is written: the slot with its groups, in the order of the hash space, and the epoch."""
+
+    files: Files
+    epoch: int
+    slot: int
+    groups: Sequence[Group]
+
+    def write(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None) -> Segment:
+        """Write rows of one store as a segment."""
+        name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
+        table = rows.table.combine_chunks()
+        with self.files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
+        counts = np.diff(cuts).tolist()
+        oldest, newest = int(rows.times.min()), int(rows.times.max())
+        return Segment(
+            name=name,
+            store=store,
+            rows=len(rows),
+            bytes=self.files.size(name) or 0,
+            oldest=oldest,
+            newest=newest,
+            deadline=_deadline(rows, newest, window_us),
+            first_epoch=self.epoch if first_epoch is None else first_epoch,
+            epoch=self.epoch,
+            parts=tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n),
+        )
+
+
+def _deadline(rows: Rows, newest: int, window_us: int | None) -> int:
+    if rows.deadlines is not None:
+        return int(rows.deadlines.max())
+    return FOREVER if window_us is None else newest + window_us
 
 
 def open_segment(files: Files, segment: Segment) -> Rows:
@@ -53,24 +82,30 @@ def open_segment(files: Files, segment: Segment) -> Rows:
     return Rows(table)
 
 
-def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
-    """Only the rows that are live and belong to the groups; no copy when that is all of them."""
+def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[tuple[int, int]]:
+    """The ranges of rows that are live and belong to the groups (in the order of the hash space)."""
     lows = [group.low for group in groups]
     own = (p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high)
-    ranges = _joined(sorted(r for r in (_range(rows, p.low, p.high) for p in own) if r[1] > r[0]))
+    return _joined(sorted(r for r in (_range(rows, p.low, p.high) for p in own) if r[1] > r[0]))
+
+
+def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
+    """Only the rows that are live and belong to the groups; no copy when that is all of them."""
+    ranges = owned_ranges(rows, segment, groups)
     if ranges == [(0, len(rows))]:
         return rows
     slices = [rows.table.slice(begin, end - begin) for begin, end in ranges]
     return Rows(pa.concat_tables(slices).combine_chunks() if slices else rows.table.slice(0, 0))
 
 
-def live_hashes(segment: Segment, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The hashes (ascending) that a segment's live parts cover: what was compacted away is found in another segment."""
-    if segment.is_whole or not len(hashes):
-        return hashes
-    lows, highs = (np.array([getattr(p, end) for p in segment.parts], dtype=np.uint64) for end in ("low", "high"))
-    begin, end = np.searchsorted(hashes, lows, "left"), np.searchsorted(hashes, highs, "right")
-    return np.concatenate([hashes[:0], *(hashes[b:e] for b, e in zip(begin, end, strict=True))])
+def owned_index(rows: Rows, index: I64, segment: Segment, groups: Sequence[Group]) -> I64:
+    """Those of the rows at `index` that are live and belong to the groups."""
+    ranges = owned_ranges(rows, segment, groups)
+    if ranges == [(0, len(rows))] or not len(index):
+        return index
+    begins, ends = (np.array(side, dtype=np.int64) for side in zip(*ranges, strict=True)) if ranges else ((), ())
+    at = np.searchsorted(begins, index, side="right") - 1
+    return index[(at >= 0) & (index < np.asarray(ends)[np.maximum(at, 0)])] if ranges else index[:0]
 
 
 def _range(rows: Rows, low: int, high: int) -> tuple[int, int]:

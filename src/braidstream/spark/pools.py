@@ -1,0 +1,122 @@
+"""The pools of a slot: for each input of a join, the stored rows that may match and the new rows.
+
+Gathering reads each segment once for all joins that look at the same epochs. A join that was deferred since an epoch
+takes what was stored after it as new, so that it produces exactly what it has not produced yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.kernels.join import Pool, gather
+from braidstream.kernels.plan import Join, Store
+from braidstream.kernels.rows import U64, Rows, sort_rows
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.segments import open_segment, owned_index, owned_rows
+
+__all__ = ["Pools"]
+
+
+class Pools:
+    """What one slot joins in one epoch."""
+
+    def __init__(
+        self,
+        files: Files,
+        manifest: Manifest,
+        slot: int,
+        stores: Sequence[Store],
+        new: Mapping[int, Rows],
+        joins: Sequence[Join],
+    ) -> None:
+        self._files, self._stores, self._new = files, stores, new
+        self._watermark = manifest.watermark
+        self._groups = manifest.directory.of_slot(slot)
+        self._segments: dict[str, list[Segment]] = defaultdict(list)
+        for segment in manifest.of_slot(slot):
+            self._segments[segment.store].append(segment)
+        self._distinct = {index: rows.distinct_hashes() for index, rows in new.items()}
+        self._partners = _partners(joins)
+        self._gathered: dict[tuple[int, int], Pool | None] = {}
+
+    def of(self, join: Join, deferred: int | None = None) -> list[Pool] | None:
+        """The pools of a join's inputs; None when nothing can match."""
+        if deferred is not None:
+            return self._of_deferred(join, deferred)
+        pools = []
+        for entry in join.inputs:
+            key = (entry.store, join.since)
+            if key not in self._gathered:
+                self._gathered[key] = self._pool(entry.store, join.since)
+            pool = self._gathered[key]
+            if pool is None:
+                return None
+            pools.append(pool)
+        return pools
+
+    def _pool(self, index: int, since: int) -> Pool | None:
+        hashes = _union([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
+        segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
+        return _made([self._gather(s, hashes, index) for s in segments], self._new.get(index))
+
+    def _of_deferred(self, join: Join, since: int) -> list[Pool] | None:
+        """Rows that arrived after `since` are new; older ones are stored, where their key occurs among the new."""
+        new = {}
+        for entry in join.inputs:
+            segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch > since]
+            rows = [self._alive(s, entry.store) for s in segments]
+            present = [part.table for part in rows if len(part)]
+            new[entry.store] = sort_rows(pa.concat_tables(present, promote_options="default")) if present else None
+        pools = []
+        for place, entry in enumerate(join.inputs):
+            others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
+            hashes = _union([rows.distinct_hashes() for rows in others if rows is not None])
+            segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch <= since]
+            pool = _made([self._gather(s, hashes, entry.store) for s in segments], new[entry.store])
+            if pool is None:
+                return None
+            pools.append(pool)
+        return pools
+
+    def _alive(self, segment: Segment, index: int) -> Rows:
+        rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
+        alive = rows.alive(self._watermark, self._stores[index].window_us)
+        return rows if alive is None else Rows(rows.table.filter(pa.array(alive)))
+
+    def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
+        rows = open_segment(self._files, segment)
+        found = gather(rows, hashes, self._watermark, self._stores[index].window_us)
+        return rows.take(owned_index(rows, found, segment, self._groups))
+
+
+def _made(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
+    present = [part.table for part in parts if len(part)]
+    if not present and new is None:
+        return None
+    if new is None:
+        new = Rows(present[0].slice(0, 0))
+    if not present:
+        return Pool(Rows(new.table.slice(0, 0)), new)
+    if len(present) == 1:
+        return Pool(Rows(present[0]), new)
+    return Pool(sort_rows(pa.concat_tables(present, promote_options="default")), new)
+
+
+def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:
+    """For each store the stores it is joined with."""
+    partners: dict[int, set[int]] = defaultdict(set)
+    for join in joins:
+        for place, one in enumerate(join.inputs):
+            partners[one.store] |= {other.store for at, other in enumerate(join.inputs) if at != place}
+    return partners
+
+
+def _union(hashes: Sequence[U64]) -> U64:
+    if not hashes:
+        return np.empty(0, dtype=np.uint64)
+    return hashes[0] if len(hashes) == 1 else np.unique(np.concatenate(hashes))
