@@ -11,8 +11,22 @@ from hypothesis import strategies as st
 
 from braidstream.errors import InputError
 from braidstream.functions import (
-    LATER, LOST, PCC, Answers, Central, Distribute, FunctionFailed, Join, Merge, Plan, Split, StreamFunction,
-    WindowBatch, WindowSpec, stream_function, stream_type,
+    LATER,
+    LOST,
+    PCC,
+    Answers,
+    Central,
+    Distribute,
+    FunctionFailed,
+    Join,
+    Merge,
+    Plan,
+    Split,
+    StreamFunction,
+    WindowBatch,
+    WindowSpec,
+    stream_function,
+    stream_type,
 )  # fmt: skip
 from braidstream.functions.fft import fft3_combine, fft3_part, fft_combine, fft_part
 from braidstream.functions.local import LocalRun

@@ -143,7 +143,7 @@ def test_a_state_survives_its_packed_form() -> None:
 
 @given(st.permutations(range(12)), st.lists(st.integers(0, 12), max_size=3), st.booleans())
 def test_ordering_batches_is_a_sort_by_number(numbers: list[int], cuts: list[int], mixed: bool) -> None:
-    parts = [p for p in np.split(np.array(numbers), sorted(cuts))]
+    parts = np.split(np.array(numbers), sorted(cuts))
     batches = [
         WindowBatch(p, p * 10, {"x": np.repeat(p[:, None], 1 + (i % 2) * mixed, 1)}) for i, p in enumerate(parts)
     ]

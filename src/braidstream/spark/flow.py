@@ -25,9 +25,11 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from braidstream.control.directory import Directory
 from braidstream.errors import InputError, SinkError, StreamError, nearest
+from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.explain import explain
+from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.planner import Plan, arrow_schema, make_plan
 from braidstream.spark.session import cores, is_single_executor, own_session, warm_up
@@ -86,6 +88,7 @@ class Flow:
             parse_duration(silence)
         self._streams: dict[str, Stream] = {}
         self._queries: dict[str, ContinuousQuery] = {}
+        self._function: FunctionQuery | None = None
 
     def stream(self, name: str, frame: DataFrame, *, time: str, delay: str | timedelta = "0 seconds") -> Flow:
         """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come."""
@@ -119,8 +122,30 @@ class Flow:
         self._add(Stream(name, frame, frame.schema, time, _delay(name, delay), source))
         return self
 
+    def windows(
+        self, size: int | None = None, step: int | None = None, *, stream: str | None = None, of: str | StreamType | None = None
+    ) -> WindowedStream:
+        """Windows of a stream, the last declared one unless it is named, for a function; without a size, its rows.
+
+        `of` is the stream's type, or the name of a declared one; without it, the type is read from the columns.
+        """
+        if not self._streams:
+            raise StreamError("the flow has no stream to form windows of", "at least one", "flow.stream(...).windows(...)")
+        chosen = stream or list(self._streams)[-1]
+        if chosen not in self._streams:
+            raise StreamError(f"there is no stream {chosen!r}", "a declared stream", nearest(chosen, self._streams))
+        return WindowedStream.of(self, self._streams[chosen], size, step, of)
+
+    def add_function(self, function: FunctionQuery) -> None:
+        """What `.windows(...).apply(...)` calls: a flow has either join queries, or one function."""
+        if self._queries or self._function is not None:
+            raise InputError(f"function {function.name!r} is not alone in its flow", "join queries or one function", "use a Flow of its own")
+        self._function = function
+
     def query(self, text: str | Query, name: str | None = None) -> ContinuousQuery:
         """Add a continuous query in CQL."""
+        if self._function is not None:
+            raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
         chosen = name or (text.name if isinstance(text, Query) else f"query{len(self._queries) + 1}")
         if not _NAME.match(chosen):
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
@@ -141,16 +166,21 @@ class Flow:
 
     def explain(self) -> str:
         """The plan in words; nothing is started."""
+        if self._function is not None:
+            return explain_function(self.name, self._function)
         return explain(self.name, self._streams, [q.query for q in self._queries.values()], self._plan(), self._sinks())
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
     ) -> Handle:
         """Start, or go on where the checkpoint ends. `epoch` is a length of time, or "available": what is there, then stop."""
-        self._check_complete()
+        if self._function is None:
+            self._check_complete()
         trigger = _trigger(epoch)
         _check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(_located(checkpoint), keep)
+        if self._function is not None:
+            return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
         plan = self._plan()
         identity = store.identity()
         mine = self._identity(identity)

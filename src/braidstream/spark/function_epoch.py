@@ -1,0 +1,293 @@
+"""One epoch of a function's plan, in the driver: run the stages, deliver the results, write the manifest.
+
+    stages -> results to the sink -> manifest (the commit) -> Spark commits its offsets
+
+The manifest says which plan runs and what each node keeps: numbers in its memory, samples and windows in Arrow files
+that are listed like segments, so that checking, sweeping and retiring them is the checkpoint's work. An epoch whose
+user code failed writes no manifest, and runs again after a restart.
+
+At a reorganization epoch the monitor may name a better plan. The switch is part of the manifest, made when no node
+holds windows: the samples that are not yet windows belong to no plan. Nothing here grows with the stream.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from braidstream.control.directory import Directory
+from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.functions.columns import result_schema
+from braidstream.functions.failures import FunctionFailed
+from braidstream.functions.nodes import NodeReport, Setup
+from braidstream.functions.templates import Plan
+from braidstream.functions.training import Monitor, Phases
+from braidstream.spark.epoch import Stopped
+from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader, first_stage, later_stage
+from braidstream.spark.session import QUERY_SETTINGS
+from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.testing.faults import reach
+
+__all__ = ["FunctionProgress", "FunctionRunner", "first_manifest", "with_plan"]
+
+_RECENT = 200
+FORMER = ("next_seq", "arrived", "skip", "newest", "watermark", "now")
+"""The numbers of the first node that belong to the stream, not to a plan."""
+
+
+@dataclass(frozen=True)
+class FunctionProgress:
+    """One epoch of a function."""
+
+    epoch: int
+    plan: str
+    rows: Mapping[str, int]
+    """Samples (or rows) read, by stream."""
+    late: Mapping[str, int]
+    null_rows: int
+    windows: int
+    results: int
+    given_up: int
+    """Windows without a result that the stream went on without."""
+    lost: int
+    deferred: int
+    waiting: int
+    """Windows at the last node that are neither results nor given up."""
+    watermark: int | None
+    state_bytes: int
+    seconds: Mapping[str, float]
+    """Time of the steps compute, deliver, commit, and in total."""
+    nodes: tuple[NodeReport, ...]
+    """What each node did, with times and bytes."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows through this epoch, per second."""
+        return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
+
+
+def first_manifest(plan: Plan) -> Manifest:
+    """The manifest before the first epoch."""
+    return Manifest(-1, Directory.of(1), plan.degree, memory={"plan": plan.strategy, "nodes": {}, "given_up": 0})
+
+
+def with_plan(manifest: Manifest, plan: Plan) -> Manifest | None:
+    """The manifest with another plan; None while a node holds windows of the old one."""
+    nodes = manifest.memory["nodes"]
+    if any(entry.get("holds_windows") for entry in nodes.values()):
+        return None
+    kept = {}
+    if "0-0" in nodes:
+        numbers = {name: value for name, value in nodes["0-0"]["numbers"].items() if name in FORMER}
+        kept["0-0"] = {**nodes["0-0"], "numbers": numbers}
+    memory = {**manifest.memory, "plan": plan.strategy, "nodes": kept}
+    return replace(manifest, memory=memory, n_slots=plan.degree)
+
+
+@dataclass
+class FunctionRunner:
+    """Runs epochs one after the other, and remembers only the last manifest and recent progress."""
+
+    checkpoint: Checkpoint
+    name: str
+    plans: Mapping[str, Plan]
+    """The plans that may run, by strategy; the manifest names the one that does."""
+    setup: Setup
+    reader: RowReader
+    sink: Sink
+    time_type: pa.DataType
+    manifest: Manifest
+    monitor: Monitor | None = None
+    progress: deque[FunctionProgress] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    failure: BaseException | None = None
+    stopping: bool = False
+    running: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, rows: DataFrame, epoch: int) -> None:
+        """Run one epoch."""
+        while not self.running.acquire(timeout=0.05):
+            if self.stopping:
+                raise Stopped
+        try:
+            if self.stopping:
+                raise Stopped
+            if epoch > self.manifest.epoch:
+                self._run(rows, epoch)
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.running.release()
+
+    def _run(self, rows: DataFrame, epoch: int) -> None:
+        started = time.perf_counter()
+        reach("epoch-start", epoch=epoch)
+        if self.manifest.epoch != epoch - 1:
+            self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
+        task = self._task(epoch)
+        reports = self._compute(rows, task)
+        _raise_failure(reports)
+        reach("after-join", epoch=epoch)
+        computed = time.perf_counter()
+        self._deliver(rows, epoch, task, reports)
+        reach("after-results", epoch=epoch)
+        delivered = time.perf_counter()
+        nodes = tuple(NodeReport(**report["report"]) for report in reports)
+        after = self._reorganized(self._next(epoch, reports, nodes), nodes)
+        reach("before-manifest", epoch=epoch)
+        self.checkpoint.commit(after)
+        reach("after-manifest", epoch=epoch)
+        self.manifest = after
+        self.checkpoint.retire(epoch)
+        seconds = {
+            "compute": computed - started,
+            "deliver": delivered - computed,
+            "commit": time.perf_counter() - delivered,
+            "total": time.perf_counter() - started,
+        }
+        self.progress.append(_progress(epoch, task.setup, after, nodes, seconds))
+
+    def _task(self, epoch: int) -> FunctionTask:
+        plan = self.plans[self.manifest.memory["plan"]]
+        return FunctionTask(
+            self.checkpoint.root,
+            epoch,
+            replace(self.setup, plan=plan),
+            self.reader,
+            self.manifest.memory["nodes"],
+            self.sink.staging(self.checkpoint.root, True),
+            plan.gives,
+            self.time_type,
+        )
+
+    def _compute(self, rows: DataFrame, task: FunctionTask) -> list[dict[str, Any]]:
+        """Run all stages as one Spark job, and gather the nodes' reports."""
+        for name, value in QUERY_SETTINGS.items():
+            rows.sparkSession.conf.set(name, value)
+        gathered = rows.coalesce(1) if self.reader.reads_files else rows.repartitionById(1, "slot")
+        frame = gathered.mapInArrow(first_stage(task), ENVELOPE)
+        for index, stage in enumerate(task.setup.plan.stages[1:], 1):
+            frame = frame.repartitionById(stage.n_nodes, "slot").mapInArrow(later_stage(task, index), ENVELOPE)
+        return [json.loads(bytes(row.blob)) for row in frame.collect()]
+
+    def _deliver(self, rows: DataFrame, epoch: int, task: FunctionTask, reports: Sequence[Mapping[str, Any]]) -> None:
+        staged = [r["results"]["file"] for r in reports if r.get("results", {}).get("file")]
+        schema = result_schema(task.gives, task.reader.time, task.time_type)
+        root = task.staging.root or self.checkpoint.root
+
+        def frame() -> DataFrame:
+            return staged_frame(rows.sparkSession, root, staged, schema)
+
+        deliver(self.sink, self.name, epoch, staged=staged, frame=frame, finished=True)
+        if task.staging.root is not None:
+            self.sink.end(Files(task.staging.root), staged)
+
+    def _next(self, epoch: int, reports: Sequence[Mapping[str, Any]], nodes: Sequence[NodeReport]) -> Manifest:
+        kept = {r["state"]["node"]: r["state"] for r in reports if r.get("state")}
+        segments = tuple(_segment(entry, epoch) for entry in kept.values() if entry["file"] is not None)
+        numbers = kept["0-0"]["numbers"]
+        totals = Counter(self.manifest.totals)
+        last = next(node for node in nodes if node.stage == max(n.stage for n in nodes))
+        first = next(node for node in nodes if node.stage == 0)
+        stream = self.setup.stream
+        totals.update(
+            {
+                "epochs": 1,
+                f"{stream}.rows": first.samples,
+                f"{stream}.late": first.late_samples,
+                f"{stream}.null": first.null_rows,
+                f"{self.name}.windows": first.windows,
+                f"{self.name}.results": last.results,
+                f"{self.name}.given_up": last.given_up,
+                f"{self.name}.lost": sum(node.lost for node in nodes),
+                f"{self.name}.too_late": last.late,
+            }
+        )
+        newest = {} if numbers["newest"] is None else {stream: numbers["newest"]}
+        return replace(
+            self.manifest,
+            epoch=epoch,
+            segments=segments,
+            newest=newest,
+            watermark=numbers["watermark"],
+            totals=dict(totals),
+            memory={**self.manifest.memory, "nodes": kept},
+        )
+
+    def _reorganized(self, after: Manifest, nodes: Sequence[NodeReport]) -> Manifest:
+        """The manifest with a better plan, if this is a reorganization epoch and the monitor knows one."""
+        if self.monitor is None:
+            return after
+        current = after.memory["plan"]
+        self.monitor.observe(current, Phases.observed(self.plans[current], nodes))
+        if (after.epoch + 1) % self.monitor.every:
+            return after
+        better = self.monitor.better(current)
+        changed = None if better is None else with_plan(after, self.plans[better])
+        return after if changed is None else changed
+
+
+def _segment(entry: Mapping[str, Any], epoch: int) -> Segment:
+    """A node's file as the manifest lists it: it belongs to no group, and is replaced in every epoch."""
+    return Segment(
+        name=entry["file"],
+        store=f"node {entry['node']}",
+        rows=entry["rows"],
+        bytes=entry["bytes"],
+        oldest=0,
+        newest=0,
+        deadline=0,
+        first_epoch=epoch,
+        epoch=epoch,
+        parts=(),
+    )
+
+
+def _progress(
+    epoch: int, setup: Setup, after: Manifest, nodes: tuple[NodeReport, ...], seconds: Mapping[str, float]
+) -> FunctionProgress:
+    first = next(node for node in nodes if node.stage == 0)
+    last = max(nodes, key=lambda node: node.stage)
+    return FunctionProgress(
+        epoch=epoch,
+        plan=setup.plan.strategy,
+        rows={setup.stream: first.samples},
+        late={setup.stream: first.late_samples},
+        null_rows=first.null_rows,
+        windows=first.windows,
+        results=last.results,
+        given_up=last.given_up,
+        lost=sum(node.lost for node in nodes),
+        deferred=sum(node.deferred for node in nodes),
+        waiting=last.waiting,
+        watermark=after.watermark,
+        state_bytes=sum(segment.bytes for segment in after.segments),
+        seconds=seconds,
+        nodes=nodes,
+    )
+
+
+def _raise_failure(reports: Sequence[Mapping[str, Any]]) -> None:
+    failed = [report["failed"] for report in reports if "failed" in report]
+    if not failed:
+        return
+    found: list[BraidstreamError] = []
+    for entry in failed:
+        if "function" in entry:
+            found.append(FunctionFailed.from_plain(entry["function"]))
+        elif "damaged" in entry:
+            found.append(DamagedState(entry["damaged"]["path"], entry["damaged"]["wrong"]))
+        else:
+            found.append(RunError(**entry["error"]))
+    raise min(found, key=lambda error: error.ts if isinstance(error, FunctionFailed) else -(1 << 63))

@@ -1,0 +1,328 @@
+"""The tasks of a function's plan on Spark: one `mapInArrow` a stage, one partition a node.
+
+    rows or paths -> stage 0 (form windows, partition, or all of Central) -> exchange -> compute -> exchange -> combine
+
+What nodes send each other are envelopes (slot, head, blob): the number of the node at the next stage, whom it is for
+and what it is, and a packed batch of windows. An envelope for a later stage (windows to expect, a report) is passed on.
+The last stage stages the results and gives the reports of all nodes to the driver.
+
+Everything a task does is a function of the manifest before and of the rows; it writes only files with names of their
+own. So Spark may run it twice: what counts is the report that arrives. A failure of user code is reported, not raised:
+trying again would not help. Cost: one pack and one unpack of every window for each exchange.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.functions.batch import WindowBatch, pack, pieces, unpack
+from braidstream.functions.columns import result_arrays, result_schema, to_batches
+from braidstream.functions.failures import FunctionFailed
+from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
+from braidstream.functions.types import StreamType
+from braidstream.kernels import routing
+from braidstream.state.files import Files
+from braidstream.state.results import Discard, Stage, Staging, Writer
+from braidstream.state.segments import FOLDER
+from braidstream.testing.faults import reach
+
+__all__ = ["ENVELOPE", "FunctionTask", "RowReader", "first_stage", "later_stage", "pack_rows"]
+
+ENVELOPE = "slot int, head string, blob binary"
+_SCHEMA = pa.schema([("slot", pa.int32()), ("head", pa.string()), ("blob", pa.binary())])
+SEND_BYTES = 16 << 20
+"""The most that one envelope holds, so that a value stays small for the JVM."""
+FLUSH_BYTES = 64 << 20
+"""Results are written when this much is waiting: windows are large, and counting rows would hold too much."""
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """How the rows of a stream become arrays: its type, its time column, and the columns that are read."""
+
+    declared: StreamType
+    time: str
+    columns: tuple[str, ...]
+    reads_files: bool
+
+    def batches(self, tables: Iterator[pa.Table]) -> tuple[list[WindowBatch], int]:
+        """Tables in the order of arrival, as batches; and how many rows were left out."""
+        found: list[WindowBatch] = []
+        n_left_out = 0
+        for table in tables:
+            made, left_out = to_batches(table, self.declared, self.time)
+            found += made
+            n_left_out += left_out
+        return found, n_left_out
+
+    def read(self, path: str) -> pa.Table:
+        """A Parquet file."""
+        local = path.removeprefix("file:")
+        local = "/" + local.lstrip("/") if local != path else local
+        try:
+            return pq.ParquetFile(local, memory_map=True).read(columns=list(self.columns), use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            wrong = f"{local}: cannot be read as Parquet ({error})"
+            raise RunError(wrong, "complete Parquet files", "move the file away, then restart") from None
+
+
+@dataclass(frozen=True)
+class FunctionTask:
+    """What every task of an epoch is given."""
+
+    root: str
+    epoch: int
+    setup: Setup
+    reader: RowReader
+    states: Mapping[str, Mapping[str, Any]]
+    """For each node with state, "stage-node": its numbers, and the name of its file."""
+    staging: Staging
+    gives: StreamType
+    time_type: pa.DataType
+
+    @property
+    def last(self) -> int:
+        """The number of the last stage."""
+        return len(self.setup.plan.stages) - 1
+
+
+def pack_rows(columns: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Upstream of the epoch, for rows that Spark reads: each batch as one envelope that knows its place."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part = TaskContext.get().partitionId()
+        for place, batch in enumerate(batches):
+            head = f"{part:08d}-{place:08d}"
+            yield _envelope(0, head, routing.pack(pa.Table.from_batches([batch]).select(list(columns))))
+
+    return run
+
+
+def first_stage(task: FunctionTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Stage 0: it gets paths, or packed rows, of the whole epoch."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        started = time.perf_counter()
+        tables = _paths(task.reader, batches) if task.reader.reads_files else _tables(batches)
+        outbox = _Outbox(task, 0)
+        with outbox.guard():
+            rows, left_out = task.reader.batches(tables)
+            read_s = time.perf_counter() - started
+            step = run_node(task.setup, 0, 0, [], _state(task, 0, 0), rows)
+            step.report.null_rows = left_out
+            step.report.exchange_s += read_s
+            yield from outbox.send(step, 0)
+        yield from outbox.end()
+
+    return run
+
+
+def later_stage(task: FunctionTask, stage: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Any other stage: it gets the envelopes of its nodes."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        inboxes: dict[int, list[Message]] = defaultdict(list)
+        outbox = _Outbox(task, stage)
+        for slot, head, blob in _entries(batches):
+            address = json.loads(head)
+            if address["kind"] == "report":
+                outbox.reports.append(json.loads(blob.to_pybytes()))
+            elif address["stage"] != stage:
+                yield outbox.forward(address, blob)
+            else:
+                inboxes[address["node"]].append(outbox.receive(address, blob))
+            del slot
+        for node, received in sorted(inboxes.items()):
+            if outbox.has_failed:
+                break
+            with outbox.guard():
+                yield from outbox.send(run_node(task.setup, stage, node, received, _state(task, stage, node)), node)
+        yield from outbox.end()
+
+    return run
+
+
+class _Outbox:
+    """What a task sends, and what it says of itself."""
+
+    def __init__(self, task: FunctionTask, stage: int) -> None:
+        self.task, self.stage = task, stage
+        self.reports: list[dict[str, Any]] = []
+        self.unpack_s, self.bytes_in = 0.0, 0
+
+    @property
+    def has_failed(self) -> bool:
+        return any("failed" in report for report in self.reports)
+
+    def guard(self) -> _Guard:
+        return _Guard(self.reports)
+
+    def receive(self, address: Mapping[str, Any], blob: pa.Buffer) -> Message:
+        started = time.perf_counter()
+        batch = unpack(blob)
+        self.unpack_s += time.perf_counter() - started
+        self.bytes_in += blob.size
+        return Message(address["stage"], address["node"], address["kind"], address["child"], batch, address["now"])
+
+    def forward(self, address: Mapping[str, Any], blob: pa.Buffer) -> pa.RecordBatch:
+        return _envelope(self._slot(address["node"]), json.dumps(address), blob)
+
+    def send(self, step: Step, node: int) -> Iterator[pa.RecordBatch]:
+        report = step.report
+        report.exchange_s, report.bytes_in = report.exchange_s + self.unpack_s, report.bytes_in + self.bytes_in
+        self.unpack_s, self.bytes_in = 0.0, 0
+        for message in step.messages:
+            yield from self._packed(message, report)
+        reach("task-before-segment", epoch=self.task.epoch)
+        plain: dict[str, Any] = {"report": asdict(report), "state": _keep(self.task, self.stage, node, step.state)}
+        reach("task-after-segment", epoch=self.task.epoch)
+        if self.stage == self.task.last:
+            plain["results"] = _stage_results(self.task, step.results, report)
+            plain["report"] = asdict(report)
+        self.reports.append(plain)
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        head = json.dumps({"kind": "report"})
+        for report in self.reports:
+            yield _envelope(0, head, pa.py_buffer(json.dumps(report).encode()))
+
+    def _packed(self, message: Message, report: NodeReport) -> Iterator[pa.RecordBatch]:
+        head = {name: getattr(message, name) for name in ("stage", "node", "kind", "child", "now")}
+        parts = pieces(message.batch, SEND_BYTES) if len(message.batch) else iter([message.batch])
+        for part in parts:
+            started = time.perf_counter()
+            blob = pack(part)
+            report.exchange_s += time.perf_counter() - started
+            report.bytes_out += blob.size
+            yield _envelope(self._slot(message.node), json.dumps(head), blob)
+
+    def _slot(self, node: int) -> int:
+        """The node's partition at the next stage; an envelope for a later one stops over anywhere."""
+        return int(node % self.task.setup.plan.stages[min(self.stage + 1, self.task.last)].n_nodes)
+
+
+class _Guard:
+    """Turns an error that is meant for the user into a report."""
+
+    def __init__(self, reports: list[dict[str, Any]]) -> None:
+        self.reports = reports
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, FunctionFailed):
+            self.reports.append({"failed": {"function": error.as_plain()}})
+        elif isinstance(error, DamagedState):
+            said = {"path": error.path, "wrong": error.wrong.removeprefix(f"{error.path}: ")}
+            self.reports.append({"failed": {"damaged": said}})
+        elif isinstance(error, BraidstreamError):
+            said = {"wrong": error.wrong, "expected": error.expected, "fix": error.fix}
+            self.reports.append({"failed": {"error": said}})
+        else:
+            return False
+        return True
+
+
+def _envelope(slot: int, head: str, blob: pa.Buffer) -> pa.RecordBatch:
+    offsets = pa.py_buffer(np.array([0, blob.size], dtype=np.int32))
+    binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, blob])
+    columns = [pa.array([slot], pa.int32()), pa.array([head], pa.string()), binary]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str, pa.Buffer]]:
+    for batch in batches:
+        slots, heads, blobs = (batch.column(name) for name in ("slot", "head", "blob"))
+        for i in range(batch.num_rows):
+            yield slots[i].as_py(), heads[i].as_py(), blobs[i].as_buffer()
+
+
+def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for _, blob in sorted(((head, blob) for _, head, blob in _entries(batches)), key=lambda entry: entry[0]):
+        yield routing.unpack(blob)
+
+
+def _paths(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for path in sorted(path for batch in batches for path in batch.column(0).to_pylist()):
+        yield reader.read(path)
+
+
+def _state(task: FunctionTask, stage: int, node: int) -> NodeState:
+    known = task.states.get(f"{stage}-{node}")
+    if known is None:
+        return NodeState()
+    if known["file"] is None:
+        return NodeState(known["numbers"])
+    files = Files(task.root)
+    try:
+        kept = NodeState.unpack(pa.ipc.open_file(files.map(known["file"])).read_all())
+    except FileNotFoundError:
+        raise DamagedState(files.path(known["file"]), "this file of windows is missing") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DamagedState(files.path(known["file"]), f"this file of windows is damaged ({error})") from None
+    return NodeState(known["numbers"], kept.batches)
+
+
+def _keep(task: FunctionTask, stage: int, node: int, state: NodeState) -> dict[str, Any] | None:
+    """What the manifest says of a node's state: its numbers, and a file where it keeps samples or windows."""
+    numbers = dict(state.numbers)
+    if not any(state.batches.values()):
+        return {"node": f"{stage}-{node}", "numbers": numbers, "file": None} if numbers else None
+    files = Files(task.root)
+    name = f"{FOLDER}/{task.epoch:010d}-f{stage}-{node}-{uuid.uuid4().hex}.arrow"
+    table = state.pack()
+    with files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return {
+        "node": f"{stage}-{node}",
+        "numbers": numbers,
+        "file": name,
+        "rows": table.num_rows,
+        "bytes": files.size(name),
+        "holds_windows": state.holds_windows,
+    }
+
+
+class _WideStage(Stage):
+    """Writes row groups by their size in bytes, not by their number of rows."""
+
+    waiting_bytes = 0
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        super().write(columns)
+        self.waiting_bytes += sum(column.nbytes for column in columns)
+        if self.waiting_bytes >= FLUSH_BYTES:
+            self._flush()
+            self.waiting_bytes = 0
+
+
+def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: NodeReport) -> dict[str, Any]:
+    started = time.perf_counter()
+    schema = result_schema(task.gives, task.reader.time, task.time_type)
+    writer = _writer(task, schema)
+    for batch in results:
+        for piece in pieces(batch, SEND_BYTES):
+            writer.write(result_arrays(piece, task.gives, task.time_type))
+    report.exchange_s += time.perf_counter() - started
+    return {"rows": writer.rows, "file": writer.close()}
+
+
+def _writer(task: FunctionTask, schema: pa.Schema) -> Writer:
+    staging = task.staging
+    if staging.root is None:
+        return Discard()
+    name = f"{staging.folder}/{task.epoch:010d}-0-{uuid.uuid4().hex}.parquet"
+    return _WideStage(Files(staging.root), name, schema, staging)

@@ -1,0 +1,258 @@
+"""Stream functions in a flow: windows of a stream, a function or template over them, a sink.
+
+    flow = Flow(spark)
+    flow.stream("radio", frame, time="ts").windows(size=1024, step=512).apply("fft3").to("parquet", path="spectra")
+    flow.start("ck").await_termination()
+
+A flow has either join queries or one function: both are one Structured Streaming query with one manifest. Everything
+that can be wrong with types, templates and columns is found before anything starts.
+
+Two ways lead to the first node. Any streaming DataFrame: Spark reads, Python packs, one exchange. Parquet files:
+Spark's file source hands out paths, and the first node reads them; no row passes through the JVM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from braidstream.errors import CheckpointMismatch, InputError, SinkError
+from braidstream.functions.columns import check_columns, infer_type, needed_columns
+from braidstream.functions.function import StreamFunction
+from braidstream.functions.nodes import Setup
+from braidstream.functions.templates import Plan, Template
+from braidstream.functions.training import Monitor
+from braidstream.functions.types import StreamType, find_type
+from braidstream.functions.windows import WindowSpec
+from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
+from braidstream.spark.function_stages import ENVELOPE, RowReader, pack_rows
+from braidstream.spark.handle import Handle
+from braidstream.spark.planner import arrow_schema
+from braidstream.spark.session import own_session, warm_up
+from braidstream.spark.sinks import MemorySink, Sink, make_sink
+from braidstream.spark.sources import DIRECT_OPTIONS, Stream
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from braidstream.spark.flow import Flow
+
+__all__ = ["FunctionHandle", "FunctionQuery", "WindowedStream", "explain_function", "start_function"]
+
+_PATHS = "path string, modificationTime timestamp, length long, content binary"
+
+
+@dataclass(frozen=True)
+class WindowedStream:
+    """A stream of windows: what a function is applied to."""
+
+    flow: Flow
+    stream: Stream
+    spec: WindowSpec
+    declared: StreamType
+    """The type of the stream's rows."""
+
+    @classmethod
+    def of(
+        cls, flow: Flow, stream: Stream, size: int | None, step: int | None, stream_type: str | StreamType | None
+    ) -> WindowedStream:
+        """The windows of a declared stream; its type is checked against its columns, or read from them."""
+        schema = arrow_schema(stream.schema)
+        if stream_type is None:
+            declared = infer_type(stream.name, schema, stream.time)
+        else:
+            declared = find_type(stream_type)
+            if declared.time not in (None, stream.time):
+                wrong = f"type {declared.name!r} has the time {declared.time!r}, stream {stream.name!r} {stream.time!r}"
+                raise InputError(wrong, "the same column", f"flow.stream(..., time={declared.time!r})")
+        if not declared.values:
+            raise InputError(f"stream {stream.name!r} has no column of numbers", "at least one field")
+        check_columns(declared, schema, stream.name)
+        spec = WindowSpec(size, step)
+        if spec.size is not None:
+            declared.windowed(spec.size)
+        return cls(flow, stream, spec, declared)
+
+    @property
+    def windows(self) -> StreamType:
+        """The type of the windows."""
+        return self.declared if self.spec.size is None else self.declared.windowed(self.spec.size)
+
+    def apply(
+        self, function: str | StreamFunction | Template, name: str | None = None, *, also: Sequence[Template] = (),
+        monitor: Monitor | None = None,
+    ) -> FunctionQuery:  # fmt: skip
+        """Apply a function, or a template of functions. With a monitor, the flow may switch to one of `also`."""
+        plan = Plan.of(function)
+        plans = {p.strategy: p for p in (plan, *(Plan.of(template) for template in also))}
+        for candidate in plans.values():
+            candidate.check(self.windows, self.stream.name)
+            if candidate.gives.values != plan.gives.values:
+                wrong = f"the plan {candidate.strategy} gives {candidate.gives.describe()}"
+                raise InputError(wrong, f"as {plan.strategy}, {plan.gives.describe()}")
+        taken = {self.stream.time, "seq"} & {entry.name for entry in plan.gives.values}
+        if taken:
+            raise InputError(f"function {plan.function.name!r} gives a field {taken.pop()!r}", "a name of its own")
+        query = FunctionQuery(name or plan.function.name, self, plan, plans, monitor)
+        self.flow.add_function(query)
+        return query
+
+
+@dataclass
+class FunctionQuery:
+    """A function over windows of a stream, and where its results go."""
+
+    name: str
+    source: WindowedStream
+    plan: Plan
+    plans: Mapping[str, Plan]
+    monitor: Monitor | None = None
+    sink: Sink | None = None
+
+    def to(
+        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+    ) -> FunctionQuery:
+        """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
+        self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
+        return self
+
+    def table(self) -> pa.Table | None:
+        """The results so far, in the order of the stream, of a function that was sent to memory."""
+        if not isinstance(self.sink, MemorySink):
+            raise InputError("the results are not in memory", "a function that was sent to memory", '.to("memory")')
+        return self.sink.table()
+
+    @property
+    def fingerprint(self) -> str:
+        """What a checkpoint belongs to: stream, windows, function and result, but not how the work is spread."""
+        parts = [self.source.stream.name, str(self.source.spec), self.source.declared.describe()]
+        text = "; ".join([*parts, self.plan.function.name, self.plan.gives.describe()])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether the first node reads Parquet files itself."""
+        files = self.source.stream.files
+        return files is not None and {option.lower() for option in files.options} <= DIRECT_OPTIONS
+
+
+class FunctionHandle(Handle):
+    """A running function: look at it, wait for it, stop it."""
+
+    @property
+    def progress(self) -> list[FunctionProgress]:  # type: ignore[override]
+        """The recent epochs of this run, the newest last."""
+        return cast("list[FunctionProgress]", super().progress)
+
+    @property
+    def plan(self) -> str:
+        """The plan of the next epoch, by its short name."""
+        return str(self._runner.manifest.memory["plan"])
+
+    @property
+    def locality(self) -> float:
+        """Nodes are not pinned: their state is small, and read where they run."""
+        return 1.0
+
+    def run_for(self, duration: str | timedelta) -> None:
+        """Run for a limited time, then stop after the running epoch; earlier when the input ends."""
+        if not self.await_termination(parse_duration(duration) / 1e6):
+            self.stop()
+
+
+def explain_function(name: str, query: FunctionQuery) -> str:
+    """The plan in words."""
+    source = query.source
+    way = "Parquet files read by the first node" if query.reads_files else "rows from Spark"
+    delay = describe_duration(source.stream.delay_us)
+    lines = [
+        f"flow {name}",
+        f"  stream {source.stream.name}: time {source.stream.time}, delay {delay}; {way}",
+        f"    {source.spec}; {source.windows.describe()}",
+        f"  function {query.name}: {query.plan.gives.describe()}",
+        *(f"    {line}" for line in query.plan.describe().splitlines()),
+    ]
+    others = [plan for plan in query.plans if plan != query.plan.strategy]
+    if others:
+        lines.append(f"    may switch to {', '.join(others)}")
+    lines.append(f"    to {query.sink.description}" if query.sink is not None else "    to no sink yet")
+    return "\n".join(lines)
+
+
+def start_function(
+    flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, Any], *, warm: bool, shown: str
+) -> FunctionHandle:
+    """Start a function's flow, or go on where its checkpoint ends."""
+    if query.sink is None:
+        raise SinkError(f"function {query.name!r} has no sink", "a sink", ".to('parquet', path='...') or .to('memory')")
+    stream = query.source.stream
+    known = store.identity()
+    streams = {stream.name: {"schema": stream.schema.simpleString(), "time": stream.time}}
+    mine = Identity.new(flow.name, streams, {query.name: query.fingerprint})
+    if known is None:
+        first = first_manifest(query.plan)
+    else:
+        mine = replace(mine, flow=known.flow)
+        known.check(mine, shown)
+        first = _resumed(store, query, shown)
+    query.sink.claim(mine.flow)
+    if known is None:
+        store.create(mine, first)
+    store.sweep()
+    query.sink.sweep()
+    if warm:
+        warm_up(flow.spark)
+    runner = _runner(store, query, first)
+    frame = _direct(flow.spark, query, store.root) if query.reads_files else _general(query, runner.reader)
+    running = frame.writeStream.foreachBatch(runner).option("checkpointLocation", store.offsets)
+    return FunctionHandle(
+        running.trigger(**trigger).start(), cast("Any", runner), lambda: explain_function(flow.name, query)
+    )
+
+
+def _resumed(store: Checkpoint, query: FunctionQuery, shown: str) -> Manifest:
+    last = store.latest()
+    store.check_offsets(last.epoch)
+    store.verify(last)
+    current = last.memory.get("plan")
+    if current == query.plan.strategy or (query.monitor is not None and current in query.plans):
+        return last
+    changed = with_plan(last, query.plan)
+    if changed is None:
+        raise CheckpointMismatch(
+            f"the checkpoint {shown} has windows that wait in the plan {current}; this flow has {query.plan.strategy}",
+            "the plan that the checkpoint was made with, until they are through",
+            f"start once more with {current}, or start with a new checkpoint folder",
+        )
+    changed.write(store.files)
+    return changed
+
+
+def _runner(store: Checkpoint, query: FunctionQuery, first: Manifest) -> FunctionRunner:
+    source = query.source
+    schema = arrow_schema(source.stream.schema)
+    columns = [source.stream.time, *(c for f in source.declared.values for c in needed_columns(f, schema))]
+    reader = RowReader(source.declared, source.stream.time, tuple(dict.fromkeys(columns)), query.reads_files)
+    setup = Setup(source.stream.name, source.spec, source.stream.delay_us, query.plan)
+    assert query.sink is not None
+    time_type = schema.field(source.stream.time).type
+    return FunctionRunner(store, query.name, query.plans, setup, reader, query.sink, time_type, first, query.monitor)
+
+
+def _direct(spark: SparkSession, query: FunctionQuery, root: str) -> DataFrame:
+    files = query.source.stream.files
+    assert files is not None
+    source = own_session(spark, root).readStream.format("binaryFile").schema(_PATHS).options(**files.options)
+    return source.load(files.path).select("path")
+
+
+def _general(query: FunctionQuery, reader: RowReader) -> DataFrame:
+    columns = [f"`{name}`" for name in reader.columns]
+    return query.source.stream.frame.select(*columns).mapInArrow(pack_rows(reader.columns), ENVELOPE)
