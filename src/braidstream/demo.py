@@ -27,7 +27,7 @@ __all__ = ["RATE", "WINDOW_MINUTES", "Demo", "draw"]
 
 RATE = 1500
 WINDOW_MINUTES = 10
-EPOCHS = 24
+EPOCH_SECONDS = 50
 MARK = "# Made by `braid demo`, which replaces this folder when it runs again.\n"
 _MINUTE_US = 60_000_000
 _STREAM = """
@@ -79,7 +79,7 @@ class Demo:
                 self.folder / name,
                 rate=RATE,
                 keys=BModelKeys(),
-                rows_per_file=max(-(-n_rows // EPOCHS), 1),
+                rows_per_file=EPOCH_SECONDS * RATE,
                 seed=self.seed * 2 + i,
                 n_rows=n_rows,
                 payload_bytes=WSJ_PAYLOAD_BYTES,

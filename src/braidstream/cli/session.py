@@ -9,6 +9,7 @@ before (under spark-submit the JVM is) is used as it is.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from braidstream.errors import BraidstreamError, InputError, RunError
 
 __all__ = ["error_console", "parse_settings", "spark_session"]
 
-_LAST_LINES = 8
+_MOST_LINES = 6
+_NOISE = re.compile(r"^\s*at |WARN|WARNING|log4j|INFO|SPARK_LOCAL_IP|setLogLevel")
 
 
 def error_console() -> Console:
@@ -91,13 +93,20 @@ def _start(name: str, settings: Mapping[str, str], master: str | None, log: Path
 
 
 def _not_started(error: Exception, log: Path | None) -> BraidstreamError:
-    said = _tail(log) or str(error).strip().splitlines()
-    master = next((line for line in (*said, *str(error).splitlines()) if "parse Master URL" in line), None)
-    if master is not None:
-        wrong = master.split("Could ")[-1].strip()
-        return InputError(f"Spark could {wrong}", "local[N], spark://HOST:PORT, yarn, k8s://...", "check --master")
-    reason = "\n    ".join(said[-_LAST_LINES:])
-    return RunError(f"Spark did not start:\n    {reason}", "Java 17 or later", "install a JDK, or set JAVA_HOME")
+    """Why Spark did not start, from what it wrote; without its stack."""
+    written = [*_tail(log), *str(error).splitlines()]
+    said = [line.strip() for line in written if line.strip() and not _NOISE.search(line)]
+    about_master = next((line for line in said if "Master must" in line or "parse Master URL" in line), None)
+    if about_master is not None:
+        reason = about_master.split("Exception: ")[-1]
+        return InputError(
+            f"Spark did not start: {reason}", "local[4], spark://host:7077, yarn, k8s://...", "check --master"
+        )
+    reason = "\n    ".join(said[:_MOST_LINES])
+    if "JAVA_GATEWAY_EXITED" not in str(error):
+        return RunError(f"Spark did not start:\n    {reason}", "", "check --master, --conf and [spark]")
+    fix = "install a JDK, or set JAVA_HOME; if Java is there, check --conf and [spark]"
+    return RunError(f"Spark did not start:\n    {reason}", "Java 17 or later", fix)
 
 
 @contextmanager

@@ -1,0 +1,160 @@
+"""What a run shows, from made epochs; and how it counts interrupts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import time
+
+import pytest
+from rich.console import Console
+
+from braidstream.cli import words
+from braidstream.cli.follow import Interrupts, Run, follow
+from braidstream.cli.view import JsonView, LineView, LiveView, QuietView, summary
+from braidstream.spark.progress import EpochProgress
+
+
+def an_epoch(number: int, **changes: object) -> EpochProgress:
+    values: dict[str, object] = {
+        "epoch": number,
+        "rows": {"R": 1000, "S": 500},
+        "indexed": 1500,
+        "late": {"R": 2, "S": 0},
+        "keyless": 0,
+        "matches": {"pairs": 300},
+        "seconds": {"join": 0.4, "deliver": 0.05, "commit": 0.05, "total": 0.5},
+        "watermark": 60_000_000,
+        "state_rows": 12_000,
+        "state_bytes": 3_400_000,
+        "segments": 6,
+        "slots": 2,
+        "groups": 64,
+        "at_home": 2,
+        "ran": 2,
+        "fetched": 0,
+        "busy_s": (0.1, 0.2),
+        "peak_mb": 100.0,
+    }
+    return EpochProgress(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def a_run(*epochs: EpochProgress) -> Run:
+    run = Run()
+    for entry in epochs:
+        run.add(entry)
+    run.seconds = 2.0
+    return run
+
+
+def test_the_summary_counts_the_whole_run() -> None:
+    text = summary("pairs", "ck", a_run(an_epoch(0), an_epoch(1)))
+    assert text.splitlines()[0] == "pairs: done after 2 epochs and 2.0 s"
+    assert "3,000 (R 2,000, S 1,000), 1,500 a second" in text
+    assert "600 (pairs 600)" in text
+    assert "late        4" in text
+    assert "12,000 rows, 3.4 MB" in text
+    assert "1970-01-01 00:01:00.000 UTC" in text
+    assert "ck (epoch 1)" in text
+    assert summary("pairs", "ck", Run()) == "pairs: done; no new rows"
+
+
+def test_the_live_picture_shows_the_last_epoch_and_the_totals() -> None:
+    screen = io.StringIO()
+    view = LiveView("pairs", "ck", Console(file=screen, force_terminal=True, width=100, color_system=None))
+    run = Run()
+    view.phase("starting Spark")
+    view._live.refresh()
+    view.begin(run)
+    for entry in (an_epoch(0), an_epoch(1)):
+        run.add(entry)
+        view.epoch(entry)
+    view.note("stopping after the running epoch")
+    view._live.refresh()
+    view.close()
+    shown = screen.getvalue()
+    for part in (
+        "starting Spark",
+        "rows/s",
+        "3,000",
+        "12,000",
+        "3.4 MB",
+        "00:01:00.000",
+        "late",
+        "epoch 1",
+        "stopping",
+    ):
+        assert part in shown, part
+
+
+def test_lines_have_all_that_an_epoch_says() -> None:
+    screen = io.StringIO()
+    LineView("pairs", "ck", Console(file=screen, width=400)).epoch(an_epoch(7))
+    line = screen.getvalue()
+    for part in ("epoch 7", "1,500 rows in 0.50 s", "3,000 rows/s", "300 matches", "state 12,000 rows", "late 2"):
+        assert part in line, part
+
+
+def test_json_lines_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    view = JsonView("pairs", "ck")
+    view.epoch(an_epoch(3))
+    view.end(a_run(an_epoch(3)))
+    epoch, end = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (epoch["event"], epoch["epoch"], epoch["rows"], epoch["rows_per_s"]) == (
+        "epoch",
+        3,
+        {"R": 1000, "S": 500},
+        3000,
+    )
+    assert (end["event"], end["epochs"], end["checkpoint"]) == ("end", 1, "ck")
+
+
+def test_words() -> None:
+    assert [words.size(n) for n in (0, 999, 1000, 2_500_000, 7e12)] == ["0 B", "999 B", "1.0 kB", "2.5 MB", "7000.0 GB"]
+    assert [words.length(s) for s in (0.25, 99, 130, 7300)] == ["0.2 s", "99.0 s", "2 min 10 s", "2 h 01 min"]
+    assert words.count(1, "match", "matches") == "1 match"
+    assert words.moment(None) == "none yet"
+    assert words.moment(1 << 62) == f"{1 << 62} us"
+    assert words.spark_line([0, 1, 2, 4], 3) == "▃▅█"
+    assert words.spark_line([], 5) == ""
+
+
+class FakeHandle:
+    """A flow that runs until it is told to stop, and does not hear the first word if it is deaf."""
+
+    def __init__(self, deaf: bool = False) -> None:
+        self.told: list[str] = []
+        self.progress: list[EpochProgress] = []
+        self._deaf = deaf
+
+    def await_termination(self, timeout: float) -> bool:
+        time.sleep(min(timeout, 0.01))
+        self.progress.append(an_epoch(len(self.progress)))
+        if len(self.progress) in (3, 8):
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.told == ["stop", "kill"] if self._deaf else self.told == ["stop"]
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+
+@pytest.mark.parametrize(("deaf", "told"), [(False, ["stop"]), (True, ["stop", "kill"])])
+def test_the_first_interrupt_stops_and_the_second_kills(deaf: bool, told: list[str]) -> None:
+    handle = FakeHandle(deaf)
+    seen: list[EpochProgress] = []
+    before = signal.getsignal(signal.SIGINT)
+    run = follow(lambda: handle, QuietView(), seen)  # type: ignore[arg-type,return-value]
+    assert run.interrupted
+    assert handle.told == told
+    assert [entry.epoch for entry in seen] == list(range(len(handle.progress)))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_before_the_flow_runs_is_an_ordinary_one() -> None:
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
