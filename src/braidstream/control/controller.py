@@ -34,7 +34,7 @@ from braidstream.control.load import View, observe
 from braidstream.control.memory import Memory, after, remember
 from braidstream.control.policies import Policy, Suggestion
 from braidstream.control.policies.balance import MemoryBalance
-from braidstream.control.policies.declustering import Declustering, wish
+from braidstream.control.policies.declustering import Declustering, arriving_work, wish
 from braidstream.control.policies.splitting import Merging, Splitting
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.reports import SlotReport
@@ -98,7 +98,8 @@ class _Session:
         self.decisions: list[Decision] = []
         self.accepted: list[Instruction] = []
         self.kinds: set[str] = set()
-        self.touched: frozenset[int] = frozenset()
+        self.touched: set[int] = set()
+        self.applied = (view.directory, view.n_slots)
 
     def consider(self, suggestion: Suggestion) -> None:
         """Accept or refuse one suggestion."""
@@ -117,6 +118,9 @@ class _Session:
         changed = after(self.known, self.view, self.accepted)
         if self.kinds & {"grow", "shrink"}:
             changed["wish"] = [0, 0]
+        if "grow" in self.kinds:
+            n_before = str(self.applied[1] - 1)
+            changed["too_few"] = {**changed.get("too_few", {}), n_before: arriving_work(self.view)}
         if "load" in self.kinds:
             changed["yielded"] = {**changed["yielded"], **self._yielding()}
         return changed
@@ -124,6 +128,7 @@ class _Session:
     def _accept(self, suggestion: Suggestion) -> None:
         self.accepted.extend(suggestion.instructions)
         self.kinds.add(suggestion.kind)
+        self.applied = apply(*self.applied, suggestion.instructions)
         self.touched |= slots_touched(self.view.directory, suggestion.instructions)
         if AddSlot() in suggestion.instructions:
             self.view = self.view.with_slot()  # empty, so a consumer for this epoch's suppliers already
@@ -140,9 +145,8 @@ class _Session:
         return self._illegality(suggestion)
 
     def _illegality(self, suggestion: Suggestion) -> str:
-        n_slots = self.view.n_slots - self.accepted.count(AddSlot())
         try:
-            apply(self.view.directory, n_slots, [*self.accepted, *suggestion.instructions])
+            apply(*self.applied, suggestion.instructions)
         except IllegalInstruction as wrong:
             return wrong.wrong
         return ""

@@ -16,7 +16,7 @@ Cost: about ten events a slave and epoch; 20 minutes with 4 slaves take a few te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -64,6 +64,11 @@ def simulate(settings: ClusterSettings, demand: Demand) -> Metrics:
     return Cluster(settings, demand).run()
 
 
+def _controller(control: Settings, demand: Demand) -> Controller:
+    """The controller, which must not split groups beyond what the simulation tells apart."""
+    return Controller(replace(control, max_depth=min(control.max_depth, demand.shares.bits)))
+
+
 class Cluster:
     """The state of one run."""
 
@@ -71,7 +76,7 @@ class Cluster:
         self.settings, self.demand = settings, demand
         self.clock = Clock()
         self.meter = Meter(settings.warm_up_s, settings.duration_s, demand.tick_s)
-        self.controller = Controller(settings.control) if settings.control is not None else None
+        self.controller = _controller(settings.control, demand) if settings.control is not None else None
         self.memory: dict[str, object] = {}
         self.directory = Directory.of(settings.n_groups, settings.n_slaves)
         n_possible = max(settings.n_slaves, settings.max_slaves)
@@ -127,10 +132,11 @@ class Cluster:
     def _placed(self, slot: int) -> tuple[list[int], Ints]:
         """The groups of a slot and their rows, found once for each directory."""
         if self._placement_of is not self.directory:
-            self._placement_of, self._placement = self.directory, {}
-        if slot not in self._placement:
-            groups = [group.id for group in self.directory.of_slot(slot)]
-            self._placement[slot] = groups, self._rows(groups)
+            groups: dict[int, list[int]] = {slave.slot: [] for slave in self.slaves}
+            for group in self.directory.groups:
+                groups[group.slot].append(group.id)
+            self._placement_of = self.directory
+            self._placement = {one: (some, self._rows(some)) for one, some in groups.items()}
         return self._placement[slot]
 
     def _start_measuring(self) -> None:

@@ -90,13 +90,16 @@ class Demand:
         self._new = rng.poisson(expected[:, None, None] * shares.tuples, (n_ticks, 2, len(shares.tuples))).astype(float)
         self._window = _windows(self._new, self.window_ticks)
         self._rows_of: dict[tuple[int, int], int] = {}
-        self._tables = np.zeros((4, 0, n_ticks + 1))
+        self._tables = np.zeros((4, 64, n_ticks + 1))
 
     def row_of(self, prefix: int, depth: int) -> int:
         """The table row of a group, made when first asked for."""
         if (prefix, depth) not in self._rows_of:
-            self._rows_of[prefix, depth] = len(self._rows_of)
-            self._tables = np.concatenate([self._tables, self._group(prefix, depth)[:, None]], axis=1)
+            row, totals = len(self._rows_of), self._group(prefix, depth)
+            if row == self._tables.shape[1]:
+                self._tables = np.concatenate([self._tables, np.zeros_like(self._tables)], axis=1)
+            self._tables[:, row] = totals
+            self._rows_of[prefix, depth] = row
         return self._rows_of[prefix, depth]
 
     def between(self, rows: Ints, first: int, last: int) -> Floats:
@@ -113,9 +116,9 @@ class Demand:
 
     def _group(self, prefix: int, depth: int) -> Floats:
         """Running totals of tuples, comparisons, matches; and the tuples in the windows."""
-        width = 1 << (self.shares.bits - depth)
-        if width < 1:
+        if depth > self.shares.bits:
             raise ValueError(f"a group of depth {depth} is finer than the simulation's {self.shares.bits} bits")
+        width = 1 << (self.shares.bits - depth)
         part = slice(prefix * width, (prefix + 1) * width)
         new, window = self._new[:, :, part], self._window[:, :, part]
         matches = (_pairs(new, window) * self.shares.same[part]).sum(axis=1)

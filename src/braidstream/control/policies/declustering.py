@@ -2,8 +2,9 @@
 
 The paper gives a slot up whenever nobody is a supplier, and so keeps the system just overloaded; a constant load then
 makes it shrink and grow in turn. Ours gives a slot up only if the others would still be busy for less than
-`shrink_below` of an epoch, and only after `patience` reorganization epochs in a row agree; a large `shrink_below` and a
-patience of 1 are the paper's rule. The last slot is the one to go (slots are numbered densely); its groups are dealt to
+`shrink_below` of an epoch on average and none for longer than an epoch, only after `patience` reorganization epochs
+in a row agree, and never to a number of slots that proved too few, until the load has fallen by a fifth since then.
+So a constant load comes to rest. The last slot is the one to go (slots are numbered densely); its groups are dealt to
 the least loaded of the others, the largest first.
 
 It needs a given epoch length: without one, load is only relative, and nothing says that all slots are too many.
@@ -22,7 +23,7 @@ from braidstream.control.memory import Memory
 from braidstream.control.policies import Suggestion
 from braidstream.control.settings import Settings
 
-__all__ = ["Declustering", "wish"]
+__all__ = ["Declustering", "arriving_work", "wish"]
 
 
 @dataclass(frozen=True)
@@ -45,32 +46,51 @@ class Declustering:
 
     def _shrink(self, view: View) -> Suggestion:
         last = view.n_slots - 1
-        loads = {slot.slot: slot.demand_s for slot in view.slots[:last]}
-        moves = []
-        for load in sorted(view.of_slot(last), key=lambda load: (-load.demand_s, load.group)):
-            target = min(loads, key=lambda slot: (loads[slot], slot))
-            loads[target] += load.demand_s
-            moves.append(Move(load.group, target))
-        figures = {**_counts(view, self.settings), "expected_s": max(loads.values()), "length_s": view.length_s}
+        moves, expected_s = _dealt(view)
+        figures = {**_counts(view, self.settings), "expected_s": expected_s, "length_s": view.length_s}
         reason = f"no supplier is left and the other slots can take slot {last}'s groups"
         return Suggestion("declustering", "shrink", (*moves, RemoveSlot(last)), figures, reason)
 
 
 def wish(view: View, memory: Memory, settings: Settings) -> list[int]:
     """More slots (1), fewer (-1) or as many (0), and for how many reorganization epochs in a row that was so."""
-    direction = _direction(view, settings) if settings.declustering and view.is_absolute else 0
+    direction = _direction(view, memory, settings) if settings.declustering and view.is_absolute else 0
     before, n_times = memory.get("wish", [0, 0])
     return [direction, n_times + 1 if direction == before else 1]
 
 
-def _direction(view: View, settings: Settings) -> int:
+def arriving_work(view: View) -> float:
+    """The rows and matches that arrive in an epoch: the load, whatever the speed of the slots that bear it."""
+    return sum(slot.work * (slot.demand_s / slot.busy_s if slot.busy_s > 0 else 1.0) for slot in view.slots)
+
+
+def _direction(view: View, memory: Memory, settings: Settings) -> int:
     n_suppliers, n_consumers = len(view.suppliers(settings)), len(view.consumers(settings))
     if n_suppliers > settings.beta * n_consumers:
         return 1 if view.n_slots < settings.max_slots else 0
-    total_s = sum(slot.demand_s for slot in view.slots)
+    return -1 if n_suppliers == 0 and _can_shrink(view, memory, settings) else 0
+
+
+def _can_shrink(view: View, memory: Memory, settings: Settings) -> bool:
     others = view.n_slots - 1
-    can_shrink = others >= settings.min_slots and total_s <= settings.shrink_below * view.length_s * others
-    return -1 if n_suppliers == 0 and can_shrink else 0
+    proved = memory.get("too_few", {}).get(str(others))
+    if others < max(settings.min_slots, 1) or (proved is not None and arriving_work(view) > 0.8 * proved):
+        return False
+    mean_s = sum(slot.demand_s for slot in view.slots) / others
+    is_fitting = settings.shrink_below > 1 or _dealt(view)[1] <= view.length_s
+    return mean_s <= settings.shrink_below * view.length_s and is_fitting
+
+
+def _dealt(view: View) -> tuple[list[Move], float]:
+    """Where the last slot's groups would go, and how long the busiest slot would then be busy."""
+    last = view.n_slots - 1
+    loads = {slot.slot: slot.demand_s for slot in view.slots[:last]}
+    moves = []
+    for load in sorted(view.of_slot(last), key=lambda load: (-load.demand_s, load.group)):
+        target = min(loads, key=lambda slot: (loads[slot], slot))
+        loads[target] += load.demand_s
+        moves.append(Move(load.group, target))
+    return moves, max(loads.values())
 
 
 def _counts(view: View, settings: Settings) -> dict[str, float]:
