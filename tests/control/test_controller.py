@@ -189,23 +189,6 @@ def test_slots_follow_a_load_that_rises_and_falls() -> None:
     assert covers_once(load.directory, load.n_slots)
 
 
-def test_a_number_of_slots_that_proved_too_few_is_not_tried_again() -> None:
-    """Two slots bear the load easily; the slower one alone, which is what is left when the other goes, does not."""
-    controller = Controller(Settings(declustering=True, epoch_s=1.0, patience=1))
-    load = ConstantLoad(placed([[0], [*range(1, 8)]], 8), 2, [0.04] * 8, [100] * 8, [1] * 8, [8.0, 1.0])
-    counts = []
-    for _ in range(60):
-        load.reorganize(controller)
-        counts.append(load.n_slots)
-    assert 1 in counts[:5]
-    assert len(set(counts[20:])) == 1
-    assert counts[-1] > 1
-    load.rows, load.seconds = [10] * 8, [0.004] * 8  # the load falls to a tenth
-    for _ in range(5):
-        load.reorganize(controller)
-    assert load.n_slots == 1
-
-
 def test_a_minimal_time_span_separates_adaptations() -> None:
     controller = Controller(Settings(min_span_s=3.0))  # the cluster's clock ticks one second an epoch
     load = ConstantLoad(Directory.of(32, 4), 4, [1.0] * 32, [1000] * 32, [1] * 32, [4.0, 1.0, 1.0, 1.0])
@@ -232,6 +215,7 @@ def test_a_slot_added_now_is_a_consumer_now() -> None:
     directory = placed([[0, 1]], 2)
     decisions, memory = controller.decide([report(0, {0: 2, 1: 2})], directory, 1, {}, 0.0)
     assert instructions_of(decisions) == [AddSlot(), Move(0, 1)]
+    assert memory["too_few"] == {"1": 4000.0}, "one slot proved too few for the 4,000 rows of this epoch"
     assert memory["wish"] == [0, 0]
 
 

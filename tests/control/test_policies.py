@@ -275,6 +275,26 @@ def test_merging(case: Case) -> None:
         settings={"declustering": True, "epoch_s": 1.0, "patience": 1},
     ),
     Case(
+        "light on average, but a large group would not fit beside the others: all stay",
+        [{0: 0.1}, {1: 0.1}, {2: 1.2}],
+        [[0], [1], [2]],
+        settings={"declustering": True, "epoch_s": 1.0, "patience": 1},
+    ),
+    Case(
+        "a number of slots that proved too few for this load is not tried again",
+        [{0: 0.2}, {1: 0.1}],
+        [[0], [1]],
+        settings={"declustering": True, "epoch_s": 1.0, "patience": 1},
+        memory={"too_few": {"1": 320.0}},
+    ),
+    Case(
+        "a number of slots that proved too few is tried once the load has fallen by a fifth",
+        [{0: 0.2}, {1: 0.1}],
+        [[0, 1]],
+        settings={"declustering": True, "epoch_s": 1.0, "patience": 1},
+        memory={"too_few": {"1": 400.0}},
+    ),
+    Case(
         "the paper's rule gives a slot up whenever nobody is a supplier",
         [{0: 0.9}, {1: 0.9}],
         [[0, 1]],
