@@ -84,7 +84,7 @@ def test_rows_are_sorted_by_hash_and_then_by_time(values: list[tuple[int, int]])
     assert rows.distinct_hashes().tolist() == sorted({h for h, _ in keyed})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32), st.none() | st.integers(0, 60), st.none() | st.integers(0, 60), st.integers(1, 300))
 def test_long_runs_of_a_key_are_narrowed_to_the_window(
     seed: int, own: int | None, other: int | None, limit: int

@@ -317,7 +317,11 @@ def _cast(edge: KeyClass, alias: str) -> str:
 
 
 def _comparable(key: str, kind: str) -> str:
-    return f"to_json(named_struct('k', {key}))" if kind.startswith(("array<", "struct<", "map<")) else key
+    """Nested keys are compared as text, in which both zeros look the same, for they are equal."""
+    if not kind.startswith(("array<", "struct<", "map<")):
+        return key
+    text = f"to_json(named_struct('k', {key}))"
+    return f"regexp_replace({text}, '-0[.]0(?![0-9])', '0.0')" if "float" in kind or "double" in kind else text
 
 
 def _hash_name(edge: KeyClass, alias: str) -> str:
