@@ -97,11 +97,12 @@ class EpochRunner:
         _raise_damage(reports)
         after, resumed = self._next(self.manifest, epoch, reports)
         if resumed:
-            after.write(self.checkpoint.files, pending=True)
+            reached, _ = self._next(self.manifest, epoch, reports, expires=False)
+            reached.write(self.checkpoint.files, pending=True)
             more = self._join(spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed))
             _raise_damage(more)
-            after, _ = self._next(after, epoch, more)
             reports += more
+            after, _ = self._next(self.manifest, epoch, reports)
         reach("after-join", epoch=epoch)
         joined = time.perf_counter()
         self._deliver(spark, epoch, task, reports)
@@ -207,15 +208,18 @@ class EpochRunner:
             sink.end(Files(staging.root), staged)
 
     def _next(
-        self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]]
+        self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]], *, expires: bool = True
     ) -> tuple[Manifest, Mapping[str, int]]:
-        """The manifest after the reports of this epoch, and the joins that are to produce what they left out."""
+        """The manifest after the reports of this epoch, and the joins that are to produce what they left out.
+
+        What these still need must not expire before: until they are done the watermark stays where it was.
+        """
         tallies = _tallies(reports)
         newest = dict(before.newest)
         for stream, tally in tallies.items():
             if tally.newest is not None:
                 newest[stream] = max(newest.get(stream, tally.newest), tally.newest)
-        watermark = self._watermark(newest)
+        watermark = self._watermark(newest) if expires else before.watermark
         totals = Counter(before.totals)
         totals["epochs"] += before.epoch < epoch
         for stream, tally in tallies.items():

@@ -69,7 +69,8 @@ class Pools:
         new = {}
         for entry in join.inputs:
             segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch > since]
-            rows = [self._alive(s, entry.store) for s in segments]
+            arrived = [self._new[entry.store]] if entry.store in self._new else []
+            rows = [*(self._alive(s, entry.store) for s in segments), *arrived]
             present = [part.table for part in rows if len(part)]
             new[entry.store] = sort_rows(pa.concat_tables(present, promote_options="default")) if present else None
         pools = []

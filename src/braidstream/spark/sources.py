@@ -97,27 +97,27 @@ class Router:
 
 def general_frame(stream: Stream, router: Router) -> DataFrame:
     """The branch of any stream: Spark computes what routing needs, Python routes."""
-    columns = [F.col(_quoted(stream.time)).alias(TIME)]
+    columns = {TIME: F.col(_quoted(stream.time))}
     for store in router.branch.stores:
         keys = [F.expr(key) for key in store.key]
-        present = keys[0].isNotNull()
-        for key in keys[1:]:
-            present &= key.isNotNull()
-        columns.append(F.when(present, F.xxhash64(*keys)).alias(store.branch_column(HASH)))
+        present = reduce(Column.__and__, [key.isNotNull() for key in keys])
+        columns[store.branch_column(HASH)] = F.when(present, F.xxhash64(*keys))
         if store.verified:
-            columns += [F.expr(key).alias(store.branch_column(f"{KEY}{i}")) for i, key in enumerate(store.compared)]
+            columns |= {store.branch_column(f"{KEY}{i}"): F.expr(key) for i, key in enumerate(store.compared)}
         if store.filters:
-            columns.append(_mask(store.filters).alias(store.branch_column(MASK)))
+            columns[store.branch_column(MASK)] = _mask(store.filters)
     for added in router.branch.computed:
         key = F.expr(added.key)
-        columns.append((F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key).alias(added.name))
-    names = _payload(router.branch)
-    columns += [F.col(_quoted(name)) for name in names]
+        columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
+    columns |= {name: F.col(_quoted(name)) for name in _payload(router.branch)}
+    names = list(columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return router.envelopes(router.cast(pa.Table.from_batches([batch])) for batch in batches)
+        tables = (pa.Table.from_batches([batch]).rename_columns(names) for batch in batches)
+        return router.envelopes(router.cast(table) for table in tables)
 
-    needed = stream.frame.select(*columns)
+    # mapInArrow resolves columns by name, and chokes on dots and quotes: numbers instead.
+    needed = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns.values())))
     return (needed if router.branch.stores else needed.where(F.lit(False))).mapInArrow(run, ENVELOPE)
 
 
