@@ -63,6 +63,21 @@ def test_refusing_what_does_not_fit_follows_equation_11(ways: int, n_nodes: int,
     assert found == pytest.approx(completeness_refusing(loads, n_nodes), abs=0.03)
 
 
+def test_equation_11_promises_too_much_when_memory_almost_suffices() -> None:
+    """4-way, nine tenths of the window, 4 nodes: more than 5 points below equation 11, where Erlang's formula says."""
+    memory = round(0.9 * RATE * WINDOW_S / 4)
+    loads = [Load(RATE, WINDOW_S, memory)] * 4
+    found = measured(4, 4, memory, "refuse")
+    assert found < completeness(loads, 4) - 0.05
+    assert found == pytest.approx(completeness_refusing(loads, 4), abs=0.03)
+
+
+def test_a_peer_that_refuses_needs_more_nodes_than_equation_12_names() -> None:
+    n_nodes = nodes_for([Load(RATE, WINDOW_S, 150)] * 4, 0.85)
+    assert measured(4, n_nodes, 150, "refuse") < 0.85 - 0.05
+    assert measured(4, n_nodes, 150, "oldest") >= 0.85
+
+
 @pytest.mark.parametrize("shedding", ["oldest", "random"])
 @pytest.mark.parametrize("ways", [2, 3, 4])
 def test_giving_up_stored_tuples_loses_less_as_derived(ways: int, shedding: str) -> None:

@@ -34,8 +34,12 @@ class Coverage:
 
 
 def views(ring: Ring, n_successors: int | None = None) -> list[list[int]]:
-    """Each node's neighbours: its fingers, its next successors (log2 n unless told) and its predecessor."""
-    count = max(len(ring) - 1, 1).bit_length() if n_successors is None else n_successors
+    """Each node's neighbours: its fingers, its next successors (2 log2 n unless told) and its predecessor.
+
+    With k successors and half of the nodes down, a node is in no live node's successor list with probability 2^-k: for
+    k = log2 n one such node is to be expected, and only fingers save it; for twice as many, one in n networks.
+    """
+    count = 2 * max(len(ring) - 1, 1).bit_length() if n_successors is None else n_successors
     return [
         [v for v in dict.fromkeys([*ring.fingers(i), *ring.successors(i, count), (i - 1) % len(ring)]) if v != i]
         for i in range(len(ring))
