@@ -191,13 +191,15 @@ class Flow:
             first = Manifest(-1, Directory.of(self.groups, self._n_slots()), self._n_slots())
         sinks, late = self._sinks(), self._late_sinks()
         _refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
-        for sink in [*sinks.values(), *late.values()]:
-            sink.claim(mine.flow)
+        every_sink = [*sinks.values(), *late.values()]
+        for sink in every_sink:
+            sink.check(mine.flow)
         if identity is None:
             store.create(mine, first)
-        store.sweep()
-        for sink in [*sinks.values(), *late.values()]:
+        for sink in every_sink:  # once the checkpoint says which flow this is: a start that dies here can be repeated
+            sink.claim(mine.flow)
             sink.sweep()
+        store.sweep()
         if warm:
             warm_up(self.spark)
         runner = EpochRunner(

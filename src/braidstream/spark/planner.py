@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from braidstream.errors import StreamError
 from braidstream.kernels.hashing import INJECTIVE, hashable
 from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
+from braidstream.kernels.rows import TIME
 from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream
@@ -101,7 +102,7 @@ def finish(query: Query, raw: DataFrame) -> DataFrame:
         for entry in query.inputs
         if entry.columns
     ]
-    frame = raw.select(*structs)
+    frame = raw.select(*structs) if structs else raw
     for predicate in query.residual:
         frame = frame.where(predicate)
     return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs))
@@ -286,6 +287,8 @@ class _Planner:
         for name, alias, column in wanted:
             schema = arrow_schema(self.streams[query.input(alias).stream].schema)
             fields.append(schema.field(column).with_name(name).with_nullable(True))
+        if not wanted:  # a query of constants: its rows must be there to be counted
+            outputs, fields = [OutputColumn(TIME, 0, TIME)], [pa.field(TIME, pa.int64())]
         since = self.since.get(query.name, -1)
         self._joins.append((Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since), uses))
 

@@ -41,8 +41,12 @@ class Sink(ABC):
     description: str
     idempotent = True
 
+    def check(self, flow: str) -> None:
+        """Refuse, before anything starts, a sink that belongs to another flow or cannot be one."""
+        del flow
+
     def claim(self, flow: str) -> None:
-        """Refuse, before anything starts, when the sink belongs to another flow."""
+        """Mark the sink as this flow's; refuse it like `check`."""
         del flow
 
     def sweep(self) -> None:
@@ -97,25 +101,31 @@ class FileSink(Sink):
     def _is_native(self) -> bool:
         return self.format == "parquet" and set(self.options) <= {"compression"}
 
-    def claim(self, flow: str) -> None:
-        """Mark the folder as this flow's, or refuse it when it is another's."""
-        self.flow = flow
-        if self.files.exists(OWNER):
-            owner = json.loads(self.files.read(OWNER)).get("flow")
-            if owner != flow:
-                raise SinkError(
-                    f"the sink path {self.path!r} belongs to another flow",
-                    "a path that no other flow writes to",
-                    "choose another path, or delete that folder if its results are no longer needed",
-                )
-            return
+    def check(self, flow: str) -> None:
+        """Refuse a file, and a folder that is another flow's."""
+        if self._owner() not in (None, flow):
+            raise SinkError(
+                f"the sink path {self.path!r} belongs to another flow",
+                "a path that no other flow writes to",
+                "choose another path, or delete that folder if its results are no longer needed",
+            )
         if self.files.exists() and self.files.size("") is not None:
             raise SinkError(f"the sink path {self.path!r} is a file", "a folder", "choose another path")
+
+    def claim(self, flow: str) -> None:
+        """Mark the folder as this flow's, or refuse it when it is another's."""
+        self.check(flow)
+        self.flow = flow
+        if self._owner() == flow:
+            return
         try:
             self.files.make("", STAGING)
             self.files.replace(OWNER, json.dumps({"flow": flow}).encode())
         except OSError as error:
             raise SinkError(f"the sink path {self.path!r} cannot be written ({error})", "a writable folder") from None
+
+    def _owner(self) -> str | None:
+        return json.loads(self.files.read(OWNER)).get("flow") if self.files.exists(OWNER) else None
 
     def sweep(self) -> None:
         """Drop what was staged and never moved into place."""

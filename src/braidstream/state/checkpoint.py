@@ -96,7 +96,7 @@ class Checkpoint:
                 raise ValueError("it was written by another version")
             return Identity(**plain)
         except FileNotFoundError:
-            if self.files.names(manifests.FOLDER):
+            if any(epoch >= 0 for epoch in Manifest.epochs(self.files)):  # else it died while it was made
                 raise DamagedState(self.files.path(IDENTITY), "the checkpoint's identity is missing") from None
             return None
         except (ValueError, TypeError, KeyError) as error:
