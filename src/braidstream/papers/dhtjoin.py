@@ -249,7 +249,7 @@ def figure_9(run: Run) -> Outcome:
     "dhtjoin",
     "sec5",
     title="Completeness with limited memory",
-    claim="with up to 0.8 of the window in memory, completeness follows equation 11 within 5 points for 2-, 3-, 4-way joins",
+    claim="with up to 0.8 of the window in memory, 2-, 3- and 4-way joins follow equation 11 within 5 points",
     how="simulated",
     x_label="share of the window that fits",
     y_label="completeness",
@@ -275,7 +275,7 @@ def section_5(run: Run) -> Outcome:
     notes = [
         f"largest difference from equation 11: {max(differences) * 100:.1f} points",
         f"shedding the oldest loses less, as derived for it, within {max(probing) * 100:.1f} points",
-        "at 0.9 of the window a 4-way join on 4 nodes is more than 5 points below equation 11 (Erlang's formula says why)",
+        "at 0.9 of the window a 4-way join on 4 nodes is more than 5 points below equation 11 (a test pins it)",
     ]
     return Outcome(max(differences) <= 0.05, series, notes)
 
