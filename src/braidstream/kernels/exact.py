@@ -1,9 +1,9 @@
 """Exact sums: vectors of numbers as digits in base 2^30, held in int64 columns.
 
 Sums over a sliding window must not depend on the order of arrival, must not drift when what was added is taken away
-again, and must not wrap. So integers, decimals and doubles are all split into digits: value = sum of digits[p] * 2^(30p)
-over places p, which for doubles may be negative. Digits are added and subtracted column by column; a digit may exceed its
-range until `carried` puts it right, so that sums of millions of rows need no care in between.
+again, and must not wrap. So integers, decimals and doubles are all split into digits: a value is the sum of
+digits[p] * 2^(30p) over places p, which for doubles may be negative. Digits are added and subtracted column by column;
+a digit may exceed its range until `carried` puts it right, so that sums of millions of rows need no care in between.
 
 Invariant: no operation rounds. Only `to_float64` does, at the very end, by about one unit in the last place; a number
 that is a double comes out as it went in. NaN and the infinities are not numbers here: count them apart.
@@ -155,12 +155,14 @@ class Exact:
     def to_int64(self) -> tuple[I64, Bools]:
         """As 64-bit integers, and which of them do not fit."""
         sign, digits = self._signed()
-        low, middle, high = (digits.get(place, _zeros(self.size)) for place in (0, 1, 2))
+        nothing = _zeros(self.size)
+        low, middle, high = (digits.get(place, nothing) for place in (0, 1, 2))
         too_large = (high > 8) | ((high == 8) & ((low != 0) | (middle != 0) | (sign > 0)))
         for place, column in digits.items():
             if place > 2:
                 too_large |= column != 0
-        return sign * ((high << (2 * BITS)) + (middle << BITS) + low), too_large
+        magnitude: I64 = low | (middle << np.int64(BITS)) | (high << np.int64(2 * BITS))
+        return np.where(sign < 0, -magnitude, magnitude), too_large
 
     def to_float64(self) -> F64:
         """As doubles; what is larger than a double can be is infinite."""
@@ -172,7 +174,7 @@ class Exact:
         return sign * total
 
     def to_objects(self) -> npt.NDArray[Any]:
-        """As Python integers, which have no limit; slow, for decimals and for tests. There must be no negative place."""
+        """As Python integers, which have no limit; slow, for decimals. There must be no negative place."""
         numbers = np.zeros(self.size, dtype=object)
         for place, column in self.digits.items():
             numbers = numbers + column.astype(object) * (1 << (BITS * place))

@@ -1,10 +1,10 @@
 """Summaries: sums and extremes over the live rows of a key, read by one binary search, without touching the rows.
 
-A *summary* is a table sorted by identity (key hash, real keys, and the group within the key where there is one) and then
-by time. The rows of one identity are a *run*. Each row holds the sums of its run from that row to the run's end, and
-likewise the extremes: so what is live at a watermark is found at the first row that has not expired. Nothing is ever
-subtracted, a merge of summaries is a summary, and rows that expire need not be rewritten. Rows of equal identity and time
-are one row: where a window never ends, times are all zero and the state is one row a key.
+A *summary* is a table sorted by identity (key hash, real keys, and the group within the key where there is one) and
+then by time. The rows of one identity are a *run*. Each row holds the sums of its run from that row to the run's end,
+and likewise the extremes: so what is live at a watermark is found at the first row that has not expired. Nothing is
+ever subtracted, a merge of summaries is a summary, and rows that expire need not be rewritten. Rows of equal identity
+and time are one row: where a window never ends, times are all zero and the state is one row a key.
 
 Columns tell by their names what they are:
 
@@ -230,9 +230,8 @@ def concat(tables: Sequence[pa.Table]) -> pa.Table:
     filled = []
     for table in tables:
         missing = [name for name in names if name not in table.column_names]
-        for name in missing:
-            table = table.append_column(name, pa.array(np.zeros(table.num_rows, dtype=np.int64)))
-        filled.append(table.select(names))
+        zeros = {name: pa.array(np.zeros(table.num_rows, dtype=np.int64)) for name in missing}
+        filled.append(pa.table({name: zeros.get(name) if name in zeros else table.column(name) for name in names}))
     return pa.concat_tables(filled).combine_chunks()
 
 
