@@ -154,7 +154,7 @@ def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> 
             touched.add(directory.by_id[one.group].slot)
         if isinstance(one, (Move, Split, RemoveSlot)):
             touched.add(one.slot)
-        if isinstance(one, Merge):
+        if isinstance(one, Merge) and one.group in directory.by_id:
             buddy = directory.buddy(one.group)
             touched.update({buddy.slot} if buddy else ())
     return frozenset(touched)

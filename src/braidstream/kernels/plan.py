@@ -37,13 +37,15 @@ class Store:
     window_us: int | None
     stage: int = 0
     """The exchange after which it is kept and joined: 0 for the first."""
+    marked: bool = False
+    """Whether rows were stored that some query does not take, when others filtered differently."""
     derived: bool = False
     """Whether its rows are intermediate results: each then carries its deadline."""
 
     @property
     def masked(self) -> bool:
         """Whether queries filter the stream differently, so that each stored row carries the filters it passes."""
-        return bool(self.filters) and (self.takes_all or len(self.filters) > 1)
+        return bool(self.filters) and (self.takes_all or len(self.filters) > 1 or self.marked)
 
     @property
     def own_columns(self) -> tuple[str, ...]:

@@ -46,7 +46,13 @@ class Rows:
     @cached_property
     def masks(self) -> I64 | None:
         """The filters each row passes, one bit a filter; None when every row passes all."""
-        return fixed_width(self.table, MASK) if MASK in self.table.column_names else None
+        if MASK not in self.table.column_names:
+            return None
+        column = self.table.column(MASK)
+        if column.null_count == 0:
+            return fixed_width(self.table, MASK)
+        # Rows from before queries filtered differently: only queries that take them all look at those.
+        return np.asarray(column.fill_null(-1).combine_chunks().to_numpy(zero_copy_only=False))
 
     @cached_property
     def deadlines(self) -> I64 | None:
@@ -129,4 +135,4 @@ def merge(parts: Sequence[Rows] | Iterable[Rows], schema: pa.Schema | None = Non
         return Rows(schema.empty_table())
     if len(tables) == 1:
         return Rows(tables[0])
-    return sort_rows(pa.concat_tables(tables))
+    return sort_rows(pa.concat_tables(tables, promote_options="default"))

@@ -27,6 +27,7 @@ from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
+from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, slot_task
@@ -63,6 +64,8 @@ class EpochRunner:
     manifest: Manifest
     silence_us: int | None = None
     """How long a stream may be silent, in event time, before work that waits for it is suspended."""
+    reorganizer: Reorganizer | None = None
+    """None: groups stay where they are."""
     progress: deque[EpochProgress] = field(default_factory=lambda: deque(maxlen=_RECENT))
     failure: BaseException | None = None
     stopping: bool = False
@@ -108,6 +111,8 @@ class EpochRunner:
         self._deliver(spark, epoch, task, reports)
         reach("after-results", epoch=epoch)
         delivered = time.perf_counter()
+        if self.reorganizer is not None:
+            after = self.reorganizer.reorganized(after, reports)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)

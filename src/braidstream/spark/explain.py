@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from braidstream.kernels.plan import Store
 from braidstream.query import Query, describe_duration
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
@@ -20,21 +21,42 @@ def explain(
     for branch in plan.branches:
         stream = streams[branch.stream]
         way = "Parquet files read in the routing task" if branch.stream in plan.direct else "rows from Spark"
+        way = way if branch.stores else "not read: no query needs it"
         lines.append(f"  stream {stream.name}: time {stream.time}, delay {describe_duration(stream.delay_us)}; {way}")
         for store in branch.stores:
-            kept = "unbounded" if store.window_us is None else describe_duration(store.window_us)
-            columns = ", ".join(store.columns) or "no columns"
-            compared = "keys compared where hashes agree" if store.verified else "hashes cannot collide"
-            lines.append(f"    indexed on {', '.join(store.key)} for {kept}: {columns} ({compared})")
-            lines += [f"      rows that pass {condition}" for condition in store.filters if not store.takes_all]
+            lines += _store(store)
     for query in queries:
-        lines.append(f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots")
-        for entry in query.inputs:
-            window = "unbounded" if entry.window_us is None else describe_duration(entry.window_us)
-            condition = f", where {entry.filter}" if entry.filter else ""
-            lines.append(f"    {entry.alias}: stream {entry.stream}, window {window}{condition}")
-        lines += [f"    then, on candidate matches: {predicate}" for predicate in query.residual]
-        if not plan.finished[query.name]:
-            lines.append("    Spark evaluates the predicates and expressions on the matches")
-        lines.append(f"    to {sinks[query.name].description}" if query.name in sinks else "    to no sink yet")
+        lines += _query(query, plan, sinks)
     return "\n".join(lines)
+
+
+def _store(store: Store) -> Iterator[str]:
+    compared = "keys compared where hashes agree" if store.verified else "hashes cannot collide"
+    columns = [name for name in store.columns if not name.startswith(("hash of ", "value of "))]
+    stage = f" at stage {store.stage + 1}" if store.stage else ""
+    shown = ", ".join(columns) or "no columns"
+    yield f"    indexed on {', '.join(store.key)}{stage} for {_length(store.window_us)}: {shown} ({compared})"
+    if store.filters and not store.takes_all:
+        yield from (f"      rows that pass {condition}" for condition in store.filters)
+
+
+def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]:
+    tree = plan.trees.get(query.name)
+    if tree is None:
+        yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
+    else:
+        yield f"  query {query.name}: {len(query.inputs)}-way join on different keys, {tree.height} stages: {tree}"
+    for entry in query.inputs:
+        condition = f", where {entry.filter}" if entry.filter else ""
+        yield f"    {entry.alias}: stream {entry.stream}, window {_length(entry.window_us)}{condition}"
+    for node in tree.nodes() if tree is not None else ():
+        on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
+        yield f"    stage {node.height}: {node} on {on}"
+    yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
+    if not plan.finished[query.name]:
+        yield "    Spark evaluates the predicates and expressions on the matches"
+    yield f"    to {sinks[query.name].description}" if query.name in sinks else "    to no sink yet"
+
+
+def _length(window_us: int | None) -> str:
+    return "an unbounded time" if window_us is None else describe_duration(window_us)

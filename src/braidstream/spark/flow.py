@@ -12,29 +12,30 @@ Everything that can be wrong with the declarations is found before anything star
 from __future__ import annotations
 
 import re
-import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
+from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
-from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.explain import explain
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
-from braidstream.spark.planner import Plan, arrow_schema, make_plan
-from braidstream.spark.session import cores, is_single_executor, own_session, warm_up
+from braidstream.spark.launch import RECENT, Launch
+from braidstream.spark.planner import Plan, make_plan
+from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.session import cores, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
-from braidstream.spark.sources import DirectRouter, FilesSource, Router, Stream, direct_frame, general_frame
+from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -51,6 +52,8 @@ class ContinuousQuery:
 
     query: Query
     sink: Sink | None = None
+    since: int = -1
+    """The last epoch before it was submitted to a running flow."""
     late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
 
     def to(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> ContinuousQuery:
@@ -77,13 +80,15 @@ class Flow:
         slots: int | None = None,
         groups: int = 64,
         silence: str | timedelta | None = None,
+        controller: Controller | None = None,
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
         _check_count("slots", slots, 1, MOST_SLOTS)
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
-        self.slots, self.groups, self.silence = slots, groups, silence
+        self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
+        self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
         self._streams: dict[str, Stream] = {}
@@ -157,6 +162,11 @@ class Flow:
         return self._queries[chosen]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the flow's queries."""
+        return tuple(self._queries)
+
+    @property
     def schemas(self) -> dict[str, Schema]:
         """The schemas of the declared streams, as the query language knows them."""
         return {
@@ -181,12 +191,12 @@ class Flow:
         store = Checkpoint(_located(checkpoint), keep)
         if self._function is not None:
             return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
-        plan = self._plan()
         identity = store.identity()
         mine = self._identity(identity)
         if identity is not None:
             identity.check(mine, str(checkpoint))
             first = self._resumed(store)
+            self._recall(first)
         else:
             first = Manifest(-1, Directory.of(self.groups, self._n_slots()), self._n_slots())
         sinks, late = self._sinks(), self._late_sinks()
@@ -202,21 +212,72 @@ class Flow:
         store.sweep()
         if warm:
             warm_up(self.spark)
-        runner = EpochRunner(
-            store,
-            uuid.uuid4().hex,
-            plan,
-            self._streams,
-            {name: q.query for name, q in self._queries.items()},
-            sinks,
-            late,
-            not is_single_executor(self.spark),
-            first,
-            None if self.silence is None else parse_duration(self.silence),
-        )
-        writer = self._union(plan, store.root, runner.run).writeStream.foreachBatch(runner)
-        running = writer.option("checkpointLocation", store.offsets).trigger(**trigger).start()
-        return Handle(running, runner, self.explain)
+        reorganizer = None if self.controller is None else Reorganizer(self.controller)
+        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer)
+        self._handle = Handle(*launch.start(first), self.explain, launch)
+        return self._handle
+
+    def submit(
+        self,
+        text: str | Query,
+        name: str | None = None,
+        to: str | Callable[[DataFrame, int], Any] = "memory",
+        path: str | None = None,
+        **options: Any,
+    ) -> ContinuousQuery:
+        """Add a query to the running flow, effective at the next epoch. It sees the tuples that arrive from then on."""
+        if self._handle is None or not self._handle.is_active:
+            raise InputError("the flow is not running", "a started flow", "use flow.query(...) before start")
+        added = self.query(text, name).to(to, path, **options)
+        try:
+            self._handle.relaunch(lambda manifest: self._remember(manifest, added, to, path, options))
+        except InputError:
+            del self._queries[added.query.name]
+            raise
+        return added
+
+    def withdraw(self, name: str) -> None:
+        """Remove a query from the running flow, effective at the next epoch."""
+        if self._handle is None or not self._handle.is_active:
+            raise InputError("the flow is not running", "a started flow")
+        if name not in self._queries:
+            raise InputError(f"there is no query {name!r}", "a query of the flow", nearest(name, self._queries))
+        if len(self._queries) == 1:
+            raise InputError(f"{name!r} is the last query of the flow", "at least one", "stop the flow instead")
+        del self._queries[name]
+        self._handle.relaunch(lambda manifest: self._forget(manifest, name))
+
+    def _remember(self, manifest: Manifest, added: ContinuousQuery, to: Any, path: str | None, options: Any) -> Manifest:
+        """The manifest with a submitted query: its text and sink, and the last epoch before it."""
+        added.since = manifest.epoch
+        entry = {"text": added.query.text, "since": manifest.epoch, "path": path, "to": to if isinstance(to, str) else None}
+        entry["options"] = {key: str(value) for key, value in options.items()}
+        memory = dict(manifest.memory)
+        memory["submitted"] = {**memory.get("submitted", {}), added.query.name: entry}
+        memory["withdrawn"] = [other for other in memory.get("withdrawn", []) if other != added.query.name]
+        return replace(manifest, memory=memory)
+
+    def _forget(self, manifest: Manifest, name: str) -> Manifest:
+        memory = dict(manifest.memory)
+        memory["submitted"] = {key: value for key, value in memory.get("submitted", {}).items() if key != name}
+        memory["withdrawn"] = sorted({*memory.get("withdrawn", []), name})
+        return replace(manifest, memory=memory)
+
+    def _recall(self, manifest: Manifest) -> None:
+        """After a restart: the queries that were submitted to the running flow, without those withdrawn from it."""
+        for name, entry in manifest.memory.get("submitted", {}).items():
+            known = self._queries.get(name)
+            if known is None:
+                if entry["to"] is None:
+                    raise SinkError(
+                        f"query {name!r}, submitted while the flow ran, had a function as its sink",
+                        "that sink again",
+                        f"flow.query(..., name={name!r}).to(function) before start",
+                    )
+                known = self.query(entry["text"], name).to(entry["to"], entry["path"], **entry["options"])
+            known.since = entry["since"]
+        for name in manifest.memory.get("withdrawn", []):
+            self._queries.pop(name, None)
 
     def _add(self, stream: Stream) -> None:
         if not _NAME.match(stream.name):
@@ -254,9 +315,10 @@ class Flow:
             if query.sink is None:
                 raise SinkError(f"query {name!r} has no sink", "a sink for each query", ".to('parquet', path='...') or .to('memory')")
 
-    def _plan(self) -> Plan:
+    def _plan(self, filters: Mapping[str, Sequence[str]] | None = None) -> Plan:
         late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
-        return make_plan(self._streams, [q.query for q in self._queries.values()], late)
+        since = {name: q.since for name, q in self._queries.items()}
+        return make_plan(self._streams, [q.query for q in self._queries.values()], late, since=since, filters=filters)
 
     def _sinks(self) -> dict[str, Sink]:
         return {name: q.sink for name, q in self._queries.items() if q.sink is not None}
@@ -276,9 +338,8 @@ class Flow:
         return self.slots or cores(self.spark)
 
     def _identity(self, known: Identity | None) -> Identity:
-        used = dict.fromkeys(stream for q in self._queries.values() for stream in q.query.streams)
         streams = {
-            name: {"schema": self._streams[name].schema.simpleString(), "time": self._streams[name].time} for name in used
+            name: {"schema": stream.schema.simpleString(), "time": stream.time} for name, stream in self._streams.items()
         }
         queries = {name: q.query.fingerprint for name, q in self._queries.items()}
         made = Identity.new(self.name, streams, queries)
@@ -294,22 +355,6 @@ class Flow:
             last = replace(last.fitted(last.directory.resized(wanted)), n_slots=wanted, executors={})
             last.write(store.files)
         return last
-
-    def _union(self, plan: Plan, root: str, run: str) -> DataFrame:
-        """All branches. Where all streams are files read directly, on a session of our own with settings of ours."""
-        direct: list[tuple[Stream, DirectRouter]] = []
-        frames: list[DataFrame] = []
-        for branch in plan.branches:
-            stream = self._streams[branch.stream]
-            router = Router(root, run, branch, arrow_schema(stream.schema))
-            if branch.stream in plan.direct:
-                direct.append((stream, DirectRouter(router, stream.time, plan.direct[branch.stream])))
-            else:
-                frames.append(general_frame(stream, router))
-        if direct:
-            spark = self.spark if frames else own_session(self.spark, root)
-            frames.append(direct_frame(spark, direct, cores(self.spark)))
-        return reduce(DataFrame.unionByName, frames)
 
 
 def _check_count(what: str, value: int | None, least: int, most: int) -> None:

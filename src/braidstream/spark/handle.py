@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, RunError
 from braidstream.spark.epoch import EpochRunner, Stopped
+from braidstream.spark.launch import Launch
 from braidstream.spark.progress import EpochProgress
+from braidstream.state.manifest import Manifest
 
 __all__ = ["Handle"]
 
@@ -19,8 +23,11 @@ __all__ = ["Handle"]
 class Handle:
     """A running flow: look at it, wait for it, stop it."""
 
-    def __init__(self, query: StreamingQuery, runner: EpochRunner, explain: Callable[[], str]) -> None:
-        self._query, self._runner, self._explain = query, runner, explain
+    def __init__(
+        self, query: StreamingQuery, runner: EpochRunner, explain: Callable[[], str], launch: Launch | None = None
+    ) -> None:
+        self._query, self._runner, self._explain, self._launch = query, runner, explain, launch
+        self._changing = threading.Lock()
 
     @property
     def progress(self) -> list[EpochProgress]:
@@ -48,6 +55,29 @@ class Handle:
         ran = sum(entry.ran for entry in self._runner.progress)
         return sum(entry.at_home for entry in self._runner.progress) / ran if ran else 1.0
 
+    @property
+    def decisions(self) -> list[Decision]:
+        """What the controller decided recently, and on which figures; refused suggestions too."""
+        reorganizer = self._runner.reorganizer
+        return [] if reorganizer is None else list(reorganizer.decisions)
+
+    def withdraw(self, name: str) -> None:
+        """Remove a query from the running flow, effective at the next epoch."""
+        assert self._launch is not None
+        self._launch.flow.withdraw(name)
+
+    def relaunch(self, change: Callable[[Manifest], Manifest]) -> None:
+        """Between two epochs: change the manifest, and go on with the flow's queries as they are now."""
+        assert self._launch is not None
+        with self._changing:
+            old = self._runner
+            old.stopping = True
+            with old.running:
+                self._query.stop()
+                changed = change(old.manifest)
+                changed.write(self._launch.checkpoint.files)
+                self._query, self._runner = self._launch.start(changed)
+
     def explain(self) -> str:
         """The plan in words."""
         return self._explain()
@@ -55,32 +85,38 @@ class Handle:
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the flow ends; True when it has. Raises what made it fail."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        try:
-            while True:
-                left = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
-                if self._query.awaitTermination(max(left, 0.001)):
-                    break
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-        except StreamingQueryException as error:
-            self._raise(error)
-        return True
+        while True:
+            query, runner = self._query, self._runner
+            left = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
+            try:
+                has_ended = query.awaitTermination(max(left, 0.001))
+            except StreamingQueryException as error:
+                has_ended = True
+                with self._changing:  # a query that was stopped to be started again has not failed
+                    if query is self._query:
+                        self._raise(runner, error)
+            if has_ended:
+                with self._changing:
+                    if query is self._query:
+                        return True
+            elif deadline is not None and time.monotonic() >= deadline:
+                return False
 
     def stop(self) -> None:
         """Stop after the running epoch. The checkpoint restarts."""
-        runner = self._runner
-        runner.stopping = True
-        with runner.running:
-            self._query.stop()
+        with self._changing:
+            self._runner.stopping = True
+            with self._runner.running:
+                self._query.stop()
 
     def kill(self) -> None:
         """Stop at once; the running epoch is lost and replayed at the next start."""
         self._runner.stopping = True
         self._query.stop()
 
-    def _raise(self, error: StreamingQueryException) -> None:
-        failure: Any = self._runner.failure
-        if isinstance(failure, Stopped) or self._runner.stopping:
+    def _raise(self, runner: EpochRunner, error: StreamingQueryException) -> None:
+        failure: Any = runner.failure
+        if isinstance(failure, Stopped) or runner.stopping:
             return
         if isinstance(failure, BraidstreamError):
             raise failure from None

@@ -68,9 +68,13 @@ def make_plan(
     late: Mapping[str, bool],
     statistics: Statistics | None = None,
     since: Mapping[str, int] | None = None,
+    filters: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
-    """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted."""
-    planner = _Planner(streams, since or {})
+    """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted.
+
+    `filters` gives the filters that a store's rows were marked with so far, which keep their bits.
+    """
+    planner = _Planner(streams, since or {}, filters or {})
     trees: dict[str, Node] = {}
     for query in queries:
         if query.type == 1:
@@ -114,8 +118,10 @@ _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]
 class _Planner:
     """Collects stores and joins query by query."""
 
-    def __init__(self, streams: Mapping[str, Stream], since: Mapping[str, int]) -> None:
-        self.streams, self.since = streams, since
+    def __init__(
+        self, streams: Mapping[str, Stream], since: Mapping[str, int], filters: Mapping[str, Sequence[str]]
+    ) -> None:
+        self.streams, self.since, self.filters = streams, since, filters
         self.stores: dict[_Address, Store] = {}
         self.computed: dict[str, dict[str, Computed]] = {}
         self.siblings: dict[str, frozenset[str]] = {}
@@ -240,8 +246,8 @@ class _Planner:
             verified = len(keys) > 1 or kinds[0] not in INJECTIVE
             name = f"{entry.stream}[{', '.join(dict.fromkeys([*hashed, *keys]))}]" + (f"@{stage}" if stage else "")
             known = Store(
-                len(self.stores), name, entry.stream, hashed, compared, verified, (), takes_all=False, columns=(),
-                window_us=-1, stage=stage,
+                len(self.stores), name, entry.stream, hashed, compared, verified, tuple(self.filters.get(name, ())),
+                takes_all=False, columns=(), window_us=-1, stage=stage, marked=name in self.filters,
             )  # fmt: skip
         self.stores[address] = self._with_use(known, columns, entry.window_us, entry.filter)
         return address

@@ -26,6 +26,8 @@ class EpochProgress:
     """Rows whose key has a NULL, and which so equal nothing."""
     matches: Mapping[str, int]
     """Results, by query."""
+    produced: Mapping[str, int]
+    """Intermediate results, by join."""
     seconds: Mapping[str, float]
     """Time of the steps join, deliver, commit, and in total."""
     watermark: int | None
@@ -58,6 +60,7 @@ class EpochProgress:
         rows: dict[str, int] = defaultdict(int)
         late: dict[str, int] = defaultdict(int)
         matches: dict[str, int] = defaultdict(int)
+        produced: dict[str, int] = defaultdict(int)
         indexed = keyless = 0
         for report in reports:
             for tally in report["tallies"]:
@@ -67,6 +70,8 @@ class EpochProgress:
                 keyless += tally["keyless"]
             for query, result in report["results"].items():
                 matches[query] += result["rows"]
+            for join, made in report["produced"].items():
+                produced[join] += made
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
         return cls(
             epoch=after.epoch,
@@ -75,6 +80,7 @@ class EpochProgress:
             late=dict(late),
             keyless=keyless,
             matches=dict(matches),
+            produced=dict(produced),
             seconds=dict(seconds),
             watermark=after.watermark,
             state_rows=sum(segment.live_rows for segment in after.segments),

@@ -63,8 +63,8 @@ def _local_file_manager(spark: SparkSession) -> str | None:
     for package in ("checkpointing.", ""):
         name = f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
         try:
-            spark.sparkContext._jvm.java.lang.Class.forName(name)  # noqa: SLF001  (is the class there?)
-        except Exception:  # noqa: BLE001, S112  (whatever py4j raises: this version of Spark has it elsewhere)
+            spark.sparkContext._jvm.java.lang.Class.forName(name)
+        except Exception:
             continue
         return name
     return None

@@ -48,6 +48,7 @@ from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place
 from braidstream.testing.faults import reach
+from braidstream.testing.slowness import slow_down
 
 __all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
 
@@ -181,6 +182,7 @@ class _Slot:
         merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
             self.files.keep_copies(segment.name for segment in self.manifest.segments)
+        slow_down(executor(), time.perf_counter() - self.started)
         yield _report_envelope(
             self.slot,
             {

@@ -1,0 +1,109 @@
+"""From slots' reports to the controller, and from its decisions to the next manifest.
+
+The controller decides, this acts: a Move, Split, Merge, AddSlot or RemoveSlot is a change of the directory in the
+manifest that is about to be committed. No state is copied: the next epoch's slots open the segments of their groups,
+wherever these were written. D-CAPE's relocation protocol (5.2) needs no messages here: the epoch boundary is the moment
+at which inputs are held and in-flight tuples are drained, and the manifest is the hand-over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from braidstream.control.controller import Controller
+from braidstream.control.instructions import Decision, apply
+from braidstream.control.reports import GroupReport, SlotReport
+from braidstream.state.manifest import Manifest
+
+__all__ = ["Reorganizer", "slot_reports"]
+
+_MEMORY = "controller"
+_log = logging.getLogger("braidstream.controller")
+
+
+@dataclass
+class Reorganizer:
+    """Collects reports over a reorganization epoch and has the controller decide at its end."""
+
+    controller: Controller
+    seed: int = 0
+    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
+    _reports: list[SlotReport] = field(default_factory=list)
+
+    def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+        """The manifest to commit: as it is, or changed by what the controller decides."""
+        self._reports += slot_reports(manifest, reports)
+        if not self.controller.is_due(manifest.epoch):
+            return manifest
+        memory = dict(manifest.memory)
+        clock_s = float(memory.get("clock_s", 0.0)) + sum(_epoch_seconds(self._reports).values())
+        made, remembered = self.controller.decide(
+            self._reports, manifest.directory, manifest.n_slots, memory.get(_MEMORY, {}), clock_s, self.seed
+        )
+        self._reports = []
+        self.decisions.extend(made)
+        for decision in made:
+            _log.info("%s", decision.explain())
+        memory.update({_MEMORY: remembered, "clock_s": clock_s})
+        instructions = [one for decision in made for one in decision.instructions]
+        directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
+        return replace(manifest.fitted(directory), n_slots=n_slots, memory=memory)
+
+
+def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
+    """What the controller is told: one report a slot, the stages of an epoch added up."""
+    rows: dict[int, int] = defaultdict(int)
+    matches: dict[int, int] = defaultdict(int)
+    busy: dict[int, float] = defaultdict(float)
+    executors: dict[int, str] = {}
+    for report in reports:
+        busy[report["slot"]] += report["busy_s"]
+        executors[report["slot"]] = report["executor"]
+        for group, arrived, matched in report["groups"]:
+            rows[group] += arrived
+            matches[group] += matched
+    stored = _stored(manifest)
+    made = []
+    for slot in range(manifest.n_slots):
+        groups = manifest.directory.of_slot(slot)
+        work = {g.id: rows[g.id] + matches[g.id] for g in groups}
+        total = sum(work.values()) or 1
+        entries = tuple(
+            GroupReport(g.id, rows[g.id], matches[g.id], *stored[g.id], busy[slot] * work[g.id] / total) for g in groups
+        )
+        made.append(
+            SlotReport(
+                slot,
+                manifest.epoch,
+                sum(entry.rows for entry in entries),
+                sum(entry.matches for entry in entries),
+                sum(entry.stored_bytes for entry in entries),
+                busy[slot],
+                entries,
+                executors.get(slot, manifest.executors.get(slot, "")),
+            )
+        )
+    return made
+
+
+def _stored(manifest: Manifest) -> dict[int, tuple[int, int]]:
+    """Rows and bytes of state, by group."""
+    rows: dict[int, int] = defaultdict(int)
+    size: dict[int, float] = defaultdict(float)
+    for segment in manifest.segments:
+        for part in segment.parts:
+            group = manifest.directory.at(part.low).id
+            rows[group] += part.rows
+            size[group] += segment.bytes * part.rows / max(segment.rows, 1)
+    return defaultdict(lambda: (0, 0), {group: (rows[group], int(size[group])) for group in rows})
+
+
+def _epoch_seconds(reports: Sequence[SlotReport]) -> dict[int, float]:
+    longest: dict[int, float] = defaultdict(float)
+    for report in reports:
+        longest[report.epoch] = max(longest[report.epoch], report.busy_s)
+    return longest
