@@ -298,7 +298,7 @@ def _at_home(file: Path, part: Form) -> Form:
     path = getattr(part, option)
     if path is None or "://" in path:
         return part
-    return type(part)(**{**vars(part), option: str(file.absolute().parent / path)})
+    return type(part)(**{**vars(part), option: str((file.absolute().parent / path).resolve())})
 
 
 def _settings(top: _Table) -> dict[str, str]:

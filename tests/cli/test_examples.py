@@ -1,0 +1,39 @@
+"""The examples run as they are, from anywhere, and say what they promise."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples in it: they write beside it."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def run(*command: str | Path) -> str:
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=300, check=True).stdout
+
+
+def test_one_line_and_the_job_file_give_the_same_matches(clone: Path) -> None:
+    assert "379832 matches" in run(clone / "examples/one_line.py")
+    assert "379832 matches" in run(clone / "examples/one_line.py"), "a second run goes on, and finds nothing new"
+    shown = run("-m", "braidstream", "run", clone / "examples/job.toml")
+    assert "379,832 (pairs 379,832)" in shown
+
+
+def test_late_rows_go_to_their_own_output(clone: Path) -> None:
+    shown = run(clone / "examples/late_rows.py")
+    assert "epoch 1: order 4 (milk) was paid by cash" in shown
+    assert "too late: [(5, 'bread')]" in shown
