@@ -212,7 +212,7 @@ def _figure_8(run: Run, measure: Callable[[Simulated], int]) -> Outcome:
 )
 def figure_9(run: Run) -> Outcome:
     """Figure 9: queries from random live nodes, on rings that have not repaired themselves yet."""
-    nodes, n_rings, n_queries = (256, 2, 4) if run.quick else (1024, 4, 10)
+    nodes, n_rings, n_queries = (256, 2, 25) if run.quick else (1024, 4, 10)
     failed, few = (0, 5, 10, 20, 30, 40, 50), nodes.bit_length() - 1
     labels = (
         "tree",
