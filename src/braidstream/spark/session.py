@@ -47,11 +47,13 @@ def local_session(
 
 
 def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
-    """A session of ours beside the user's, on the same cluster, with the settings that serve a streaming query best."""
-    own = spark.newSession()
+    """A session of ours beside the user's: a copy of it, with the settings that serve a streaming query best.
+
+    A copy, because what an expression means depends on the session: its time zone, its functions, its other settings.
+    """
+    own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # there is no public way
     for name, value in QUERY_SETTINGS.items():
         own.conf.set(name, value)
-    own.conf.set("spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone"))
     manager = _local_file_manager(spark)
     if "://" not in checkpoint and manager is not None:
         own.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)

@@ -1,0 +1,121 @@
+"""How a stream is read changes nothing: files read directly give what Spark's own reader gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from braidstream.spark.flow import Flow
+from braidstream.workloads import append_files
+from tests.spark.stage import DDL, SCHEMA, declare, in_order, pairs, rows_of, some_epochs, write
+
+pytestmark = pytest.mark.spark
+
+EPOCHS = some_epochs(3, n_epochs=2)
+QUERY = "SELECT R.k, R.v AS rv, S.v AS sv, S.name FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
+
+
+def run(flow: Flow, folder: Path, *queries: str) -> list[list[tuple[Any, ...]]]:
+    made = [flow.query(text, name=f"q{i}").to("memory") for i, text in enumerate(queries)]
+    flow.start(folder, warm=False).await_termination()
+    return [rows_of(query.sink.table()) for query in made]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("directly", [True, False], ids=["files read directly", "rows from Spark"])
+def test_files_of_other_shapes_are_read_by_name(spark: SparkSession, tmp_path: Path, directly: bool) -> None:
+    """Columns in another order, in another case, narrower, missing or superfluous; odd folder names; other files."""
+    paths = write(tmp_path / "odd name, 100% + #1 ü", EPOCHS[:1])
+    second = {name: pa.Table.from_pylist(rows, SCHEMA) for name, rows in EPOCHS[1].items()}
+    reordered = second["R"].select(["ts", "v", "k"]).rename_columns(["TS", "V", "K"])
+    append_files(paths["R"], [reordered.set_column(2, "K", reordered["K"].cast(pa.int32()))])
+    append_files(paths["S"], [second["S"].append_column("more", second["S"]["v"])])
+    for name in ("_SUCCESS", ".hidden.parquet", "_partial.parquet"):
+        (paths["R"] / name).write_bytes(b"not Parquet")
+    flow = declare(Flow(spark, slots=2, groups=3), paths, directly=directly)
+    assert ("read in the routing task" in flow_with(flow).explain()) is directly
+    found, names = run(flow, tmp_path / "ck", QUERY, QUERY.replace("S.name", "R.name"))
+    expected = list(pairs(EPOCHS, (10, 10)))
+    assert found == in_order((r["k"], r["v"], s["v"], s["name"]) for r, s in expected)
+    early = {row["v"] for row in EPOCHS[0]["R"]}
+    assert names == in_order((r["k"], r["v"], s["v"], r["name"] if r["v"] in early else None) for r, s in expected)
+
+
+def flow_with(flow: Flow) -> Flow:
+    """A flow of the same streams, to be explained."""
+    other = Flow(flow.spark)
+    other._streams = dict(flow._streams)
+    other.query(QUERY).to("noop")
+    return other
+
+
+def test_a_folder_with_partitions_is_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    for name, rows in EPOCHS[0].items():
+        for day in (1, 2):
+            own = [row for row in rows if row["v"] % 2 == day - 1]
+            append_files(tmp_path / name / f"day={day}", [pa.Table.from_pylist(own, SCHEMA)])
+    flow = Flow(spark, slots=2, groups=3)
+    for name in "RS":
+        flow.files(name, tmp_path / name, schema=f"{DDL}, day int", time="ts")
+    (found,) = run(flow, tmp_path / "ck", QUERY.replace("S.name", "S.day"))
+    assert found == in_order((r["k"], r["v"], s["v"], s["v"] % 2 + 1) for r, s in pairs(EPOCHS[:1], (10, 10)))
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    named = {f"spark.sql.{name.replace('_', '.')}": value for name, value in values.items()}
+    before = {name: spark.conf.get(name) for name in named}
+    try:
+        for name, value in named.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+MOMENTS = [datetime(2024, 3, 10, 6, 59, 59, 5, timezone.utc) + timedelta(hours=h) for h in (0, 1, 2)]
+TIMED = pa.schema(
+    [("at", pa.timestamp("us", "UTC")), ("n", pa.int32()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]
+)
+
+
+@pytest.mark.parametrize("directly", [(True, True), (True, False), (False, False)], ids=["both", "one", "none"])
+def test_the_session_decides_what_expressions_mean(
+    spark: SparkSession, tmp_path: Path, directly: tuple[bool, bool]
+) -> None:
+    """Its time zone, whether errors become NULLs, and its own functions; whoever reads the files."""
+    rows = [{"at": MOMENTS[v % 3], "n": v % 2, "v": v, "ts": v} for v in range(12)]
+    spark.udf.register("thrice", lambda x: x * 3, "long")
+    flow = Flow(spark, slots=2, groups=3)
+    with settings(spark, session_timeZone="America/New_York", ansi_enabled="false"):
+        for name, direct in zip("RS", directly, strict=True):
+            append_files(tmp_path / name, [pa.Table.from_pylist(rows[i::2], TIMED) for i in (0, 1)])
+            declare(
+                flow,
+                {name: tmp_path / name},
+                directly=direct,
+                ddl="at timestamp, n int, v long, ts timestamp",
+                delay="1 second",
+            )
+        (found,) = run(
+            flow,
+            tmp_path / "ck",
+            "SELECT R.v AS rv, S.v AS sv, hour(R.at) AS hour, R.v / (R.v - R.v) AS nothing, thrice(S.v) AS thrice, "
+            "R.at AS at FROM R [RANGE UNBOUNDED], S [RANGE UNBOUNDED] WHERE R.at = S.at AND R.n = S.n",
+        )
+    hours = {MOMENTS[0]: 1, MOMENTS[1]: 3, MOMENTS[2]: 4}  # 2 o'clock is not in New York on that day
+    expected = [
+        (r["v"], s["v"], hours[r["at"]], None, 3 * s["v"], r["at"])
+        for r in rows
+        for s in rows
+        if (r["at"], r["n"]) == (s["at"], s["n"])
+    ]
+    assert [row[:5] for row in found] == [row[:5] for row in in_order(expected)]
+    assert [row[5].astimezone(timezone.utc) for row in found] == [row[5] for row in in_order(expected)]
