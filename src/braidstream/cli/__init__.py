@@ -8,6 +8,7 @@ Each command lives in a module of its own and imports what it needs when it runs
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 from rich.console import Console
@@ -44,3 +45,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:  # 1 would mean that a check did not hold
+        traceback.print_exc()
+        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"unexpected error: {error!r}")
+        sys.exit(3)

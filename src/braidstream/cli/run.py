@@ -64,7 +64,7 @@ def run_loaded(
     from braidstream.cli.follow import INTERRUPTED, follow  # noqa: PLC0415
     from braidstream.cli.view import choose_view  # noqa: PLC0415
 
-    view = choose_view(job.flow.name, job.flow.checkpoint, as_json=as_json, quiet=quiet)
+    view = choose_view(job.flow.name, job.flow.checkpoint, as_json=as_json, quiet=quiet, verbose=verbose)
     try:
         view.phase("starting Spark")
         with spark_session(job.flow.name, settings, master=master, verbose=verbose) as spark:

@@ -36,13 +36,13 @@ _BARS = 44
 _IDLE_S = 10.0
 
 
-def choose_view(name: str, checkpoint: str, *, as_json: bool, quiet: bool) -> View:
+def choose_view(name: str, checkpoint: str, *, as_json: bool, quiet: bool, verbose: bool = False) -> View:
     """The view that suits the options and the terminal."""
     if as_json:
         return JsonView(name, checkpoint)
     if quiet:
         return QuietView()
-    if not sys.stderr.isatty():
+    if verbose or not sys.stderr.isatty():  # a picture and the lines of Spark would spoil each other
         return LineView(name, checkpoint, error_console())
     # A descriptor of its own: while Spark starts, the others lead to its log.
     screen = os.fdopen(os.dup(sys.stderr.fileno()), "w")
