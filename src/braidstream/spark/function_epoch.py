@@ -175,8 +175,7 @@ class FunctionRunner:
         """Run all stages as one Spark job, and gather the nodes' reports."""
         for name, value in QUERY_SETTINGS.items():
             rows.sparkSession.conf.set(name, value)
-        gathered = rows.coalesce(1) if self.reader.reads_files else rows.repartitionById(1, "slot")
-        frame = gathered.mapInArrow(first_stage(task), ENVELOPE)
+        frame = rows.coalesce(1).mapInArrow(first_stage(task), ENVELOPE)
         for index, stage in enumerate(task.setup.plan.stages[1:], 1):
             frame = frame.repartitionById(stage.n_nodes, "slot").mapInArrow(later_stage(task, index), ENVELOPE)
         return [json.loads(bytes(row.blob)) for row in frame.collect()]

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
 
 from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.functions.batch import WindowBatch, pack, pieces, unpack
@@ -32,13 +31,12 @@ from braidstream.functions.columns import result_arrays, result_schema, to_batch
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
 from braidstream.functions.types import StreamType
-from braidstream.kernels import routing
 from braidstream.state.files import Files
 from braidstream.state.results import Discard, Stage, Staging, Writer
 from braidstream.state.segments import FOLDER
 from braidstream.testing.faults import reach
 
-__all__ = ["ENVELOPE", "FunctionTask", "RowReader", "first_stage", "later_stage", "pack_rows"]
+__all__ = ["ENVELOPE", "FunctionTask", "RowReader", "first_stage", "later_stage"]
 
 ENVELOPE = "slot int, head string, blob binary"
 _SCHEMA = pa.schema([("slot", pa.int32()), ("head", pa.string()), ("blob", pa.binary())])
@@ -98,24 +96,14 @@ class FunctionTask:
         return len(self.setup.plan.stages) - 1
 
 
-def pack_rows(columns: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Upstream of the epoch, for rows that Spark reads: each batch as one envelope that knows its place."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part = TaskContext.get().partitionId()
-        for place, batch in enumerate(batches):
-            head = f"{part:08d}-{place:08d}"
-            yield _envelope(0, head, routing.pack(pa.Table.from_batches([batch]).select(list(columns))))
-
-    return run
-
-
 def first_stage(task: FunctionTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Stage 0: it gets paths, or packed rows, of the whole epoch."""
+    """Stage 0: it gets the paths, or the rows, of the whole epoch."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
-        tables = _paths(task.reader, batches) if task.reader.reads_files else _tables(batches)
+        tables = (
+            _paths(task.reader, batches) if task.reader.reads_files else (pa.Table.from_batches([b]) for b in batches)
+        )
         outbox = _Outbox(task, 0)
         with outbox.guard():
             rows, left_out = task.reader.batches(tables)
@@ -248,11 +236,6 @@ def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str, pa.B
         slots, heads, blobs = (batch.column(name) for name in ("slot", "head", "blob"))
         for i in range(batch.num_rows):
             yield slots[i].as_py(), heads[i].as_py(), blobs[i].as_buffer()
-
-
-def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    for _, blob in sorted(((head, blob) for _, head, blob in _entries(batches)), key=lambda entry: entry[0]):
-        yield routing.unpack(blob)
 
 
 def _paths(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -7,8 +7,9 @@
 A flow has either join queries or one function: both are one Structured Streaming query with one manifest. Everything
 that can be wrong with types, templates and columns is found before anything starts.
 
-Two ways lead to the first node. Any streaming DataFrame: Spark reads, Python packs, one exchange. Parquet files:
-Spark's file source hands out paths, and the first node reads them; no row passes through the JVM.
+Two ways lead to the first node, both without an exchange. Any streaming DataFrame: the node's task reads the source's
+partitions one after the other, through Spark. Parquet files: Spark's file source hands out paths, and the node reads
+them itself; no row passes through the JVM.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from braidstream.functions.types import StreamType, find_type
 from braidstream.functions.windows import WindowSpec
 from braidstream.query.duration import describe_duration, parse_duration
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
-from braidstream.spark.function_stages import ENVELOPE, RowReader, pack_rows
+from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
 from braidstream.spark.planner import arrow_schema
 from braidstream.spark.session import own_session, warm_up
@@ -254,5 +255,4 @@ def _direct(spark: SparkSession, query: FunctionQuery, root: str) -> DataFrame:
 
 
 def _general(query: FunctionQuery, reader: RowReader) -> DataFrame:
-    columns = [f"`{name}`" for name in reader.columns]
-    return query.source.stream.frame.select(*columns).mapInArrow(pack_rows(reader.columns), ENVELOPE)
+    return query.source.stream.frame.select(*(f"`{name}`" for name in reader.columns))
