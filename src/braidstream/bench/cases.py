@@ -1,7 +1,7 @@
 """The named workloads of the benchmark, and the systems that run them.
 
-All are two streams `k long, v long, ts timestamp` in Parquet files, joined on k within a window, results discarded.
-A case names how many rows an epoch has over both streams and how many epochs are left out before measuring: the first
+Streams are `k long, v long, ts timestamp` in Parquet files, joined on k within a window; results are discarded.
+A case names how many rows an epoch has over all streams and how many epochs are left out before measuring: the first
 ones pay for JIT compilation, and the state must have reached its full size.
 """
 
@@ -34,22 +34,25 @@ class Case:
     warm_epochs: int
     measured_epochs: int
     systems: tuple[str, ...]
+    streams: str = "RS"
+    n_queries: int = 1
+    """The same join so many times, with outputs of their own, in one flow."""
 
     @property
     def rows_per_file(self) -> int:
         """Five files a stream and epoch, so that reading is parallel; one for tiny epochs."""
-        per_stream = self.rows_per_epoch // 2
+        per_stream = self.rows_per_epoch // len(self.streams)
         return max(per_stream // 5, 1) if self.rows_per_epoch >= 10_000 else per_stream
 
     @property
     def files_per_epoch(self) -> int:
         """Files of one stream that make an epoch."""
-        return self.rows_per_epoch // 2 // self.rows_per_file
+        return self.rows_per_epoch // len(self.streams) // self.rows_per_file
 
     def generate(self, folder: Path) -> None:
-        """Write both streams."""
-        n_rows = self.rows_per_epoch // 2 * (self.warm_epochs + self.measured_epochs)
-        for seed, name in enumerate("RS", start=1):
+        """Write the streams."""
+        n_rows = self.rows_per_epoch // len(self.streams) * (self.warm_epochs + self.measured_epochs)
+        for seed, name in enumerate(self.streams, start=1):
             write_stream(
                 folder / name,
                 rate=self.rate,
@@ -74,6 +77,9 @@ CASES = {
         Case("hot", 62.5, lambda: HotKey(domain=1_000_000, share=0.2), 10, 40_000, 3, 6,
              (SPARK_MEMORY, BRAIDSTREAM)),
         Case("long-window", 50_000, _uniform(10_000_000), 100, 500_000, 24, 8, (BRAIDSTREAM,)),
+        Case("three-way", 20_000, _uniform(200_000), 10, 300_000, 4, 8, (SPARK_MEMORY, BRAIDSTREAM), streams="RST"),
+        Case("one-query", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,)),
+        Case("ten-queries", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), n_queries=10),
         Case("tiny", 1_000, _uniform(10_000), 10, 200, 12, 30, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
     )
 }  # fmt: skip

@@ -44,34 +44,55 @@ def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpo
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     if system == SPARK_ROCKSDB:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
-    r, s = (_stream(spark, case, folder, name).withWatermark("ts", "0 seconds").alias(name) for name in "RS")
-    within = F.expr(f"S.ts >= R.ts - interval {case.window_s} seconds AND S.ts <= R.ts + interval {case.window_s} seconds")
-    joined = r.join(s, (F.col("R.k") == F.col("S.k")) & within).select("R.k", F.col("R.v").alias("rv"), F.col("S.v").alias("sv"))
+    r, *others = (_stream(spark, case, folder, name).withWatermark("ts", "0 seconds").alias(name) for name in case.streams)
+    joined = r
+    for at, (name, other) in enumerate(zip(case.streams[1:], others, strict=True), start=1):
+        condition = F.col("R.k") == F.col(f"{name}.k")
+        for before in case.streams[:at]:
+            condition &= F.expr(_within(before, name, case.window_s))
+        joined = joined.join(other, condition)
+    joined = joined.select("R.k", *(F.col(f"{name}.v").alias(f"{name.lower()}v") for name in case.streams))
     writer = joined.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return _epochs(query.recentProgress)
 
 
+def _within(one: str, other: str, window_s: float) -> str:
+    length = f"interval {window_s} seconds"
+    return f"{other}.ts >= {one}.ts - {length} AND {other}.ts <= {one}.ts + {length}"
+
+
 def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
     flow = Flow(spark, slots=2)
-    for name in "RS":
+    for name in case.streams:
         if system == BRAIDSTREAM:
             options = {"maxFilesPerTrigger": str(case.files_per_epoch)}
             flow.files(name, folder / name, schema=SCHEMA, time="ts", options=options)
         else:
             flow.stream(name, _stream(spark, case, folder, name), time="ts")
-    window = f"[RANGE {case.window_s} SECONDS]"
-    flow.query(f"SELECT R.k, R.v AS rv, S.v AS sv FROM R {window}, S {window} WHERE R.k = S.k").to("noop")
+    streams = ", ".join(f"{name} [RANGE {case.window_s} SECONDS]" for name in case.streams)
+    outputs = ", ".join(f"{name}.v AS {name.lower()}v" for name in case.streams)
+    same = " = ".join(f"{name}.k" for name in case.streams)
+    for number in range(case.n_queries):
+        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} WHERE {same}").to("noop")
     handle = flow.start(checkpoint)
     handle.await_termination()
     measured = _epochs(handle._query.recentProgress)  # noqa: SLF001  (Spark's own clock, as for the other side)
-    return {**measured, "matches": sum(sum(entry.matches.values()) for entry in handle.progress)}
+    last = handle.progress[-1]
+    return {
+        **measured,
+        "matches": sum(sum(entry.matches.values()) for entry in handle.progress),
+        "stored_rows": last.state_rows,
+        "stored_bytes": last.state_bytes,
+        "exchanged_bytes": last.exchanged_bytes,
+    }
 
 
 def _epochs(progress: Any) -> dict[str, Any]:
     entries = [entry for entry in progress if sum(source["numInputRows"] for source in entry["sources"])]
-    return {"epoch_ms": [entry["durationMs"]["triggerExecution"] for entry in entries]}
+    stored = sum(operator["numRowsTotal"] for operator in entries[-1]["stateOperators"])
+    return {"epoch_ms": [entry["durationMs"]["triggerExecution"] for entry in entries], "stored_rows": stored}
 
 
 if __name__ == "__main__":

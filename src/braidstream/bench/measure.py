@@ -43,6 +43,11 @@ class Measurement:
     """The median epoch, of those measured."""
     peak_mb: float | None = None
     ratio_to_spark_memory: float | None = None
+    stored_rows: int | None = None
+    """Rows of state after the last epoch."""
+    stored_bytes: int | None = None
+    exchanged_bytes: int | None = None
+    """Bytes that reached the slots in the last epoch."""
     note: str = ""
 
 
@@ -86,12 +91,14 @@ def _measure(case: Case, system: str, settings: str, data: Path, base: float | N
     if child.returncode != 0:
         reason = next((line for line in reversed(err.splitlines()) if "Error" in line or "Exception" in line), "")
         return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=reason[:300])
-    epochs = json.loads(out.splitlines()[-1])["epoch_ms"][case.warm_epochs :]
+    printed = json.loads(out.splitlines()[-1])
+    epochs = printed["epoch_ms"][case.warm_epochs :]
     if len(epochs) < case.measured_epochs:
         return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=f"only {len(epochs)} epochs")
     rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
     ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
-    return Measurement(case.name, system, settings, "ok", rows_per_s, statistics.median(epochs), peak, ratio)
+    state = {name: printed.get(name) for name in ("stored_rows", "stored_bytes", "exchanged_bytes")}
+    return Measurement(case.name, system, settings, "ok", rows_per_s, statistics.median(epochs), peak, ratio, **state)
 
 
 class _Memory:

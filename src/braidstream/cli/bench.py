@@ -50,7 +50,7 @@ def bench(
     if as_json:
         typer.echo(json.dumps(to_plain(measured)))
         return
-    table = Table("workload", "system", "settings", "rows/s", "median epoch", "ratio to Spark in memory", "peak MB", "status")
+    table = Table("workload", "system", "settings", "rows/s", "median epoch", "ratio to Spark in memory", "peak MB", "stored rows", "status")
     for entry in measured:
         table.add_row(entry.workload, entry.system, entry.settings, *_cells(entry), entry.status)
     Console().print(table)
@@ -58,7 +58,13 @@ def bench(
 
 
 def _cells(entry: object) -> list[str]:
-    forms = {"rows_per_s": "{:,.0f}", "epoch_ms": "{:,.0f} ms", "ratio_to_spark_memory": "{:.2f}", "peak_mb": "{:,.0f}"}
+    forms = {
+        "rows_per_s": "{:,.0f}",
+        "epoch_ms": "{:,.0f} ms",
+        "ratio_to_spark_memory": "{:.2f}",
+        "peak_mb": "{:,.0f}",
+        "stored_rows": "{:,}",
+    }
     return ["-" if (value := getattr(entry, name)) is None else form.format(value) for name, form in forms.items()]
 
 

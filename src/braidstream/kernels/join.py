@@ -107,8 +107,12 @@ def composites(
     order: Sequence[Sequence[int]] | None = None,
     bits: Sequence[int | None] | None = None,
     limit: int = LIMIT,
+    probes: dict[int, list[int]] | None = None,
 ) -> Iterator[Composites]:
-    """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i."""
+    """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i.
+
+    `probes` collects for each input how often it was probed and how many matches that gave: its selectivity.
+    """
     m = len(pools)
     spans = [UNBOUNDED if window is None else window for window in windows]
     for source in range(m):
@@ -121,7 +125,7 @@ def composites(
             rows = np.flatnonzero(new.masks & (1 << bit))
         sequence = [j for j in range(m) if j != source] if order is None else list(order[source])
         offset = len(pools[source].stored)
-        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit)
+        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, {} if probes is None else probes)
         for done in partial.extend(sequence):
             bound = done.bound
             index = tuple(bound[j] + (offset if j == source else 0) for j in range(m))
@@ -139,6 +143,7 @@ class _Partial:
     bound: dict[int, I64]
     new: Rows
     limit: int
+    probes: dict[int, list[int]]
 
     def extend(self, sequence: Sequence[int]) -> Iterator[_Partial]:
         if not sequence:
@@ -158,6 +163,8 @@ class _Partial:
         newest, high = self.times_and_deadlines()
         low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
         start, stop = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
+        counts = self.probes.setdefault(target, [0, 0])
+        counts[0] += len(start)
         for needles, rows in _chunks(start, stop, self.limit):
             times = build.times[rows]
             keep = (times >= low[needles]) & (times <= high[needles])
@@ -170,8 +177,9 @@ class _Partial:
                 needles, rows = needles[same], rows[same]
             bound = {j: index[needles] for j, index in self.bound.items()}
             bound[target] = rows + offset
+            counts[1] += len(rows)
             yield from _Partial(
-                self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit
+                self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit, self.probes
             ).extend(rest)
 
     def times_and_deadlines(self) -> tuple[I64, I64]:

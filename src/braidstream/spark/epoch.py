@@ -21,10 +21,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from braidstream.control.probing import learned
 from braidstream.control.suspension import suspend
-from braidstream.errors import BraidstreamError, DamagedState
+from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
+from braidstream.spark.aggregation import reached_watermark
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
@@ -98,6 +100,8 @@ class EpochRunner:
         task = self._task(epoch)
         reports = self._join(spark, envelopes, task)
         _raise_damage(reports)
+        if self._silent(reports):
+            reports += self._join(spark, self._ticks(spark), replace(task, merges={}))
         after, resumed = self._next(self.manifest, epoch, reports)
         if resumed:
             reached, _ = self._next(self.manifest, epoch, reports, expires=False)
@@ -137,6 +141,11 @@ class EpochRunner:
         frame = self._exchange(spark, frame).mapInArrow(slot_task(task, last), REPORTS)
         return [json.loads(bytes(row.report)) for row in frame.collect()]
 
+    def _silent(self, reports: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether no slot ran, so that an aggregate which has a row in every epoch has none in this one."""
+        given = {query for report in reports for query in report["results"]}
+        return any(plan.emits_always and plan.query not in given for plan in self.plan.aggregates)
+
     def _ticks(self, spark: SparkSession) -> DataFrame:
         """Envelopes that only wake every slot."""
         slots = spark.range(self.manifest.n_slots)
@@ -144,7 +153,7 @@ class EpochRunner:
 
     def _task(self, epoch: int) -> EpochTask:
         root = self.checkpoint.root
-        windows = {store.name: store.window_us for store in self.plan.stores}
+        windows = {store.name: store.merge_span_us for store in self.plan.stores}
         staging = {q: sink.staging(root, self.plan.finished[q]) for q, sink in self.sinks.items()}
         late = {stream: sink.staging(root, True) for stream, sink in self.late.items()}
         return EpochTask(
@@ -158,6 +167,8 @@ class EpochRunner:
             late,
             compaction.plan(self.manifest, windows, self._barriers()),
             suspended=frozenset(self._suspended()),
+            aggregates=self.plan.aggregates,
+            delays_us=self._delays(),
         )
 
     def _suspended(self) -> dict[str, int]:
@@ -184,8 +195,8 @@ class EpochRunner:
     def _deliver(self, spark: SparkSession, epoch: int, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> None:
         for name, sink in self.sinks.items():
             staged = [file for r in reports if (file := r["results"].get(name, {}).get("file"))]
-            join = next(join for join in self.plan.joins if join.query == name)
-            self._hand_over(spark, epoch, sink, name, task.staging[name], staged, join.schema, self.queries[name])
+            schema = self.plan.schema_of(name)
+            self._hand_over(spark, epoch, sink, name, task.staging[name], staged, schema, self.queries[name])
         for stream, sink in self.late.items():
             staged = [file for r in reports if (file := r["late"].get(stream))]
             schema = arrow_schema(self.streams[stream].schema)
@@ -238,6 +249,7 @@ class EpochRunner:
             self.plan.siblings, self.plan.parents, newest, spoke, self.silence_us, memory.get("suspended", {}), epoch
         )
         memory["suspended"] = dict(decided.suspended)
+        memory["fanouts"] = learned(memory.get("fanouts", {}), [report["probes"] for report in reports])
         after = replace(
             before,
             epoch=epoch,
@@ -252,11 +264,10 @@ class EpochRunner:
 
     def _watermark(self, newest: Mapping[str, int]) -> int | None:
         """The minimum over streams of (largest event time seen - delay); none until every stream has spoken."""
-        named = [branch.stream for branch in self.plan.branches if branch.stores]
-        if any(name not in newest for name in named):
-            return self.manifest.watermark
-        reached = min(newest[name] - self.streams[name].delay_us for name in named)
-        return reached if self.manifest.watermark is None else max(self.manifest.watermark, reached)
+        return reached_watermark(newest, (), self._delays(), self.manifest.watermark)
+
+    def _delays(self) -> dict[str, int]:
+        return {b.stream: self.streams[b.stream].delay_us for b in self.plan.branches if b.stores}
 
     def _segments(
         self, before: Manifest, reports: Sequence[Mapping[str, Any]], watermark: int | None
@@ -300,6 +311,8 @@ def _raise_damage(reports: Sequence[Mapping[str, Any]]) -> None:
     for report in reports:
         if "damaged" in report:
             raise DamagedState(report["damaged"]["path"], report["damaged"]["wrong"])
+        if "failed" in report:
+            raise RunError(**report["failed"])
 
 
 def is_ours(error: BaseException | None) -> bool:

@@ -21,6 +21,8 @@ class EpochProgress:
     """Rows read, by stream."""
     indexed: int
     """Rows that went through the exchange."""
+    exchanged_bytes: int
+    """Bytes that reached the slots, of all stages."""
     late: Mapping[str, int]
     keyless: int
     """Rows whose key has a NULL, and which so equal nothing."""
@@ -77,6 +79,7 @@ class EpochProgress:
             epoch=after.epoch,
             rows=dict(rows),
             indexed=indexed,
+            exchanged_bytes=sum(report["bytes"] for report in reports),
             late=dict(late),
             keyless=keyless,
             matches=dict(matches),

@@ -25,11 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.control.directory import Group
-from braidstream.errors import DamagedState
+from braidstream.control.probing import probing_order
+from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.join import Composites, Pool, column, composites
+from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
 from braidstream.kernels.routing import (
+    REACHED,
     REPORT,
+    SEEN,
     TALLY,
     TICK,
     Envelope,
@@ -41,6 +45,7 @@ from braidstream.kernels.routing import (
     unpack,
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
+from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark
 from braidstream.spark.pools import Pools
 from braidstream.state import compaction
 from braidstream.state.files import Files
@@ -74,6 +79,9 @@ class EpochTask:
     """Joins that produce nothing in this epoch."""
     deferred: Mapping[str, int] = field(default_factory=dict)
     """Joins that now produce what they did not since an epoch. The task then reads the pending manifest."""
+    aggregates: tuple[AggregatePlan, ...] = ()
+    delays_us: Mapping[str, int] = field(default_factory=dict)
+    """Of the streams that define the watermark."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -135,6 +143,9 @@ def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[int, p
     except DamagedState as error:
         wrong = error.wrong.removeprefix(f"{error.path}: ")
         yield _report_envelope(slot, {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}})
+    except RunError as error:
+        failed = {"wrong": error.wrong, "expected": error.expected, "fix": error.fix}
+        yield _report_envelope(slot, {"slot": slot, "failed": failed})
 
 
 def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
@@ -158,8 +169,13 @@ class _Slot:
         self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
         self.matches = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
+        self.probes: dict[str, dict[int, list[int]]] = defaultdict(dict)
+        self.bytes = sum(blob.size for _, blob in received)
         self.tallies: list[Tally] = []
         self.late: dict[str, str | None] = {}
+        self.seen: list[Tally] = []
+        self.reached = self.manifest.watermark
+        self.changes: dict[int, list[pa.Table]] = defaultdict(list)
         self.new = self._unpack(received)
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
@@ -176,8 +192,16 @@ class _Slot:
                 yield from self._derive(join, inputs)
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
+        aggregates = self._aggregates(place)
+        if self.stage == 0:
+            yield from aggregates.keys(self.new, routes_of(self.manifest))
+        else:
+            aggregates.groups(self.changes, routes_of(self.manifest))
+        results |= aggregates.results
         stores = self.task.stores
-        segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in self.new.items()]
+        kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
+        segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        segments += aggregates.segments
         reach("task-after-segment", epoch=self.task.epoch)
         merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
@@ -195,6 +219,8 @@ class _Slot:
                 "merged": merged,
                 "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
                 "produced": dict(self.produced),
+                "probes": self.probes,
+                "bytes": self.bytes,
                 "late": self.late,
                 "groups": self._group_reports(),
                 "fetched": self.files.fetched,
@@ -208,6 +234,12 @@ class _Slot:
         for kind, blob in received:
             if kind == TALLY:
                 self.tallies.append(Tally.unpack(blob.to_pybytes()))
+            elif kind == SEEN:
+                self.seen.append(Tally.unpack(blob.to_pybytes()))
+            elif kind == REACHED:
+                self.reached = json.loads(blob.to_pybytes())
+            elif kind >= 0 and self.task.stores[kind].summarized:
+                self.changes[kind].append(unpack(blob))
             elif kind != TICK:
                 tables[kind].append(unpack(blob))
         for branch in self.task.branches:
@@ -221,6 +253,13 @@ class _Slot:
         for batch in rows.to_batches():
             writer.write(batch.columns)
         return writer.close()
+
+    def _aggregates(self, place: Place) -> SlotAggregates:
+        if self.stage == 0:
+            before = self.manifest.watermark
+            self.reached = reached_watermark(self.manifest.newest, self.seen, self.task.delays_us, before)
+        plans = self.task.aggregates if self.stage < 2 and not self.task.deferred else ()
+        return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
     def _result(self, join: Join, pools: Sequence[Pool] | None) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
@@ -254,7 +293,10 @@ class _Slot:
             return
         cuts = [pool.new.cuts(self.lows) for pool in pools]
         windows = [entry.window_us for entry in join.inputs]
-        for found in composites(pools, windows, bits=[entry.bit for entry in join.inputs]):
+        fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
+        order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
+        probes = self.probes[join.query]
+        for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
             source = found.index[found.source] - found.offset
             self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
             yield found
@@ -265,7 +307,8 @@ class _Slot:
 
     def _merge(self, place: Place, merge: compaction.Merge) -> dict[str, Any]:
         reach("compaction", epoch=self.task.epoch)
-        made = compaction.run(place, merge)
+        store = next(store for store in self.task.stores if store.name == merge.store)
+        made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)
         return {
             "inputs": [segment.name for segment in merge.inputs],
             "segment": None if made is None else made.as_plain(),

@@ -1,0 +1,47 @@
+"""Probing sequences of m-way joins, chosen from measured selectivities (DHTJoin 3.3.1).
+
+New tuples of an input probe the other inputs one after the other; each probe multiplies the partial composites by the
+matches it finds. So the inputs with the fewest matches a probe come first. What a probe gives is measured in every
+epoch and remembered in the manifest as a moving average, and the next epoch's sequences follow it.
+
+Pure: measurements in, sequences out. Cost: O(m^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["learned", "probing_order"]
+
+_WEIGHT = 0.5
+"""How much the last epoch counts against all before it."""
+_ENOUGH = 16
+"""Fewer probes than this say nothing."""
+
+
+def probing_order(n_inputs: int, fanouts: Mapping[int, float]) -> list[list[int]]:
+    """For each input the order in which its new tuples probe the others: fewest matches a probe first."""
+    return [
+        sorted((j for j in range(n_inputs) if j != source), key=lambda j: (fanouts.get(j, 1.0), j))
+        for source in range(n_inputs)
+    ]
+
+
+def learned(
+    known: Mapping[str, Mapping[str, float]], measured: Sequence[Mapping[str, Mapping[str | int, Sequence[int]]]]
+) -> dict[str, dict[str, float]]:
+    """The matches a probe of each input gives, by join, after an epoch's measurements of (probes, matches)."""
+    totals: dict[str, dict[str, list[int]]] = {}
+    for slot in measured:
+        for join, inputs in slot.items():
+            for target, (probes, matches) in inputs.items():
+                total = totals.setdefault(join, {}).setdefault(str(target), [0, 0])
+                total[0] += probes
+                total[1] += matches
+    after = {join: dict(fanouts) for join, fanouts in known.items()}
+    for join, inputs in totals.items():
+        for target, (probes, matches) in inputs.items():
+            if probes >= _ENOUGH:
+                before = after.setdefault(join, {}).get(target, matches / probes)
+                after[join][target] = _WEIGHT * matches / probes + (1 - _WEIGHT) * before
+    return after
