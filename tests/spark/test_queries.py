@@ -17,7 +17,16 @@ from pyspark.sql import SparkSession
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
-from braidstream.control.instructions import AddSlot, IllegalInstruction, Instruction, Merge, Move, RemoveSlot, Split, apply
+from braidstream.control.instructions import (
+    AddSlot,
+    IllegalInstruction,
+    Instruction,
+    Merge,
+    Move,
+    RemoveSlot,
+    Split,
+    apply,
+)
 from braidstream.control.policies import Suggestion
 from braidstream.control.settings import Settings
 from braidstream.errors import InputError
@@ -69,7 +78,9 @@ class World:
                 flow.stream(name, frame, time="ts", delay="10 seconds")
         return flow
 
-    def expected(self, windows: Sequence[int | None], equalities: Sequence[tuple[str, str]], begin: int = 0) -> Counter[Any]:
+    def expected(
+        self, windows: Sequence[int | None], equalities: Sequence[tuple[str, str]], begin: int = 0
+    ) -> Counter[Any]:
         streams = [
             oracle.Stream(name, [row for epoch in self.rows[name][begin:] for row in epoch], window)
             for name, window in zip(self.names, windows, strict=True)
@@ -172,7 +183,9 @@ def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: 
     until(lambda: handle.totals.get("epochs", 0) == 1, handle)
     pass_epoch()
     second = flow.submit(f"{text} AND A.y > 2", name="second")
-    other_key = flow.submit(select("AB", windows, "A.z = B.z"), name="third", to="parquet", path=str(tmp_path / "third"))
+    other_key = flow.submit(
+        select("AB", windows, "A.z = B.z"), name="third", to="parquet", path=str(tmp_path / "third")
+    )
     with pytest.raises(InputError, match="already a query named 'second'"):
         flow.submit(text, name="second")
     begin = len(world.rows["A"])
@@ -187,7 +200,9 @@ def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: 
     world.rows = {name: epochs[:-1] for name, epochs in kept.items()}
     assert results(first) == world.expected(windows, equalities)
     world.rows = kept
-    with_filter = World(tmp_path, "AB", world.rng, {"A": [[r for r in e if r["y"] > 2] for e in kept["A"]], "B": kept["B"]})
+    with_filter = World(
+        tmp_path, "AB", world.rng, {"A": [[r for r in e if r["y"] > 2] for e in kept["A"]], "B": kept["B"]}
+    )
     assert results(second) == with_filter.expected(windows, equalities, begin)
     del other_key
     # After a restart the submitted queries are there, the withdrawn one is not.
@@ -223,7 +238,9 @@ class Restless:
 def _any_instruction(directory: Directory, n_slots: int, rng: np.random.Generator) -> Instruction:
     group = int(rng.choice([g.id for g in directory.groups]))
     slot = int(rng.integers(n_slots))
-    return [Move(group, slot), Split(group, slot), Merge(group), AddSlot(), RemoveSlot(n_slots - 1)][int(rng.integers(5))]
+    return [Move(group, slot), Split(group, slot), Merge(group), AddSlot(), RemoveSlot(n_slots - 1)][
+        int(rng.integers(5))
+    ]
 
 
 @pytest.mark.parametrize("shape", ["a chain of three", "five in a chain on one key"])

@@ -326,10 +326,10 @@ def _cast(edge: KeyClass, alias: str) -> str:
 
 
 def _comparable(key: str, kind: str) -> str:
-    """Nested keys are compared as text, in which both zeros look the same, for they are equal."""
+    """Nested keys are compared as text: the same in every time zone, and for both zeros, which are equal."""
     if not kind.startswith(("array<", "struct<", "map<")):
         return key
-    text = f"to_json(named_struct('k', {key}))"
+    text = f"to_json(named_struct('k', {key}), map('timeZone', 'UTC'))"
     return f"regexp_replace({text}, '-0[.]0(?![0-9])', '0.0')" if "float" in kind or "double" in kind else text
 
 

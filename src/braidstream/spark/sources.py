@@ -86,13 +86,19 @@ class Router:
         yield from envelopes_to_batch([Envelope(0, TALLY, tally.pack())])
 
     def cast(self, table: pa.Table) -> pa.Table:
-        """The stream's columns in the types that are stored, whatever time zone or width Arrow was given."""
+        """All columns in the types that are stored, whatever time zone or width Arrow was given."""
         columns = []
         for name, values in zip(table.column_names, table.columns, strict=True):
-            at = self.schema.get_field_index(name)
-            same = at < 0 or values.type == self.schema.field(at).type
-            columns.append(values if same else values.cast(self.schema.field(at).type))
+            kind = self._stored_type(name, values.type)
+            columns.append(values if values.type == kind else values.cast(kind))
         return pa.table(columns, names=table.column_names)
+
+    def _stored_type(self, name: str, kind: pa.DataType) -> pa.DataType:
+        """As in the schema; of a key that Spark computed, the same but without the session's time zone."""
+        at = self.schema.get_field_index(name)
+        if at >= 0:
+            return self.schema.field(at).type
+        return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
 
 
 def general_frame(stream: Stream, router: Router) -> DataFrame:
