@@ -29,6 +29,7 @@ __all__ = [
     "WATERMARK",
     "AggregateColumn",
     "AggregateInput",
+    "AggregatePlan",
     "Aggregation",
     "Clock",
     "Measure",
@@ -100,6 +101,37 @@ class Aggregation:
     def is_leased(self) -> bool:
         """Whether there is a MIN or a MAX."""
         return any(m.least or m.largest for entry in self.inputs for m in entry.measures)
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """An aggregate query as tasks see it: the aggregation, and the stores that keep its state, by index."""
+
+    aggregation: Aggregation
+    kept: tuple[int, ...]
+    """The store of each input's summary."""
+    totals: int | None
+    leases: int | None
+    selected: tuple[tuple[str, str], ...] | None
+    """Names of the result's columns and of the aggregation's they are; None when Spark has to finish."""
+
+    @property
+    def query(self) -> str:
+        """The query's name."""
+        return self.aggregation.query
+
+    @property
+    def emits_always(self) -> bool:
+        """Whether every epoch has a result row."""
+        return not self.aggregation.group_by
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of what slots put out."""
+        own = self.aggregation.schema
+        if self.selected is None:
+            return own
+        return pa.schema([own.field(source).with_name(name) for name, source in self.selected])
 
 
 @dataclass(frozen=True)

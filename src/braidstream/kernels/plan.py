@@ -41,6 +41,15 @@ class Store:
     """Whether rows were stored that some query does not take, when others filtered differently."""
     derived: bool = False
     """Whether its rows are intermediate results: each then carries its deadline."""
+    kept: bool = True
+    """Whether its rows are stored; aggregate queries keep summaries of them instead."""
+    summarized: bool = False
+    """Whether it holds summaries (`kernels.summaries`) of an aggregate query, not rows."""
+
+    @property
+    def merge_span_us(self) -> int | None:
+        """What compaction takes for the window: leases, which end at their time, are merged however far apart."""
+        return None if self.summarized and self.window_us == 0 else self.window_us
 
     @property
     def masked(self) -> bool:
@@ -78,6 +87,8 @@ class Branch:
     late_columns: tuple[str, ...]
     """The columns of the late output; empty when late tuples are only counted."""
     computed: tuple[Computed, ...] = ()
+    tells_all: bool = False
+    """Whether every slot is told what was read: aggregates need the watermark after the epoch while it runs."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.rows import HASH, MASK, TIME
 
-__all__ = ["ENVELOPE", "REPORT", "TALLY", "TICK", "Envelope", "Routes", "Tally", "deal", "envelopes_to_batch", "late_kind", "pack", "route", "unpack"]
+__all__ = ["ENVELOPE", "REACHED", "REPORT", "SEEN", "TALLY", "TICK", "Envelope", "Routes", "Tally", "deal", "envelopes_to_batch", "late_kind", "pack", "route", "unpack"]
 
 ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
@@ -29,6 +29,8 @@ TALLY = -1
 """The kind of an envelope that holds a tally. Kinds from 0 are stores; kinds below -1 are late rows of a stream."""
 REPORT, TICK = -1_000_000, -1_000_001
 """The kinds of a slot's report on its way through later stages, and of an envelope that only wakes a slot."""
+SEEN, REACHED = -1_000_002, -1_000_003
+"""The kinds of a tally that every slot is sent, and of the watermark after the epoch for slots of later stages."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from braidstream.control.directory import Directory
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.spark.aggregate_plan import draft
 from braidstream.spark.explain import explain
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
@@ -306,7 +307,7 @@ class Flow:
 
     def _refuse_unsupported(self, query: Query) -> None:
         if query.is_aggregate:
-            raise InputError(f"query {query.name!r} aggregates", "a query without aggregates")
+            draft(query, self._streams)
 
     def _check_complete(self) -> None:
         if not self._queries:

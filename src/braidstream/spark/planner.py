@@ -22,10 +22,12 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError
 from braidstream.kernels.hashing import INJECTIVE, hashable
+from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.rows import TIME
 from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
+from braidstream.spark.aggregate_plan import Draft, draft
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
@@ -50,11 +52,18 @@ class Plan:
     """For each intermediate join the streams that its result is to be joined with next."""
     parents: Mapping[str, str] = field(default_factory=dict)
     """For each intermediate join the join that it feeds."""
+    aggregates: tuple[AggregatePlan, ...] = ()
 
     @property
     def n_stages(self) -> int:
         """How many exchanges an epoch has."""
-        return 1 + max((join.stage for join in self.joins), default=0)
+        second = any(plan.totals is not None for plan in self.aggregates)
+        return 1 + max([int(second), *(join.stage for join in self.joins)])
+
+    def schema_of(self, query: str) -> pa.Schema:
+        """The schema of what the slots put out for a query."""
+        found = {plan.query: plan.schema for plan in self.aggregates}
+        return found[query] if query in found else next(join.schema for join in self.joins if join.query == query)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -77,12 +86,14 @@ def make_plan(
     planner = _Planner(streams, since or {}, filters or {})
     trees: dict[str, Node] = {}
     for query in queries:
-        if query.type == 1:
+        if query.is_aggregate:
+            planner.add_aggregate(query)
+        elif query.type == 1:
             planner.add_flat(query)
         else:
             trees[query.name] = plan_tree(query, statistics)
             planner.add_tree(query, trees[query.name])
-    stores = tuple(planner.stores.values())
+    stores = planner.finished_stores()
     branches = tuple(
         Branch(
             index,
@@ -90,17 +101,22 @@ def make_plan(
             tuple(store for store in stores if store.stream == name and not store.derived),
             tuple(streams[name].schema.names) if late.get(name) else (),
             tuple(planner.computed.get(name, {}).values()),
+            tells_all=bool(planner.drafts),
         )
         for index, name in enumerate(streams)
     )
     direct = {b.stream: keys for b in branches if (keys := _direct_keys(streams[b.stream], b)) is not None}
+    aggregates = tuple(planner.finished_aggregates())
     finished = {query.name: _is_plain(query) for query in queries}
+    finished |= {plan.query: plan.selected is not None for plan in aggregates}
     joins = tuple(planner.finished_joins())
-    return Plan(stores, branches, joins, direct, finished, trees, planner.siblings, planner.parents)
+    return Plan(stores, branches, joins, direct, finished, trees, planner.siblings, planner.parents, aggregates)
 
 
 def finish(query: Query, raw: DataFrame) -> DataFrame:
     """The result of a query from the columns that the slots put out: predicates and expressions by Spark."""
+    if query.is_aggregate:
+        return raw.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), EPOCH, WATERMARK)
     structs = [
         F.struct(*(F.col(f"`{entry.alias}.{name}`").alias(name) for name in entry.columns)).alias(entry.alias)
         for entry in query.inputs
@@ -113,6 +129,7 @@ def finish(query: Query, raw: DataFrame) -> DataFrame:
 
 
 _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]
+_Use = tuple[_Address, int | None, str | None]
 
 
 class _Planner:
@@ -126,6 +143,7 @@ class _Planner:
         self.computed: dict[str, dict[str, Computed]] = {}
         self.siblings: dict[str, frozenset[str]] = {}
         self.parents: dict[str, str] = {}
+        self.drafts: list[tuple[str, Draft, list[_Use], tuple[int, ...], int | None, int | None]] = []
         self._joins: list[tuple[Join, Sequence[tuple[_Address, int | None, str | None]]]] = []
 
     def finished_joins(self) -> Iterable[Join]:
@@ -140,7 +158,7 @@ class _Planner:
 
     def add_flat(self, query: Query) -> None:
         """A query of type 1: one join on the key classes that all inputs share."""
-        classes = sorted(query.key_classes, key=lambda c: sorted((query.input(a).stream, e) for a, e in c.members))
+        classes = _sorted_classes(query)
         uses = []
         for entry in query.inputs:
             keys = [_cast(c, entry.alias) for c in classes]
@@ -148,6 +166,54 @@ class _Planner:
             uses.append((address, entry.window_us, entry.filter))
         place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
         self._add_result(query, place, uses, 0)
+
+    def add_aggregate(self, query: Query) -> None:
+        """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
+        made = draft(query, self.streams)
+        timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
+        uses, kept = [], []
+        for place, entry in enumerate(query.inputs):
+            for added in made.computed[place]:
+                self.computed.setdefault(entry.stream, {})[added.name] = added
+            classes = _sorted_classes(query)
+            keys = [_cast(c, entry.alias) for c in classes]
+            kinds = [c.type for c in classes]
+            address = self._leaf(timeless, entry.alias, keys, kinds, 0, made.columns[place], n_hashed=len(keys))
+            uses.append((address, entry.window_us, entry.filter))
+            kept.append(self._summary_store(query, entry.alias, entry.window_us, 0))
+        totals = None if made.local else self._summary_store(query, "totals", None, 1)
+        leased = any(m.least or m.largest for own in made.measures for m in own)
+        leases = self._summary_store(query, "leases", 0, 1) if leased and not made.local else None
+        self.drafts.append((query.name, made, uses, tuple(kept), totals, leases))
+
+    def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
+        name = f"{query.name}:{query.fingerprint[:12]}:{self.since.get(query.name, -1)}:{part}"
+        address = (name, (), (), stage)
+        self.stores[address] = Store(
+            len(self.stores), name, "", (), (), verified=False, filters=(), takes_all=True, columns=(),
+            window_us=window_us, stage=stage, derived=True, summarized=True,
+        )  # fmt: skip
+        return self.stores[address].index
+
+    def finished_aggregates(self) -> Iterable[AggregatePlan]:
+        """The aggregate queries, with the bits of their filters, which are known when all queries are in."""
+        for name, made, uses, kept, totals, leases in self.drafts:
+            inputs = []
+            for (address, window_us, condition), measures in zip(uses, made.measures, strict=True):
+                store = self.stores[address]
+                bit = None if condition is None or not store.masked else store.filters.index(condition)
+                inputs.append(AggregateInput(store.index, window_us, bit, measures))
+            aggregation = Aggregation(
+                name, tuple(inputs), made.grouped, made.group_by, made.local, made.aggregates, made.schema
+            )
+            yield AggregatePlan(aggregation, kept, totals, leases, made.selected)
+
+    def finished_stores(self) -> tuple[Store, ...]:
+        """The stores; rows that only aggregate queries need are routed, but not kept."""
+        joined = {address for _, uses in self._joins for address, _, _ in uses}
+        return tuple(
+            replace(store, kept=store.derived or address in joined) for address, store in self.stores.items()
+        )
 
     def add_tree(self, query: Query, tree: Node) -> None:
         """A query of type 2: one join for each node of its tree, children first."""
@@ -300,6 +366,11 @@ class _Planner:
 
 
 HASH_OF_NEXT = "hash"
+
+
+def _sorted_classes(query: Query) -> list[KeyClass]:
+    """The key classes in an order that does not depend on how the query is written, so that queries share stores."""
+    return sorted(query.key_classes, key=lambda c: sorted((query.input(a).stream, e) for a, e in c.members))
 
 
 def _carried(query: Query, tree: Node) -> dict[str, list[int]]:

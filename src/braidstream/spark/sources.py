@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from braidstream.errors import RunError
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch
-from braidstream.kernels.routing import ENVELOPE, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
+from braidstream.kernels.routing import ENVELOPE, SEEN, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.spark.slot import read_manifest, routes_of
 
@@ -84,21 +84,17 @@ class Router:
             tally = tally.plus(seen)
             yield from envelopes_to_batch(envelopes)
         yield from envelopes_to_batch([Envelope(0, TALLY, tally.pack())])
+        if self.branch.tells_all:
+            yield from envelopes_to_batch([Envelope(slot, SEEN, tally.pack()) for slot in range(routes.n_slots)])
 
     def cast(self, table: pa.Table) -> pa.Table:
-        """All columns in the types that are stored, whatever time zone or width Arrow was given."""
+        """The stream's columns in the types that are stored, whatever time zone or width Arrow was given."""
         columns = []
         for name, values in zip(table.column_names, table.columns, strict=True):
-            kind = self._stored_type(name, values.type)
-            columns.append(values if values.type == kind else values.cast(kind))
+            at = self.schema.get_field_index(name)
+            same = at < 0 or values.type == self.schema.field(at).type
+            columns.append(values if same else values.cast(self.schema.field(at).type))
         return pa.table(columns, names=table.column_names)
-
-    def _stored_type(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """As in the schema; of a key that Spark computed, the same but without the session's time zone."""
-        at = self.schema.get_field_index(name)
-        if at >= 0:
-            return self.schema.field(at).type
-        return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
 
 
 def general_frame(stream: Stream, router: Router) -> DataFrame:

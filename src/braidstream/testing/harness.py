@@ -237,11 +237,14 @@ class _LocalRunner(EpochRunner):
 
     def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
         del spark
-        by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for batch in envelopes.batches:
-            by_slot[batch.column("slot")[0].as_py()].append(batch)
-        made = (_reports(slot_task(task)(iter(batches))) for _, batches in sorted(by_slot.items()))
-        return [report for reports in made for report in reports]
+        batches: Sequence[pa.RecordBatch] = envelopes.batches
+        for stage in range(self.plan.n_stages):
+            by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+            for batch in batches:
+                by_slot[batch.column("slot")[0].as_py()].append(batch)
+            run = slot_task(task, stage, is_last=stage == self.plan.n_stages - 1)
+            batches = [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+        return list(_reports(iter(batches)))
 
 
 def _reports(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

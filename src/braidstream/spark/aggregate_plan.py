@@ -1,0 +1,278 @@
+"""From an aggregate query to what its stages need: which columns of which input, which groups, which types.
+
+An aggregate query is *factored* when it is of type 1 without predicates between streams, each aggregate's argument uses
+one input, and all GROUP BY entries are columns or expressions of one input (a key counts for every input, since it is
+equal in all of them). Then no composite is ever made. Other aggregate queries are refused, with what is supported.
+
+Expressions over one input are computed by Spark before the exchange, as further columns of its rows; Spark's analyzer
+also says what types arguments and results have, so that they are those of the same query in batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import sqlglot
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+from sqlglot import exp
+
+from braidstream.errors import QueryError
+from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, Measure
+from braidstream.kernels.plan import Computed
+from braidstream.query import Query
+from braidstream.query.source import DIALECT, sql_of
+
+if TYPE_CHECKING:
+    from braidstream.spark.sources import Stream
+
+__all__ = ["Draft", "draft"]
+
+SUPPORTED = (
+    "streams joined on one key without predicates between them, arguments of one stream each, "
+    "GROUP BY the key or columns of one stream"
+)
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The parts of an aggregation that follow from the query and the schemas alone."""
+
+    columns: tuple[tuple[str, ...], ...]
+    """For each input the columns that are routed, plain ones and computed ones."""
+    computed: tuple[tuple[Computed, ...], ...]
+    measures: tuple[tuple[Measure, ...], ...]
+    grouped: int
+    group_by: tuple[tuple[str, str], ...]
+    local: bool
+    aggregates: tuple[AggregateColumn, ...]
+    schema: pa.Schema
+    selected: tuple[tuple[str, str], ...] | None
+
+
+def draft(query: Query, streams: Mapping[str, Stream]) -> Draft:
+    """Plan an aggregate query, or refuse it."""
+    _refuse(query)
+    return _Drafting(query, streams).draft()
+
+
+def _refuse(query: Query) -> None:
+    name = query.name
+    if query.type == 2:
+        raise _unsupported(name, "joins on different keys (type 2)", "aggregate the results downstream")
+    if query.residual:
+        raise _unsupported(
+            name, f"has a predicate between streams, {query.residual[0]}", "use predicates on one stream"
+        )
+    for entry in query.aggregates:
+        if len(entry.aliases) > 1:
+            called = f"{entry.function.upper()}({entry.argument})".replace("`", "")
+            raise _unsupported(name, f"aggregates over several streams, {called}", "aggregate columns of one stream")
+    for output in query.outputs:
+        if output.name.lower() in (EPOCH, WATERMARK):
+            wrong = f"query {name!r} names an output {output.name!r}"
+            raise QueryError(
+                wrong, f"other names: results have columns {EPOCH} and {WATERMARK} of their own", "rename it with AS"
+            )
+
+
+def _unsupported(query: str, what: str, fix: str) -> QueryError:
+    return QueryError(f"query {query!r} {what}: its aggregates would have to enumerate composites", SUPPORTED, fix)
+
+
+class _Drafting:
+    """One query being drafted."""
+
+    def __init__(self, query: Query, streams: Mapping[str, Stream]) -> None:
+        self.query, self.streams = query, streams
+        self.columns: list[dict[str, None]] = [{} for _ in query.inputs]
+        self.computed: list[dict[str, Computed]] = [{} for _ in query.inputs]
+        self.kinds: dict[tuple[int, str], pa.DataType] = {}
+        self._spark = next(iter(streams.values())).frame.sparkSession
+        fields = [StructField(entry.alias, streams[entry.stream].schema) for entry in query.inputs]
+        self._empty = self._spark.createDataFrame([], StructType(fields))
+
+    def draft(self) -> Draft:
+        grouped, entries = self._grouping()
+        group_by = tuple((name, self._column(grouped, sql, None)) for name, sql in entries)
+        for (name, column), (_, sql) in zip(group_by, entries, strict=True):
+            self._refuse_group(name, sql, self.kinds[grouped, column])
+        keys = {
+            self.query.key_classes[c].expression(self.query.aliases[grouped])
+            for c in range(len(self.query.key_classes))
+        }
+        local = keys <= {_bare(sql) for _, sql in entries}
+        aggregates = tuple(self._aggregate(entry) for entry in self.query.aggregates)
+        fields = [pa.field(name, self.kinds[grouped, column]) for name, column in group_by]
+        fields += [pa.field(entry.name, entry.type) for entry in aggregates]
+        fields += [pa.field(EPOCH, pa.int64()), pa.field(WATERMARK, TIMESTAMP)]
+        return Draft(
+            tuple(tuple(own) for own in self.columns),
+            tuple(tuple(own.values()) for own in self.computed),
+            tuple(self._measures(i, aggregates) for i in range(len(self.query.inputs))),
+            grouped,
+            group_by,
+            local and bool(entries),
+            aggregates,
+            pa.schema(fields),
+            self._selected([field.name for field in fields]),
+        )
+
+    def _grouping(self) -> tuple[int, list[tuple[str, str]]]:
+        """The grouped input, and for each GROUP BY entry its name and its text over that input."""
+        if not self.query.group_by:
+            return 0, []
+        used = [_aliases(entry.sql) for entry in self.query.group_by]
+        for place in sorted(
+            range(len(self.query.inputs)), key=lambda i: -sum(self.query.aliases[i] in u for u in used)
+        ):
+            alias = self.query.aliases[place]
+            texts = [self._over(entry.sql, alias) for entry in self.query.group_by]
+            if all(text is not None for text in texts):
+                names = [entry.name for entry in self.query.group_by]
+                return place, [(name, text) for name, text in zip(names, texts, strict=True) if text is not None]
+        shown = ", ".join(entry.sql.replace("`", "") for entry in self.query.group_by)
+        raise _unsupported(
+            self.query.name, f"groups by columns of several streams, {shown}", "group by one stream's columns"
+        )
+
+    def _over(self, sql: str, alias: str) -> str | None:
+        """A GROUP BY entry as an expression of one input: as it is, or a key, which is equal in all inputs."""
+        used = _aliases(sql)
+        if used <= {alias}:
+            return sql
+        if len(used) > 1:
+            return None
+        (other,) = used
+        for entry in self.query.key_classes:
+            if entry.expression(other) == _bare(sql):
+                mine = _qualified(entry.expression(alias), alias)
+                return mine if self._type(mine) == self._type(sql) else None
+        return None
+
+    def _aggregate(self, entry: Any) -> AggregateColumn:
+        if entry.argument is None:
+            return AggregateColumn(entry.name, "count", None, None, pa.int64())
+        place = self.query.aliases.index(entry.aliases[0]) if entry.aliases else 0
+        kind = self._type(entry.argument)
+        result = self._type(f"{entry.function}({entry.argument})", aggregated=True)
+        cast = None
+        if entry.function in ("sum", "avg") and not _is_number(kind):
+            if not pa.types.is_floating(result):
+                raise self._refused(entry, kind)
+            cast = "double"  # as Spark does with text
+        if entry.function in ("min", "max") and _is_nested(kind):
+            raise self._refused(entry, kind)
+        column = self._column(place, entry.argument, cast)
+        scale = kind.scale if pa.types.is_decimal(kind) else 0
+        return AggregateColumn(entry.name, entry.function, place, column, result, scale)
+
+    def _refused(self, entry: Any, kind: pa.DataType) -> QueryError:
+        called = f"{entry.function.upper()}({entry.argument})".replace("`", "")
+        return QueryError(
+            f"query {self.query.name!r}: {called} is over type {kind}", "numbers, or comparable values for MIN and MAX"
+        )
+
+    def _refuse_group(self, name: str, sql: str, kind: pa.DataType) -> None:
+        if _is_nested(kind):
+            shown = sql.replace("`", "")
+            raise QueryError(
+                f"query {self.query.name!r} groups by {shown} of type {kind}",
+                "a column of a simple type",
+                f"use to_json({shown})",
+            )
+
+    def _column(self, place: int, sql: str, cast: str | None) -> str:
+        """The column of an input that holds an expression: its own, or one that Spark computes before the exchange."""
+        bare = _bare(sql) if cast is None else f"CAST({_bare(sql)} AS {cast})"
+        node = sqlglot.parse_one(bare, read=DIALECT)
+        if isinstance(node, exp.Column) and len(node.parts) == 1:
+            name = node.name
+        else:
+            name = f"value of {bare}"
+            self.computed[place][name] = Computed(name, bare, is_hash=False)
+        self.columns[place][name] = None
+        self.kinds[place, name] = pa.float64() if cast else self._type(sql)
+        return name
+
+    def _measures(self, place: int, aggregates: Sequence[AggregateColumn]) -> tuple[Measure, ...]:
+        own = [entry for entry in aggregates if entry.input == place and entry.column is not None]
+        made = []
+        for column in dict.fromkeys(entry.column for entry in own if entry.column is not None):
+            functions = {entry.function for entry in own if entry.column == column}
+            made.append(
+                Measure(
+                    column,
+                    self.kinds[place, column],
+                    bool(functions & {"sum", "avg"}),
+                    "min" in functions,
+                    "max" in functions,
+                )
+            )
+        return tuple(made)
+
+    def _selected(self, names: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+        selected = []
+        for output in self.query.outputs:
+            source = output.sql[1:-1].replace("``", "`") if output.sql[:1] == output.sql[-1:] == "`" else None
+            if source is None or source not in names:
+                return None
+            selected.append((output.name, source))
+        return (*selected, (EPOCH, EPOCH), (WATERMARK, WATERMARK))
+
+    def _type(self, sql: str, *, aggregated: bool = False) -> pa.DataType:
+        column = F.expr(sql).alias("c")
+        try:
+            frame = self._empty.agg(column) if aggregated else self._empty.select(column)
+            return to_arrow_schema(frame.schema, timezone="UTC").field(0).type
+        except PySparkException as error:
+            reason = str(error).splitlines()[0]
+            raise QueryError(
+                f"query {self.query.name!r}: Spark cannot compute {sql.replace('`', '')} ({reason})"
+            ) from None
+
+
+def _aliases(sql: str) -> set[str]:
+    columns = sqlglot.parse_one(sql, read=DIALECT).find_all(exp.Column)
+    return {parts[0].name for column in columns if len(parts := column.parts) > 1}
+
+
+def _bare(sql: str) -> str:
+    """An expression over one input without its alias."""
+    return _rewritten(sql, lambda parts: parts[1:])
+
+
+def _qualified(sql: str, alias: str) -> str:
+    """A bare expression with its alias."""
+    return _rewritten(sql, lambda parts: [alias, *parts])
+
+
+def _rewritten(sql: str, change: Callable[[list[str]], list[str]]) -> str:
+    """The expression with other parts in the names of its columns (alias, column, fields of a struct)."""
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        first, *rest = (exp.to_identifier(part, quoted=True) for part in change([part.name for part in node.parts]))
+        made: exp.Expr = exp.column(first)
+        for part in rest:
+            made = exp.Dot(this=made, expression=part)
+        return made
+
+    return sql_of(sqlglot.parse_one(sql, read=DIALECT).transform(replaced))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind)
+    )
