@@ -1,0 +1,4 @@
+"""Where it runs: the engine on Spark. It acts on instructions and decides nothing.
+
+No other plane imports pyspark.
+"""
