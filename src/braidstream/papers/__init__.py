@@ -1,1 +1,1 @@
-"""The papers' experiments: one module a paper, one function a figure, found by the registry. `braid paper` runs them."""
+"""The papers' experiments, for `braid paper`: one module a paper, one function a figure, found by the registry."""
