@@ -1,12 +1,12 @@
 """Aggregates over a skewed join: `python -m braidstream.bench.aggregates [--spark FOLDER]`.
 
 Two streams, once with uniform keys and once with one key that is 30 % of all tuples, and the query
-`SELECT COUNT(*), SUM(R.v), MIN(R.v), AVG(S.v) ... WHERE R.k = S.k` over windows of 10 s. It prints one JSON object: CPU
-seconds of an epoch in each stage (in process) or Spark's own time of an epoch, the composites that the last epoch counts,
-and the ratio of the skewed run to the uniform one.
+`SELECT COUNT(*), SUM(R.v), MIN(R.v), AVG(S.v) ... WHERE R.k = S.k` over windows of 10 s. It prints one JSON object:
+CPU seconds of an epoch in each stage (in process) or Spark's own time of an epoch, the composites that the last epoch
+counts, and the ratio of the skewed run to the uniform one.
 
 The in-process run is the kernels alone: rows are sorted, summarized, aggregated and compacted in one process, over two
-slots, without files and without routing. The first epochs, until the windows are full, are left out of the medians.
+slots, without files and without routing. The first epochs, until the windows are full, are left out.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def in_process(keys: Keys, epochs: int = WARM + MEASURED) -> dict[str, Any]:
     for epoch in range(epochs):
         arrived = {name: _rows(keys, epoch, rng) for name in "RS"}
         result = state.run(epoch, arrived, cpu)
-    medians = {stage: round(statistics.median(times[WARM:]), 4) for stage, times in cpu.items()}
-    return {"cpu_s": medians, "epoch_s": round(sum(medians.values()), 4), "composites": result["n"], "result": result}
+    means = {stage: round(statistics.fmean(times[WARM:]), 4) for stage, times in cpu.items()}
+    return {"cpu_s": means, "epoch_s": round(sum(means.values()), 4), "composites": result["n"], "result": result}
 
 
 def on_spark(folder: Path) -> dict[str, Any]:
@@ -92,7 +92,13 @@ def _generate(folder: Path, keys: Keys) -> None:
     for seed, name in enumerate("RS", start=1):
         n_rows = RATE * EPOCH_S * (WARM + MEASURED)
         write_stream(
-            folder / name, rate=RATE, keys=keys, rows_per_file=RATE * EPOCH_S, seed=seed, n_rows=n_rows, arrivals="constant"
+            folder / name,
+            rate=RATE,
+            keys=keys,
+            rows_per_file=RATE * EPOCH_S,
+            seed=seed,
+            n_rows=n_rows,
+            arrivals="constant",
         )
 
 
@@ -118,7 +124,11 @@ def _rows(keys: Keys, epoch: int, rng: np.random.Generator) -> Rows:
     drawn = pa.array(keys.draw(n_rows, rng))
     times = epoch * EPOCH_S * 1_000_000 + np.arange(n_rows) * 1_000_000 // RATE
     hashes, _ = hash_columns([drawn])
-    columns = {HASH: pa.array(hashes.view(np.int64)), TIME: pa.array(times), "v": pa.array(rng.integers(0, 1000, n_rows))}
+    columns = {
+        HASH: pa.array(hashes.view(np.int64)),
+        TIME: pa.array(times),
+        "v": pa.array(rng.integers(0, 1000, n_rows)),
+    }
     return sort_rows(pa.table(columns))
 
 
@@ -165,12 +175,16 @@ class _State:
             leases += [step.leases] if step.leases is not None else []
         keyed = time.process_time()
         group = GroupAggregator(self.aggregation, emits_always=True)
-        made = group.step(*map(_sent, (changes, leases)), self.kept["totals"], self.kept["leases"], clock)
+        made = group.step(_sent(changes), _sent(leases), self.kept["totals"], self.kept["leases"], clock)
         for name, summary in (("totals", made.totals), ("leases", made.leases)):
             self.kept[name] += [summary] if summary is not None else []
         grouped = time.process_time()
         self._compact()
-        for stage, seconds in (("keys", keyed - started), ("groups", grouped - keyed), ("compaction", time.process_time() - grouped)):
+        for stage, seconds in (
+            ("keys", keyed - started),
+            ("groups", grouped - keyed),
+            ("compaction", time.process_time() - grouped),
+        ):
             cpu[stage].append(seconds)
         return dict(made.results.to_pylist()[0])
 

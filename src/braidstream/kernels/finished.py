@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from braidstream.errors import RunError
 from braidstream.kernels.exact import Exact, to_decimals
 from braidstream.kernels.measures import SPECIALS, WATERMARK, AggregateColumn, Aggregation, Clock
 from braidstream.kernels.rows import I64, take
-from braidstream.kernels.summaries import LARGEST, LEAST, SAME
+from braidstream.kernels.summaries import LARGEST, LEAST, SAME, same_values
 from braidstream.kernels.touched import Values
 
 __all__ = ["changed_results", "results_of"]
@@ -38,7 +37,7 @@ def changed_results(
     for name in {*before.components, *after.components}:
         changed |= after.component(name).differs(before.component(name))
     for name, values in after.extremes.items():
-        changed |= _distinct(before.extremes[name], values)
+        changed |= ~same_values(before.extremes[name], values)
     rows = np.flatnonzero(changed)
     components = {name: exact.take(rows) for name, exact in after.components.items()}
     extremes = {name: values.take(pa.array(rows)) for name, values in after.extremes.items()}
@@ -133,12 +132,3 @@ class _Finished:
                 "a result within the range of its type",
                 "cast the argument to double, or make the window shorter",
             )
-
-
-def _distinct(left: pa.Array, right: pa.Array) -> Bools:
-    """Where values differ; NULL is equal to NULL, NaN to NaN."""
-    same = pc.equal(left, right).fill_null(False)
-    same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-    if pa.types.is_floating(left.type):
-        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)).fill_null(False))
-    return ~np.asarray(same.to_numpy(zero_copy_only=False), dtype=np.bool_)

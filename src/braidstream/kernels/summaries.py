@@ -43,6 +43,7 @@ __all__ = [
     "identity_columns",
     "merge_summaries",
     "own_values",
+    "same_values",
     "summarize",
 ]
 
@@ -194,7 +195,7 @@ def summarize(table: pa.Table) -> Summary:
                 columns[name] = pa.array(summed)
         elif name.startswith((LEAST, LARGEST)):
             columns[name] = _suffix_best(_chunk(table, name), order, run, name[0] == LARGEST, entries)
-    return _indexed(_without_zeros(pa.table(columns), run[entries]))
+    return _indexed(*_needed(pa.table(columns), run[entries]))
 
 
 def own_values(summary: Summary, alive_from: int) -> pa.Table:
@@ -297,13 +298,7 @@ def _agree(values: pa.Array, order: I64, new: Bools) -> bool:
     later = np.flatnonzero(~new)
     if not len(later):
         return True
-    left, right = values.take(pa.array(order[later - 1])), values.take(pa.array(order[later]))
-    same = pc.equal(left, right).fill_null(False)
-    if pa.types.is_floating(values.type):
-        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)).fill_null(False))
-    if values.null_count:
-        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-    return bool(pc.all(same, min_count=0).as_py())
+    return bool(same_values(values.take(pa.array(order[later - 1])), values.take(pa.array(order[later]))).all())
 
 
 def _codes(values: pa.Array) -> I64:
@@ -348,18 +343,35 @@ def _float_codes(values: pa.Array) -> pa.Array:
     return pa.array(codes, mask=null)
 
 
-def _without_zeros(table: pa.Table, run: I64) -> tuple[pa.Table, I64]:
-    """Without entries that add nothing: the only entry of its run, all sums zero, no extremes."""
-    if any(name.startswith((LEAST, LARGEST)) for name in table.column_names):
+def _needed(table: pa.Table, run: I64) -> tuple[pa.Table, I64]:
+    """Without entries that say nothing: all sums zero and alone in their run, or extremes as in the next entry."""
+    sums = [name for name in table.column_names if name.startswith(SUM)]
+    extremes = [name for name in table.column_names if name.startswith((LEAST, LARGEST))]
+    if not len(run) or (sums and extremes):
         return table, run
-    nothing = np.bincount(run, minlength=1)[run] == 1 if len(run) else np.zeros(0, dtype=np.bool_)
-    for name in table.column_names:
-        if name.startswith(SUM):
-            nothing &= fixed_width(table, name) == 0
-    if not nothing.any():
+    if extremes:
+        needless = np.append(run[1:] == run[:-1], False)
+        for name in extremes:
+            values = _chunk(table, name)
+            needless[:-1] &= same_values(values.slice(0, len(run) - 1), values.slice(1))
+    else:
+        needless = np.bincount(run, minlength=1)[run] == 1
+        for name in sums:
+            needless &= fixed_width(table, name) == 0
+    if not needless.any():
         return table, run
-    keep = np.flatnonzero(~nothing)
+    keep = np.flatnonzero(~needless)
     return take(table, keep), _dense(run[keep])
+
+
+def same_values(left: pa.Array, right: pa.Array) -> Bools:
+    """Where values are the same: NULL is the same as NULL, NaN as NaN."""
+    same = pc.equal(left, right).fill_null(False)
+    if left.null_count or right.null_count:
+        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)).fill_null(False))
+    return np.asarray(same.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _dense(run: I64) -> I64:
@@ -368,8 +380,7 @@ def _dense(run: I64) -> I64:
     return np.cumsum(np.append(False, run[1:] != run[:-1]))
 
 
-def _indexed(table_and_run: tuple[pa.Table, I64]) -> Summary:
-    table, run = table_and_run
+def _indexed(table: pa.Table, run: I64) -> Summary:
     by_time = np.argsort(fixed_width(table, TIME), kind="stable")
     table = table.append_column(RUN, pa.array(run.astype(np.int32)))
     return Summary(table.append_column(ORDER, pa.array(by_time.astype(np.int32))))
