@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from braidstream.errors import RunError
 from braidstream.kernels.aggregates import (
     AggregateColumn,
     AggregateInput,
@@ -29,6 +33,7 @@ from braidstream.kernels.aggregates import (
     Measure,
     alive_from,
 )
+from braidstream.kernels.exact import Exact, product
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.rows import HASH, KEY, TIME, Rows, sort_rows
 from braidstream.kernels.summaries import ORDER, RUN, Summary, merge_summaries
@@ -323,3 +328,105 @@ def test_groups_that_changed_are_given_with_their_new_values(data: st.DataObject
         assert view.keys() == right.keys()
         for group, values in view.items():
             assert all_close(values, right[group]), (group, values, right[group])
+
+
+def one_key(rows: Sequence[tuple[float, Any]], column: str) -> pa.Table:
+    """Rows of key 1 at given seconds with a value each."""
+    listed = [{"k": 1, "ts": round(at * 1_000_000), column: value} for at, value in rows]
+    return pa.Table.from_pylist(listed, pa.schema([("k", pa.int64()), (column, TYPES[column]), ("ts", TIMESTAMP)]))
+
+
+def follow(wanted: Sequence[Any], column: str, epochs: Sequence[Sequence[tuple[float, Any]]]) -> list[tuple[Any, ...]]:
+    """The results, epoch by epoch, of R [10 s] with values joined with S [unbounded], which has one row."""
+    driver = Driver(aggregation_of([10_000_000, None], wanted), 2, Random(1), delays={"R": 0, "S": 0})
+    results = []
+    for n, rows in enumerate(epochs):
+        s = one_key([(0, None)] if n == 0 else [], column)
+        if n:
+            driver.newest["S"] = round(rows[-1][0] * 1_000_000)  # S says nothing more, but time goes on there
+        (row,) = driver.run(["R", "S"], {"R": one_key(rows, column), "S": s})
+        results.append(tuple(row.values())[:-2])
+    return results
+
+
+def test_what_is_not_a_number_is_gone_when_its_row_is() -> None:
+    #  R:  1.5  inf      nan        2.5        (window 10 s)
+    #      0s   5s       8s   ...   30s
+    found = follow(
+        [("sum", 0, "x"), ("avg", 0, "x"), ("min", 0, "x"), ("max", 0, "x")],
+        "x",
+        [[(0, 1.5)], [(5, math.inf)], [(8, math.nan)], [(17, 1e300)], [(30, 2.5)]],
+    )
+    assert found[0] == (1.5, 1.5, 1.5, 1.5)
+    assert found[1] == (math.inf, math.inf, 1.5, math.inf)
+    assert math.isnan(found[2][0])
+    assert found[2][2] == 1.5
+    assert math.isnan(found[2][3])  # NaN is larger than every number, as in Spark
+    assert math.isnan(found[3][0])
+    assert found[4] == (2.5, 2.5, 2.5, 2.5)
+
+
+def test_a_sum_of_doubles_forgets_what_expired_exactly() -> None:
+    found = follow([("sum", 0, "x")], "x", [[(0, 1e308), (0, 0.1)], [(6, 0.2)], [(12, 0.3)], [(40, 5e-324)]])
+    assert found == [(1e308,), (1e308,), (0.5,), (5e-324,)]
+
+
+def test_decimals_are_exact_and_averages_rounded_half_up() -> None:
+    values = [Decimal("0.05"), Decimal("0.05"), Decimal("0.07")]
+    found = follow([("sum", 0, "d"), ("avg", 0, "d"), ("min", 0, "d")], "d", [[(i, v) for i, v in enumerate(values)]])
+    assert found == [(Decimal("0.17"), Decimal("0.056667"), Decimal("0.05"))]
+
+
+def test_a_sum_may_leave_the_range_of_its_type_in_between_but_not_as_a_result() -> None:
+    top = 2**63 - 1
+    assert follow([("sum", 0, "w")], "w", [[(0, top), (0, top), (0, -top)]]) == [(top,)]
+    with pytest.raises(RunError, match=r"query 'q': 'sum_0_w' does not fit in int64"):
+        follow([("sum", 0, "w")], "w", [[(0, top), (0, 1)]])
+
+
+def test_a_hot_key_counts_composites_that_could_never_be_listed() -> None:
+    n_rows, n_epochs = 60_000, 3
+    chance = np.random.default_rng(5)
+    driver = Driver(
+        aggregation_of([None, None, 10_000_000], [("count", None, None)]), 3, Random(2), delays=dict.fromkeys("RST", 0)
+    )
+    drawn: dict[str, list[Any]] = {"R": [], "S": [], "T": []}
+    result: dict[str, Any] = {}
+    for epoch in range(n_epochs):
+        tables = {}
+        for name in "RST":
+            keys = np.where(chance.random(n_rows) < 0.3, 7, chance.integers(0, 50_000, n_rows))
+            drawn[name].append(keys)
+            times = pa.array(np.full(n_rows, epoch * 6_000_000)).cast(TIMESTAMP)
+            tables[name] = pa.table({"k": keys, "ts": times})
+        (result,) = driver.run(["R", "S", "T"], tables)
+    live = [np.concatenate(drawn[name][1 if name == "T" else 0 :]) for name in "RST"]
+    counts = [np.bincount(keys, minlength=50_000).astype(object) for keys in live]
+    right = int((counts[0] * counts[1] * counts[2]).sum())
+    assert result["count_None_None"] == right
+    assert right > 10**13
+
+
+@MANY
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12))
+def test_exact_sums_of_doubles_are_those_of_fractions(values: list[float]) -> None:
+    exact = Exact.of_floats(np.array(values))
+    assert exact.to_float64().tolist() == values
+    right = sum(map(Fraction, values))
+    found = exact.summed(np.array([0])).to_float64()[0]
+    if abs(right) < Fraction(sys.float_info.max):
+        assert abs(Fraction(found) - right) <= Fraction(math.ulp(float(right)))
+
+
+@MANY
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40), st.integers(0, 2**62)), min_size=1))
+def test_exact_products_are_those_of_whole_numbers(values: list[tuple[int, int, int]]) -> None:
+    numbers, *factors = (np.array(column, dtype=np.int64) for column in zip(*values, strict=True))
+    right = [n * a * b for n, a, b in values]
+    exact = Exact.of_ints(numbers).times(product(factors, len(values)))
+    assert exact.to_objects().tolist() == right
+    found, too_large = exact.to_int64()
+    for number, is_too_large, expect in zip(found.tolist(), too_large.tolist(), right, strict=True):
+        assert is_too_large == (not -(2**63) <= expect < 2**63)
+        assert is_too_large or number == expect
+    assert not exact.differs(exact.plus(exact).minus(exact)).any()
