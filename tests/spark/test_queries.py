@@ -167,12 +167,13 @@ def until(condition: Callable[[], bool], handle: Handle) -> None:
         time.sleep(0.05)
 
 
-def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("direct", [False, True], ids=["rows from Spark", "files read directly until a filter comes"])
+def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: Path, direct: bool) -> None:
     world = World(tmp_path, "AB", random.Random(7))
     windows, equalities = [30 * S, 20 * S], [("A.x", "B.x")]
     text = select("AB", windows, "A.x = B.x")
     world.epoch(20)
-    flow = world.declare(Flow(spark, slots=2, groups=8), direct=False)
+    flow = world.declare(Flow(spark, slots=2, groups=8), direct=direct)
     first = flow.query(text, name="first").to("memory")
     handle = flow.start(tmp_path / "ck", epoch="100 milliseconds", warm=False)
 
@@ -182,7 +183,7 @@ def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: 
 
     until(lambda: handle.totals.get("epochs", 0) == 1, handle)
     pass_epoch()
-    second = flow.submit(f"{text} AND A.y > 2", name="second")
+    second = flow.submit(f"{text} AND B.y > 2", name="second")
     other_key = flow.submit(
         select("AB", windows, "A.z = B.z"), name="third", to="parquet", path=str(tmp_path / "third")
     )
@@ -201,13 +202,13 @@ def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: 
     assert results(first) == world.expected(windows, equalities)
     world.rows = kept
     with_filter = World(
-        tmp_path, "AB", world.rng, {"A": [[r for r in e if r["y"] > 2] for e in kept["A"]], "B": kept["B"]}
+        tmp_path, "AB", world.rng, {"A": kept["A"], "B": [[r for r in e if r["y"] > 2] for e in kept["B"]]}
     )
     assert results(second) == with_filter.expected(windows, equalities, begin)
     del other_key
     # After a restart the submitted queries are there, the withdrawn one is not.
     world.epoch(20)
-    again = world.declare(Flow(spark, slots=3, groups=8), direct=False)
+    again = world.declare(Flow(spark, slots=3, groups=8), direct=direct)
     again.query(text, name="first").to("memory")
     again.start(tmp_path / "ck", warm=False).await_termination()
     assert set(again.names) == {"second", "third"}

@@ -44,14 +44,21 @@ def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpo
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     if system == SPARK_ROCKSDB:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
-    r, *others = (_stream(spark, case, folder, name).withWatermark("ts", "0 seconds").alias(name) for name in case.streams)
-    joined = r
-    for at, (name, other) in enumerate(zip(case.streams[1:], others, strict=True), start=1):
-        condition = F.col("R.k") == F.col(f"{name}.k")
-        for before in case.streams[:at]:
-            condition &= F.expr(_within(before, name, case.window_s))
-        joined = joined.join(other, condition)
-    joined = joined.select("R.k", *(F.col(f"{name}.v").alias(f"{name.lower()}v") for name in case.streams))
+    streams = [_stream(spark, case, folder, name).withWatermark("ts", "0 seconds") for name in case.streams]
+    joined = streams[0].withColumnRenamed("v", "rv")
+    plain: list[str] = []  # times of streams joined before: Spark allows only one event-time column in a join's input
+    for name, stream in zip(case.streams[1:], streams[1:], strict=True):
+        other = stream.select(*(F.col(column).alias(f"{name}_{column}") for column in ("k", "v", "ts")))
+        condition = F.col("k") == F.col(f"{name}_k")
+        for before in ("ts", *plain):
+            condition &= F.expr(_within(before, f"{name}_ts", case.window_s))
+        joined = joined.join(other, condition).select(
+            "k", "ts", *(column for column in joined.columns if column not in ("k", "ts")),
+            F.col(f"{name}_v").alias(f"{name.lower()}v"),
+            F.expr(f"timestamp_micros(unix_micros({name}_ts))").alias(f"{name}_time"),
+        )  # fmt: skip
+        plain.append(f"{name}_time")
+    joined = joined.select("k", *(f"{name.lower()}v" for name in case.streams))
     writer = joined.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -60,7 +67,7 @@ def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpo
 
 def _within(one: str, other: str, window_s: float) -> str:
     length = f"interval {window_s} seconds"
-    return f"{other}.ts >= {one}.ts - {length} AND {other}.ts <= {one}.ts + {length}"
+    return f"{other} >= {one} - {length} AND {other} <= {one} + {length}"
 
 
 def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:

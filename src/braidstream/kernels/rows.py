@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["DEADLINE", "HASH", "KEY", "MASK", "TIME", "Rows", "key_columns", "merge", "sort_rows"]
+__all__ = ["DEADLINE", "HASH", "KEY", "MASK", "TIME", "Rows", "distinct", "key_columns", "merge", "sort_rows"]
 
 HASH, TIME, MASK, KEY, DEADLINE = "__h", "__t", "__m", "__k", "__e"
 
@@ -122,8 +122,30 @@ def _order_runs_by_time(sorted_hashes: U64, times: I64, order: I64) -> I64:
     in_run[:-1] |= same
     at = np.flatnonzero(in_run)
     rows = order[at]
-    order[at] = rows[np.lexsort((times[rows], sorted_hashes[at]))]
+    order[at] = rows[_by_run_and_time(sorted_hashes[at], times[rows])]
     return order
+
+
+def _by_run_and_time(hashes: U64, times: I64) -> I64:
+    """The order of rows by (hash, time), where hashes are sorted already: as one sort of one number, where that fits."""
+    since = times - times.min()
+    bits = int(since.max()).bit_length()
+    run = np.cumsum(np.append(False, hashes[1:] != hashes[:-1]))
+    if bits + int(run[-1]).bit_length() > 62:
+        return np.lexsort((times, run))
+    return np.argsort((run << bits) | since)
+
+
+def distinct(hashes: Sequence[U64]) -> U64:
+    """The distinct hashes of several arrays, ascending."""
+    if not hashes:
+        return np.empty(0, dtype=np.uint64)
+    if len(hashes) == 1:
+        return hashes[0]
+    together = np.sort(np.concatenate(hashes))
+    first = np.ones(len(together), dtype=np.bool_)
+    np.not_equal(together[1:], together[:-1], out=first[1:])
+    return together[first]
 
 
 def merge(parts: Sequence[Rows] | Iterable[Rows], schema: pa.Schema | None = None) -> Rows:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -23,7 +24,7 @@ from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
-from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
+from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -76,18 +77,19 @@ class Launch:
         return query, runner
 
     def _union(self, plan: Plan, run: str) -> DataFrame:
-        """All branches. Where all streams are files read directly, on a session of our own with settings of ours."""
-        root, streams = self.checkpoint.root, self.flow._streams
-        direct: list[tuple[Stream, DirectRouter]] = []
+        """All branches, in the order of declaration, because Spark knows a query's sources by their order.
+
+        Where all streams are files read directly, on a session of our own with settings of ours.
+        """
+        root, streams = self.checkpoint.root, self.flow._streams  # noqa: SLF001
+        is_direct = {branch.stream: branch.stream in plan.direct for branch in plan.branches}
+        spark = own_session(self.flow.spark, root) if all(is_direct.values()) else self.flow.spark
         frames: list[DataFrame] = []
-        for branch in plan.branches:
-            stream = streams[branch.stream]
-            router = Router(root, run, branch, arrow_schema(stream.schema))
-            if branch.stream in plan.direct:
-                direct.append((stream, DirectRouter(router, stream.time, plan.direct[branch.stream])))
+        for direct, branches in groupby(plan.branches, lambda branch: is_direct[branch.stream]):
+            routed = [(streams[b.stream], Router(root, run, b, arrow_schema(streams[b.stream].schema))) for b in branches]
+            if direct:
+                readers = [(s, DirectRouter(router, s.time, plan.direct[s.name])) for s, router in routed]
+                frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
             else:
-                frames.append(general_frame(stream, router))
-        if direct:
-            spark = self.flow.spark if frames else own_session(self.flow.spark, root)
-            frames.append(direct_frame(spark, direct, cores(self.flow.spark)))
+                frames += [general_frame(stream, router) for stream, router in routed]
         return reduce(DataFrame.unionByName, frames)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.plan import Join, Store
-from braidstream.kernels.rows import U64, Rows, sort_rows
+from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment, owned_index, owned_rows
@@ -60,7 +59,7 @@ class Pools:
         return pools
 
     def _pool(self, index: int, since: int) -> Pool | None:
-        hashes = _union([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
+        hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
         segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
         return _made([self._gather(s, hashes, index) for s in segments], self._new.get(index))
 
@@ -76,7 +75,7 @@ class Pools:
         pools = []
         for place, entry in enumerate(join.inputs):
             others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
-            hashes = _union([rows.distinct_hashes() for rows in others if rows is not None])
+            hashes = distinct([rows.distinct_hashes() for rows in others if rows is not None])
             segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch <= since]
             pool = _made([self._gather(s, hashes, entry.store) for s in segments], new[entry.store])
             if pool is None:
@@ -116,8 +115,3 @@ def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:
             partners[one.store] |= {other.store for at, other in enumerate(join.inputs) if at != place}
     return partners
 
-
-def _union(hashes: Sequence[U64]) -> U64:
-    if not hashes:
-        return np.empty(0, dtype=np.uint64)
-    return hashes[0] if len(hashes) == 1 else np.unique(np.concatenate(hashes))
