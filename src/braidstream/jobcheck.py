@@ -10,7 +10,6 @@ segment of an existing checkpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
-from braidstream.spark.sinks import OWNER, FileSink, Sink, make_sink
+from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
@@ -68,7 +67,7 @@ def check_job(job: Job) -> Checked:
     _refuse_overlaps(job, sinks)
     identity, epoch = with_place(job, "[flow] checkpoint", _checkpoint, job, known, queries)
     for place, sink in sinks.items():
-        with_place(job, place, _refuse_other_owner, sink, identity)
+        with_place(job, place, sink.check, "" if identity is None else identity.flow)
     left = tuple(f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known)
     return Checked(queries, epoch, left)
 
@@ -194,9 +193,9 @@ def _undamaged(store: Checkpoint) -> Manifest:
 
 def _identity(job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]) -> Identity:
     """The identity that the job's checkpoint must have."""
-    used = dict.fromkeys(stream for query in queries.values() for stream in query.streams)
     streams = {
-        name: {"schema": _struct(schemas[name]), "time": schemas[name][job.streams[name].time].name} for name in used
+        name: {"schema": _struct(schema), "time": schema[job.streams[name].time].name}
+        for name, schema in schemas.items()
     }
     return Identity.new(job.flow.name, streams, {name: query.fingerprint for name, query in queries.items()})
 
@@ -231,24 +230,3 @@ def _refuse_strange_folder(store: Checkpoint) -> None:
             "a checkpoint of this flow, or a new folder",
             "choose another folder",
         )
-
-
-def _refuse_other_owner(sink: Sink, identity: Identity | None) -> None:
-    if not isinstance(sink, FileSink):
-        return
-    if sink.files.size("") is not None:
-        raise SinkError(f"the sink path {sink.path!r} is a file", "a folder", "choose another path")
-    if sink.files.exists(OWNER) and (identity is None or _owner(sink) != identity.flow):
-        raise SinkError(
-            f"the sink path {sink.path!r} belongs to another flow",
-            "a path that no other flow writes to",
-            "choose another path, or delete that folder if its results are no longer needed",
-        )
-
-
-def _owner(sink: FileSink) -> str | None:
-    try:
-        owner = json.loads(sink.files.read(OWNER)).get("flow")
-        return None if owner is None else str(owner)
-    except (ValueError, AttributeError):
-        return None

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import fields
 
 import pytest
 from rich.console import Console
@@ -38,7 +39,8 @@ def an_epoch(number: int, **changes: object) -> EpochProgress:
         "busy_s": (0.1, 0.2),
         "peak_mb": 100.0,
     }
-    return EpochProgress(**{**values, **changes})  # type: ignore[arg-type]
+    others = {entry.name: 0 for entry in fields(EpochProgress) if entry.name not in values}  # nothing here shows them
+    return EpochProgress(**{**others, **values, **changes})  # type: ignore[arg-type]
 
 
 def a_run(*epochs: EpochProgress) -> Run:
