@@ -94,7 +94,7 @@ def run(
     for number, epoch in enumerate(epochs):
         if number in crash_at:  # an attempt whose results and state are lost, then a new process
             LocalRun(setup, running.state).epoch(epoch)
-            running = LocalRun(setup, running.state, packed=True)
+            running = LocalRun(setup, running.state)
         results += running.epoch(epoch)
         counts["given_up"] += running.reports[-1].given_up
         counts["lost"] += running.total("lost")

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.functions.batch import Array, WindowBatch
-from braidstream.functions.function import StreamFunction, stream_function
+from braidstream.functions.function import StreamFunction, register, stream_function
 from braidstream.functions.types import StreamType, declare_type
 
 __all__ = [
@@ -58,16 +58,16 @@ def slowed(name: str, ns_a_step: float) -> StreamFunction:
     def slow(windows: WindowBatch) -> dict[str, Array]:
         size = windows[CHANNELS[0]].shape[-1]
         delay_s = len(windows) * len(CHANNELS) * size * max(np.log2(size), 1.0) * ns_a_step * 1e-9
-        end = time.perf_counter() + delay_s
+        end = time.thread_time() + delay_s
         found = {channel: np.fft.fft(windows[channel]) for channel in CHANNELS}
-        while time.perf_counter() < end:
+        while time.thread_time() < end:
             pass
         return found
 
-    return StreamFunction(name, slow, RADIOSIGNAL, RADIOSIGNAL)
+    return register(StreamFunction(name, slow, RADIOSIGNAL, RADIOSIGNAL))
 
 
-slow_fft3 = slowed("slow_fft3", 40.0)
+slow_fft3 = slowed("slow_fft3", 30.0)
 
 
 def fft3_part(windows: Mapping[str, Array] | WindowBatch, n: int, k: int) -> dict[str, Array]:

@@ -127,14 +127,20 @@ class Step:
 
 
 def run_node(
-    setup: Setup, stage: int, node: int, received: Sequence[Message], state: NodeState, rows: Sequence[WindowBatch] = ()
+    setup: Setup,
+    stage: int,
+    node: int,
+    received: Sequence[Message],
+    state: NodeState,
+    rows: Sequence[WindowBatch] = (),
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Step:
     """Run one node for one epoch. `rows` are the samples of the epoch, for the first node."""
-    started = time.perf_counter()
+    started = clock()
     entry = setup.plan.stages[stage]
     report = NodeReport(stage, entry.kind, node)
     made = _KINDS[entry.kind](_Node(setup, stage, entry, node, state, report), received, rows)
-    report.work_s = time.perf_counter() - started
+    report.work_s = clock() - started
     return made
 
 

@@ -11,15 +11,16 @@ Heuristic (GSDM 5, "Optimal Data Flows"): for each strategy start with 2 partiti
 most loaded and nodes are left; choose the best of the best.
 
 Invariant: candidates are run on the same windows, in one process with the engine's own node code. Cost: the sample runs
-once, or `repeat` times, for each candidate.
+once for each candidate.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.errors import InputError, nearest
@@ -29,6 +30,7 @@ from braidstream.functions.local import LocalRun
 from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Plan, Split, Template
 from braidstream.functions.windows import WindowSpec
+from braidstream.functions.wire import Wire
 
 __all__ = [
     "MODELS",
@@ -68,26 +70,25 @@ class Phases:
     loads: tuple[Load, ...]
 
     @classmethod
-    def observed(cls, plan: Plan, nodes: Iterable[NodeReport], formed: int | None = None) -> Phases:
-        """From what nodes reported of one or several epochs. `formed` windows; by default what the first node says."""
-        by_stage: dict[int, dict[int, list[NodeReport]]] = defaultdict(lambda: defaultdict(list))
-        for node in nodes:
-            by_stage[node.stage][node.node].append(node)
-        n_windows = formed or sum(report.windows for reports in by_stage[0].values() for report in reports)
-        per = 1.0 / max(n_windows, 1)
+    def observed(cls, plan: Plan, nodes: Sequence[NodeReport]) -> Phases:
+        """From what the nodes reported of one epoch."""
+        return cls.typical(plan, [nodes])
+
+    @classmethod
+    def typical(cls, plan: Plan, epochs: Sequence[Sequence[NodeReport]]) -> Phases:
+        """From several epochs: each node's median load, and of each stage its most loaded node."""
+        seen: dict[tuple[int, int], list[Load]] = defaultdict(list)
+        for reports in epochs:
+            per = 1.0 / max(next(report.windows for report in reports if report.stage == 0), 1)
+            for r in reports:
+                kind = "compute" if r.kind == "central" else r.kind
+                seen[r.stage, r.node].append(Load(kind, 1, r.work_s * per, r.exchange_s * per, r.bytes_out * per))
         loads = []
         for index, stage in enumerate(plan.stages):
-            found = list(by_stage[index].values())
-            worst = max(found, key=lambda rs: sum(r.work_s + r.exchange_s for r in rs), default=[])
-            loads.append(
-                Load(
-                    "compute" if stage.kind == "central" else stage.kind,
-                    stage.n_nodes,
-                    sum(r.work_s for r in worst) * per,
-                    sum(r.exchange_s for r in worst) * per,
-                    sum(r.bytes_out for rs in found for r in rs) * per,
-                )
-            )
+            nodes = [_median(found) for (at, _), found in seen.items() if at == index]
+            if nodes:
+                worst = max(nodes, key=lambda load: load.total_s)
+                loads.append(replace(worst, n_nodes=stage.n_nodes, bytes_out=sum(load.bytes_out for load in nodes)))
         return cls(tuple(loads))
 
     def load(self, kind: str) -> float:
@@ -194,26 +195,32 @@ def window_split(
 
 
 def measure(
-    template: Template | Plan, sample: Sequence[WindowBatch], *, stream: str = "sample", spec: WindowSpec | None = None,
-    repeat: int = 1,
-) -> Measured:  # fmt: skip
-    """Run a plan over a sample in one process and measure its phases; of several runs, the least time of each stage."""
+    template: Template | Plan,
+    sample: Sequence[Sequence[WindowBatch]],
+    *,
+    stream: str = "sample",
+    spec: WindowSpec | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Measured:
+    """Run a plan over the epochs of a sample in one process and measure its phases.
+
+    Messages go over a local socket. The first epoch warms up; of the others, each node's median counts.
+    """
     plan = template if isinstance(template, Plan) else Plan.of(template)
-    setup = Setup(stream, spec or WindowSpec(), 0, plan)
-    found: list[Phases] = []
-    n_windows = 0
-    for _ in range(max(repeat, 1)):
-        run = LocalRun(setup, packed=True)
-        run.epoch(sample)
-        n_windows = run.reports[0].windows
-        found.append(Phases.observed(plan, run.reports))
-    best = tuple(min(loads, key=lambda load: load.total_s) for loads in zip(*(p.loads for p in found), strict=True))
-    return Measured(plan, Phases(best), n_windows)
+    wire = Wire(clock)
+    run = LocalRun(Setup(stream, spec or WindowSpec(), 0, plan), None, wire, clock)
+    epochs: list[list[NodeReport]] = []
+    for rows in sample:
+        run.epoch(rows)
+        epochs.append(run.reports)
+    wire.close()
+    counted = [reports for reports in epochs[1:] if reports[0].windows] or epochs
+    return Measured(plan, Phases.typical(plan, counted), sum(reports[0].windows for reports in counted))
 
 
 def train(
     function: str | StreamFunction,
-    sample: Sequence[WindowBatch],
+    sample: Sequence[Sequence[WindowBatch]],
     *,
     nodes: int,
     split: Callable[..., Any] | None = None,
@@ -221,7 +228,7 @@ def train(
     model: str = "stages",
     spec: WindowSpec | None = None,
     stream: str = "sample",
-    repeat: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Trained:
     """Follow the paper's heuristic over WD, and WS where split and combine are given, flat and as trees."""
@@ -234,7 +241,7 @@ def train(
     def run(template: Template) -> Measured:
         plan = Plan.of(template)
         tell(plan.strategy)
-        return measure(plan, sample, stream=stream, spec=spec, repeat=repeat)
+        return measure(plan, sample, stream=stream, spec=spec, clock=clock)
 
     measured = [run(Central(chosen))]
     strategies: list[Callable[..., Template]] = [lambda *degrees: window_distribute(chosen, *degrees)]
@@ -289,7 +296,7 @@ class Monitor:
         seen = self.recent.get(current)
         if not seen or current not in self.trained:
             return None
-        now = _median(seen)
+        now = Phases(tuple(_median(loads) for loads in zip(*(phases.loads for phases in seen), strict=True)))
         ratios = _ratios(now, self.trained[current])
         rates = {name: p.scaled(ratios).throughput(self.model, self.nodes) for name, p in self.trained.items()}
         rates[current] = now.throughput(self.model, self.nodes)
@@ -298,9 +305,8 @@ class Monitor:
         return best if best != current and rates[best] >= self.gain * rates[current] else None
 
 
-def _median(seen: Sequence[Phases]) -> Phases:
-    ranked = [sorted(loads, key=lambda load: load.total_s) for loads in zip(*(p.loads for p in seen), strict=True)]
-    return Phases(tuple(loads[len(loads) // 2] for loads in ranked))
+def _median(loads: Sequence[Load]) -> Load:
+    return sorted(loads, key=lambda load: load.total_s)[len(loads) // 2]
 
 
 def _ratios(now: Phases, trained: Phases) -> dict[str, float]:

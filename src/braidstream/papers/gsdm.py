@@ -1,0 +1,386 @@
+"""GSDM's figures 11 to 15 and table 1: FFT of three channels by window distribute (WD) and window split (WS).
+
+The phases are measured on this machine: every plan runs in one process with the engine's own node code, 16 windows to a
+message, each message packed and carried over a local socket; the time is the thread's CPU time, so that other work on
+the machine counts little, and each node's median over several epochs is taken. The throughput is a model, the paper's
+own argument: every node has a machine of its own, all work at once, so a plan is as fast as its most loaded node. Elapsed
+times are for 2^21 samples a channel. `nodes` counts partition, compute and combine nodes, as the paper does.
+
+The slow FFT is the fast one with a delay of 30 ns for each of its n log2(n) steps: chosen so that at 8192 samples the
+compute phase of WS4 is about three times its combine phase, as in table 1. Our numbers are complex128, twice the volume
+of the paper's. Every check is computed from what was measured. Cost: seconds of CPU time for a figure.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from braidstream.functions.batch import WindowBatch
+from braidstream.functions.fft import CHANNELS, fft3, fft3_combine, fft3_part, slow_fft3
+from braidstream.functions.function import StreamFunction
+from braidstream.functions.templates import Template
+from braidstream.functions.training import Measured, measure, window_distribute, window_split
+from braidstream.papers.registry import Outcome, Run, Series, experiment
+
+__all__ = ["elapsed_s", "sample_of"]
+
+SEGMENT = 1 << 21
+WINDOWS_A_MESSAGE = 16
+SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+QUICK_SIZES = (512, 2048, 8192)
+PARAMETERS = {
+    "channels": 3,
+    "segment_samples": SEGMENT,
+    "windows_a_message": WINDOWS_A_MESSAGE,
+    "slow_ns_a_step": 30,
+    "model": "throughput = 1 / most loaded phase",
+}
+FAST, SLOW = "fast", "slow"
+
+
+def sample_of(size: int, n_epochs: int, seed: int) -> list[list[WindowBatch]]:
+    """Epochs of windows of complex noise; the cost of an FFT does not depend on the signal."""
+    n, rng = WINDOWS_A_MESSAGE, np.random.default_rng(seed + size)
+    epochs = []
+    for epoch in range(n_epochs):
+        fields = {name: rng.normal(size=(n, size, 2)) @ np.array([1, 1j]) for name in CHANNELS}
+        times = np.arange(epoch * n, (epoch + 1) * n, dtype=np.int64)
+        epochs.append([WindowBatch(times, times, fields)])
+    return epochs
+
+
+def elapsed_s(measured: Measured, size: int) -> float:
+    """The time for the segment at the most loaded node."""
+    return SEGMENT / size / measured.phases.throughput("pipeline", measured.plan.n_nodes)
+
+
+@dataclass
+class _Bench:
+    """Measures plans; the windows of a size are drawn once."""
+
+    run: Run
+    n_points: int
+    done: int = 0
+    samples: dict[int, list[list[WindowBatch]]] = field(default_factory=dict)
+
+    def point(self, set_: str, strategy: str, size: int, *degrees: int) -> Measured:
+        if size not in self.samples:
+            self.samples = {size: sample_of(size, 4 if self.run.quick else 7, self.run.seed)}
+        function = fft3 if set_ == FAST else slow_fft3
+        self.run.progress(self.done / self.n_points, f"{set_} {strategy} {size}")
+        self.done += 1
+        return measure(_template(strategy, function, degrees), self.samples[size], clock=time.thread_time)
+
+
+def _template(strategy: str, function: StreamFunction, degrees: Sequence[int]) -> Template:
+    if strategy == "WS":
+        return window_split(function, fft3_part, fft3_combine, *degrees)
+    return window_distribute(function, *degrees)
+
+
+def _label(set_: str, strategy: str, degrees: Sequence[int]) -> str:
+    if not degrees:
+        return f"{set_} Central"
+    shape = f"{math.prod(degrees)}{'-Tree' if len(degrees) > 1 else ''}"
+    return f"{set_} {strategy}{shape}"
+
+
+def _sizes(run: Run) -> tuple[int, ...]:
+    return QUICK_SIZES if run.quick else SIZES
+
+
+Found = dict[tuple[str, str, tuple[int, ...]], list[Measured]]
+
+
+def _sweep(run: Run, plans: Sequence[tuple[str, tuple[int, ...]]]) -> Found:
+    """Every plan at every size, fast and slow."""
+    sizes = _sizes(run)
+    bench = _Bench(run, 2 * len(sizes) * len(plans))
+    found: Found = {(set_, strategy, degrees): [] for set_ in (FAST, SLOW) for strategy, degrees in plans}
+    for size in sizes:
+        for (set_, strategy, degrees), some in found.items():
+            some.append(bench.point(set_, strategy, size, *degrees))
+    return found
+
+
+def _lines(run: Run, found: Found) -> list[Series]:
+    sizes = _sizes(run)
+    return [
+        Series(_label(*key), sizes, [elapsed_s(m, size) for m, size in zip(some, sizes, strict=True)])
+        for key, some in found.items()
+    ]
+
+
+@dataclass
+class _Contest:
+    """Who was faster, where; a ratio above 1 is won by the first."""
+
+    ratios: list[float] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+
+    def add(self, place: str, one: Measured, other: Measured) -> None:
+        self.places.append(place)
+        self.ratios.append(_rate(one) / _rate(other))
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean; 1 when there was no contest."""
+        return math.exp(sum(math.log(r) for r in self.ratios) / len(self.ratios)) if self.ratios else 1.0
+
+    @property
+    def is_won(self) -> bool:
+        """Won everywhere."""
+        return bool(self.ratios) and min(self.ratios) > 1.0
+
+    def told(self, what: str) -> str:
+        if not self.ratios:
+            return f"{what}: nowhere"
+        return f"{what}: {', '.join(f'{p} {r:.2f}' for p, r in zip(self.places, self.ratios, strict=True))}"
+
+
+def _rate(measured: Measured) -> float:
+    return measured.phases.throughput("pipeline", measured.plan.n_nodes)
+
+
+@experiment(
+    "gsdm",
+    "fig11",
+    title="times of the FFT implementations",
+    claim="Both implementations grow like n log n, and the slow one is several times slower at every size.",
+    how="exact",
+    x_label="samples in a window",
+    y_label="time of fft3 for a window (ms)",
+    parameters=PARAMETERS,
+    log_x=True,
+    log_y=True,
+)
+def fig11(run: Run) -> Outcome:
+    """The function alone."""
+    sizes = _sizes(run)
+    times: dict[str, list[float]] = {FAST: [], SLOW: []}
+    for done, size in enumerate(sizes):
+        run.progress(done / len(sizes), f"{size}")
+        batches = [batch for epoch in sample_of(size, 4 if run.quick else 7, run.seed) for batch in epoch]
+        for set_, some in times.items():
+            some.append(_alone_ms(fft3 if set_ == FAST else slow_fft3, batches))
+    slopes = {set_: _slope(sizes, some) for set_, some in times.items()}
+    ratios = [slow / fast for fast, slow in zip(times[FAST], times[SLOW], strict=True)]
+    holds = all(0.75 < slope < 1.3 for slope in slopes.values()) and min(ratios) > 3
+    notes = [
+        f"time ~ (n log n)^a with a = {slopes[FAST]:.2f} (fast), {slopes[SLOW]:.2f} (slow)",
+        f"slow / fast: {', '.join(f'{r:.1f}' for r in ratios)}",
+    ]
+    return Outcome(holds, [Series(set_, sizes, some) for set_, some in times.items()], notes)
+
+
+def _alone_ms(function: StreamFunction, batches: Sequence[WindowBatch]) -> float:
+    """The median time of the function for a window."""
+    times = []
+    for batch in batches:
+        started = time.thread_time()
+        function(batch)
+        times.append((time.thread_time() - started) / len(batch))
+    return sorted(times)[len(times) // 2] * 1e3
+
+
+def _slope(sizes: Sequence[int], times: Sequence[float]) -> float:
+    """The exponent in time ~ (n log n)^a, by least squares."""
+    work = [math.log(n * math.log2(n)) for n in sizes]
+    return float(np.polyfit(work, np.log(times), 1)[0])
+
+
+@experiment(
+    "gsdm",
+    "fig12",
+    title="central and parallel in 2",
+    claim=(
+        "Where the compute phase is the most loaded, as with the slow FFT, WS2 is faster than WD2, both than Central;"
+        " where WS2's combine phase is, WD2 is faster."
+    ),
+    how="simulated",
+    x_label="samples in a window",
+    y_label="elapsed time (s)",
+    parameters=PARAMETERS,
+    log_x=True,
+    log_y=True,
+)
+def fig12(run: Run) -> Outcome:
+    """Elapsed time against window size."""
+    found = _sweep(run, [("WD", ()), ("WD", (2,)), ("WS", (2,))])
+    split, other = _contests(run, found, 2)
+    beats_central = all(
+        _rate(wd) > _rate(central) for wd, central in zip(found[SLOW, "WD", (2,)], found[SLOW, "WD", ()], strict=True)
+    )
+    slow_is_compute = all(m.phases.most_loaded == "compute" for m in found[SLOW, "WS", (2,)])
+    holds = split.is_won and slow_is_compute and beats_central and (not other.ratios or other.mean > 1.0)
+    notes = [split.told("WS2 over WD2 where compute limits"), other.told("WD2 over WS2 where combine limits")]
+    return Outcome(holds, _lines(run, found), notes)
+
+
+def _contests(run: Run, found: Found, n: int) -> tuple[_Contest, _Contest]:
+    """WS over WD where WS is limited by compute; WD over WS where WS is limited by combine."""
+    split, other = _Contest(), _Contest()
+    for set_ in (FAST, SLOW):
+        for size, ws, wd in zip(_sizes(run), found[set_, "WS", (n,)], found[set_, "WD", (n,)], strict=True):
+            if ws.phases.most_loaded == "compute" == wd.phases.most_loaded:
+                split.add(f"{set_} {size}", ws, wd)
+            elif ws.phases.most_loaded == "combine":
+                other.add(f"{set_} {size}", wd, ws)
+    return split, other
+
+
+@experiment(
+    "gsdm",
+    "fig13",
+    title="parallel in 4, flat and tree",
+    claim=(
+        "WS4 is faster than WD4 where compute limits, WD4 where WS4's combine does; there the tree raises WS's"
+        " throughput."
+    ),
+    how="simulated",
+    x_label="samples in a window",
+    y_label="elapsed time (s)",
+    parameters=PARAMETERS,
+    log_x=True,
+    log_y=True,
+)
+def fig13(run: Run) -> Outcome:
+    """Elapsed time against window size."""
+    found = _sweep(run, [("WD", (4,)), ("WD", (2, 2)), ("WS", (4,)), ("WS", (2, 2))])
+    split, other = _contests(run, found, 4)
+    tree = _Contest()
+    for set_ in (FAST, SLOW):
+        pairs = zip(_sizes(run), found[set_, "WS", (2, 2)], found[set_, "WS", (4,)], strict=True)
+        for size, nested, flat in pairs:
+            if flat.phases.most_loaded == "combine":
+                tree.add(f"{set_} {size}", nested, flat)
+    holds = split.is_won and bool(other.ratios) and other.mean > 1.0 and bool(tree.ratios) and tree.mean > 1.0
+    notes = [
+        split.told("WS4 over WD4 where compute limits"),
+        other.told("WD4 over WS4 where combine limits"),
+        tree.told("WS4-Tree over WS4 where combine limits"),
+    ]
+    return Outcome(holds, _lines(run, found), notes)
+
+
+FOUR = (("WD", (4,)), ("WS", (4,)), ("WS", (2, 2)))
+
+
+@experiment(
+    "gsdm",
+    "fig14",
+    title="time in the phases of the parallel-4 strategies",
+    claim=(
+        "WS's compute nodes are less loaded than WD's and its combine node more; the tree's outermost combine node is"
+        " less loaded than the flat one's."
+    ),
+    how="simulated",
+    x_label="phase",
+    y_label="time for the segment (s)",
+    parameters={**PARAMETERS, "sizes": [2048, 8192], "fft": "slow"},
+)
+def fig14(run: Run) -> Outcome:
+    """Loads by phase at two window sizes."""
+    bench = _Bench(run, 2 * len(FOUR))
+    series, holds, notes = [], True, []
+    for size in (2048, 8192):
+        loads = {}
+        for strategy, degrees in FOUR:
+            label = _label(str(size), strategy, degrees)
+            measured = bench.point(SLOW, strategy, size, *degrees)
+            outer = {"partition": measured.phases.loads[0], "combine": measured.phases.loads[-1]}
+            compute = next(load for load in measured.phases.loads if load.kind == "compute")
+            per_phase = {**outer, "compute": compute}
+            phases = ("partition", "compute", "combine")
+            loads[degrees, strategy] = {name: per_phase[name].total_s * SEGMENT / size for name in phases}
+            series.append(Series(label, list(phases), [loads[degrees, strategy][name] for name in phases]))
+        wd, ws, tree = loads[(4,), "WD"], loads[(4,), "WS"], loads[(2, 2), "WS"]
+        holds &= ws["compute"] < wd["compute"] and ws["combine"] > wd["combine"] and tree["combine"] < ws["combine"]
+        notes.append(
+            f"{size}: combine WD4 {wd['combine']:.3f} s, WS4 {ws['combine']:.3f} s, WS4-Tree {tree['combine']:.3f} s"
+        )
+    return Outcome(bool(holds), series, notes)
+
+
+@experiment(
+    "gsdm",
+    "fig15",
+    title="speed-up of the slow FFT, window 8192",
+    claim=(
+        "With 6 nodes compute limits both and WS has the better speed-up; with more nodes, once combine limits WS,"
+        " WD has."
+    ),
+    how="simulated",
+    x_label="nodes",
+    y_label="speed-up over Central",
+    parameters={**PARAMETERS, "size": 8192, "fft": "slow"},
+    stated={"WS at 6 nodes": 4.72, "WD at 6 nodes": 4.0},
+)
+def fig15(run: Run) -> Outcome:
+    """Speed-up against nodes, degrees 2, 4, 8 and 16."""
+    degrees = (2, 4, 8, 16)
+    bench = _Bench(run, 1 + 2 * len(degrees))
+    central = _rate(bench.point(SLOW, "WD", 8192))
+    found = {s: [bench.point(SLOW, s, 8192, n) for n in degrees] for s in ("WS", "WD")}
+    speed = {s: [_rate(m) / central for m in some] for s, some in found.items()}
+    nodes = [m.plan.n_nodes for m in found["WS"]]
+    at = nodes.index(6)
+    limited = [m.phases.most_loaded for m in found["WS"]]
+    beaten = [i for i, phase in enumerate(limited) if phase == "combine" and speed["WD"][i] > speed["WS"][i]]
+    both_compute = limited[at] == "compute" == found["WD"][at].phases.most_loaded
+    holds = both_compute and speed["WS"][at] > speed["WD"][at] and bool(beaten)
+    notes = [
+        f"at 6 nodes: WS {speed['WS'][at]:.2f}, WD {speed['WD'][at]:.2f}; the paper 4.72 and 4.0",
+        f"WS is limited by {', '.join(f'{phase} at {n}' for n, phase in zip(nodes, limited, strict=True))}",
+        f"WD is ahead from {nodes[beaten[0]]} nodes on; in the paper at 10" if beaten else "WD is ahead nowhere",
+    ]
+    series = [Series(s, [1, *nodes], [1.0, *speed[s]]) for s in ("WS", "WD")]
+    return Outcome(holds, series, notes)
+
+
+@experiment(
+    "gsdm",
+    "table1",
+    title="communication and computation in the phases",
+    claim=(
+        "Partitioning is nearly all communication, computing nearly all processing; WS's combine phase has a larger"
+        " share of processing than WD's."
+    ),
+    how="simulated",
+    x_label="phase",
+    y_label="time for the segment (s)",
+    parameters={**PARAMETERS, "size": 8192, "degree": 4, "fft": "slow"},
+    stated={
+        "WS Comm % part": 95.0,
+        "WS Comm % comp": 4.6,
+        "WS Comm % comb": 26.7,
+        "WD Comm % part": 93.9,
+        "WD Comm % comp": 4.1,
+        "WD Comm % comb": 91.2,
+    },
+)
+def table1(run: Run) -> Outcome:
+    """Processing and communication at window 8192, degree 4."""
+    bench = _Bench(run, 2)
+    phases, series, share = ["Part", "Comp", "Comb"], [], {}
+    for strategy in ("WS", "WD"):
+        loads = bench.point(SLOW, strategy, 8192, 4).phases.loads
+        work = [load.work_s * SEGMENT / 8192 for load in loads]
+        sent = [load.exchange_s * SEGMENT / 8192 for load in loads]
+        share[strategy] = [100 * s / (w + s) for w, s in zip(work, sent, strict=True)]
+        series += [Series(f"{strategy} Proc", phases, work), Series(f"{strategy} Comm", phases, sent)]
+    ws, wd = share["WS"], share["WD"]
+    holds = min(ws[0], wd[0]) > 75 and max(ws[1], wd[1]) < 25 and ws[2] < wd[2]
+    told = [
+        f"{s}: {', '.join(f'{p} {v:.1f}%' for p, v in zip(phases, some, strict=True))}" for s, some in share.items()
+    ]
+    notes = [f"communication, {one}" for one in told]
+    notes.append(
+        "our Merge copies the windows into the order of the stream: more processing in WD's combine than the paper"
+    )
+    return Outcome(holds, series, notes)
