@@ -154,5 +154,6 @@ class _Session:
     def _yielding(self) -> dict[str, float]:
         """The slots that yield load now, with their pace: memory balance leaves them alone until they are faster."""
         groups = [one.group for one in self.accepted if isinstance(one, (Move, Split))]
-        slots = [self.view.slots[self.view.groups[group].slot] for group in groups]
+        known = [self.view.groups[group] for group in groups if group in self.view.groups]  # not halves split off now
+        slots = [self.view.slots[load.slot] for load in known]
         return {str(slot.slot): slot.pace for slot in slots if slot.pace is not None}

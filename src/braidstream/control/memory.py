@@ -42,7 +42,8 @@ def after(memory: Memory, view: View, instructions: Iterable[Instruction]) -> di
     directory = view.directory
     for one in instructions:
         if isinstance(one, Split):
-            splits[str(one.group)] = [directory.next_id, view.groups[one.group].demand_s]
+            if one.group in view.groups:  # not a half that was split off just now: nothing is known of its load
+                splits[str(one.group)] = [directory.next_id, view.groups[one.group].demand_s]
             results[str(one.group)] = results[str(directory.next_id)] = results.get(str(one.group), 0.0) / 2
             directory = directory.split(one.group, one.slot)
         elif isinstance(one, Merge):

@@ -187,6 +187,8 @@ class EpochRunner:
         if not self.pinned:
             return exchanged
         if self._anchor is None or self._anchor.rdd.getNumPartitions() != n_slots:
+            if self._anchor is not None:
+                self._anchor.unpersist()
             anchor = spark.range(n_slots).select(F.col("id").cast("int").alias("slot")).repartitionById(n_slots, "slot")
             self._anchor = anchor.persist(StorageLevel.MEMORY_ONLY)
             self._anchor.count()

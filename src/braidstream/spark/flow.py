@@ -213,7 +213,7 @@ class Flow:
         store.sweep()
         if warm:
             warm_up(self.spark)
-        reorganizer = None if self.controller is None else Reorganizer(self.controller)
+        reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
         launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer)
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
@@ -347,11 +347,12 @@ class Flow:
         return made if known is None else replace(made, flow=known.flow)
 
     def _resumed(self, store: Checkpoint) -> Manifest:
-        """The last manifest, over the slots that this start asks for."""
+        """The last manifest, over the slots that this start asks for; or those that a controller has arrived at."""
         last = store.latest()
         store.check_offsets(last.epoch)
         store.verify(last)
-        wanted = self.slots or last.n_slots
+        declusters = self.controller is not None and self.controller.settings.declustering
+        wanted = last.n_slots if declusters else self.slots or last.n_slots
         if wanted != last.n_slots:
             last = replace(last.fitted(last.directory.resized(wanted)), n_slots=wanted, executors={})
             last.write(store.files)
@@ -374,6 +375,11 @@ def _trigger(epoch: str | timedelta) -> dict[str, Any]:
     if epoch == "available":
         return {"availableNow": True}
     return {"processingTime": f"{max(parse_duration(epoch) // 1000, 0)} milliseconds"}
+
+
+def _interval_s(epoch: str | timedelta) -> float | None:
+    """How long an epoch is meant to take; None where epochs follow each other as fast as they can."""
+    return None if epoch == "available" else parse_duration(epoch) / 1_000_000 or None
 
 
 def _located(path: str | Path) -> str:

@@ -9,13 +9,14 @@ at which inputs are held and in-flight tuples are drained, and the manifest is t
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import Decision, apply
+from braidstream.control.instructions import Decision, Instruction, apply
 from braidstream.control.reports import GroupReport, SlotReport
 from braidstream.state.manifest import Manifest
 
@@ -31,27 +32,46 @@ class Reorganizer:
 
     controller: Controller
     seed: int = 0
+    clock: Callable[[], float] = time.time
+    """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
     _reports: list[SlotReport] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, controller: Controller, interval_s: float | None) -> Reorganizer:
+        """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another."""
+        settings = controller.settings
+        if settings.epoch_s is None and interval_s is not None:
+            controller = replace(controller, settings=replace(settings, epoch_s=interval_s))
+        return cls(controller)
 
     def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
         """The manifest to commit: as it is, or changed by what the controller decides."""
         self._reports += slot_reports(manifest, reports)
         if not self.controller.is_due(manifest.epoch):
             return manifest
-        memory = dict(manifest.memory)
-        clock_s = float(memory.get("clock_s", 0.0)) + sum(_epoch_seconds(self._reports).values())
         made, remembered = self.controller.decide(
-            self._reports, manifest.directory, manifest.n_slots, memory.get(_MEMORY, {}), clock_s, self.seed
+            self._reports,
+            manifest.directory,
+            manifest.n_slots,
+            manifest.memory.get(_MEMORY, {}),
+            self.clock(),
+            self.seed,
         )
         self._reports = []
         self.decisions.extend(made)
         for decision in made:
             _log.info("%s", decision.explain())
-        memory.update({_MEMORY: remembered, "clock_s": clock_s})
-        instructions = [one for decision in made for one in decision.instructions]
-        directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
-        return replace(manifest.fitted(directory), n_slots=n_slots, memory=memory)
+        decided = replace(manifest, memory={**manifest.memory, _MEMORY: remembered})
+        return _applied(decided, [one for decision in made for one in decision.instructions])
+
+
+def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifest:
+    if not instructions:
+        return manifest
+    directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
+    executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
+    return replace(manifest.fitted(directory), n_slots=n_slots, executors=executors)
 
 
 def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
@@ -100,10 +120,3 @@ def _stored(manifest: Manifest) -> dict[int, tuple[int, int]]:
             rows[group] += part.rows
             size[group] += segment.bytes * part.rows / max(segment.rows, 1)
     return defaultdict(lambda: (0, 0), {group: (rows[group], int(size[group])) for group in rows})
-
-
-def _epoch_seconds(reports: Sequence[SlotReport]) -> dict[int, float]:
-    longest: dict[int, float] = defaultdict(float)
-    for report in reports:
-        longest[report.epoch] = max(longest[report.epoch], report.busy_s)
-    return longest

@@ -206,7 +206,7 @@ class _Slot:
         merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
             self.files.keep_copies(segment.name for segment in self.manifest.segments)
-        slow_down(executor(), time.perf_counter() - self.started)
+        slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
         yield _report_envelope(
             self.slot,
             {

@@ -162,12 +162,12 @@ class Manifest:
 def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
     fitted: list[Part] = []
     for part in parts:
-        inside = [group for group in directory.groups if part.meets(group)]
-        if len(inside) == 1:
+        if directory.at(part.low).high >= part.high:
             fitted.append(part)
             continue
-        for group in inside:  # the share of rows is an estimate until the segment is compacted
-            fitted.append(Part(group.prefix, group.depth, max(part.rows >> (group.depth - part.depth), 1)))
+        inside = [group for group in directory.groups if part.meets(group)]
+        # The share of rows is an estimate until the segment is compacted.
+        fitted += [Part(g.prefix, g.depth, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
     return tuple(fitted)
 
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
@@ -39,6 +40,7 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.query import Query
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan
+from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.sinks import FileSink
 from braidstream.spark.slot import EpochTask, read_manifest, slot_task
 from braidstream.spark.sources import Router, Stream, routes_of
@@ -81,9 +83,10 @@ class Harness:
         keep: int = 10,
         late: bool = False,
         root: str | None = None,
+        controller: Controller | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
-        self._hash_keys, self._keep = hash_keys, keep
+        self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
         delays = delays_us or {}
@@ -155,6 +158,7 @@ class Harness:
             self._late,
             False,
             checkpoint.latest(),
+            reorganizer=None if self._controller is None else Reorganizer(self._controller),
         )
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
