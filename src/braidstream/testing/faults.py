@@ -5,6 +5,7 @@ The engine calls `reach("before-manifest", epoch=7)`. That does nothing unless t
     BRAIDSTREAM_FAULT=before-manifest:7:kill     die by SIGKILL there, at epoch 7
     BRAIDSTREAM_FAULT=compaction:2:raise         raise InjectedFault there; where a point is reached without an epoch,
                                                  the number is the n-th time this process reaches it, from 1
+    BRAIDSTREAM_FAULT=task-start:2:executor      in a task: kill the executor, the process that this worker's belong to
     BRAIDSTREAM_FAULT_ONCE=FILE                  strike only if FILE does not exist, and make it: a restart, or a task
                                                  retried in a fresh worker, then goes through with the same environment
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +38,7 @@ POINTS = (
     "task-after-segment",
     "compaction",
 )
-ACTIONS = ("kill", "raise")
+ACTIONS = ("kill", "raise", "executor")
 VARIABLE = "BRAIDSTREAM_FAULT"
 ONCE_VARIABLE = "BRAIDSTREAM_FAULT_ONCE"
 
@@ -121,7 +123,15 @@ def _is_first(fault: Fault) -> bool:
 def _strike(fault: Fault) -> NoReturn:
     if fault.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if fault.action == "executor":
+        os.kill(_parent_of(os.getppid()), signal.SIGKILL)  # a worker's parent is Spark's daemon, and its parent the JVM
+        os.kill(os.getpid(), signal.SIGKILL)
     raise InjectedFault(fault.point, fault.number)
+
+
+def _parent_of(process: int) -> int:
+    shown = subprocess.run(["ps", "-o", "ppid=", "-p", str(process)], capture_output=True, text=True, check=True)
+    return int(shown.stdout)
 
 
 def _from_environment(environment: Mapping[str, str]) -> Fault | None:
