@@ -1,0 +1,140 @@
+"""Types and functions in a job file: the tables `[types.NAME]` and `[functions.NAME]`.
+
+    [types.SAMPLES]
+    ts = "timestamp"
+    x = "complex"
+
+    [functions.spectra]
+    stream = "radio"
+    type = "SAMPLES"                        # optional: read from the stream's columns
+    function = "fft3"                       # a registered name, or module:function
+    size = 1024                             # without a size, every row is a window
+    step = 512
+    degrees = [2, 2]                        # optional: without it Central; several make a tree, the outermost first
+    distribute = "round_robin"              # or "hash", or module:function
+    timeout = "100 milliseconds"
+    split = "module:function"               # with combine: window split instead of window distribute
+    combine = "module:function"
+    sink = { format = "parquet", path = "out" }
+
+`read_tables` makes values of the tables and refuses what is not in the form, with its place; `template` makes the
+template that a function's table describes. Nothing here reads a file or starts anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from braidstream.errors import InputError, JobError, nearest
+from braidstream.functions.function import StreamFunction, find_callable, find_function
+from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Split, Template
+from braidstream.functions.types import StreamType, declare_type
+from braidstream.functions.windows import WindowSpec
+
+__all__ = ["JobFunction", "read_tables"]
+
+_EXPECTED = {
+    "str": ("a text in quotes", str),
+    "str | None": ("a text in quotes", str),
+    "int | None": ("a whole number", int),
+    "tuple[int, ...]": ("a list of whole numbers", list),
+    "Mapping[str, Any] | None": ("a table", Mapping),
+}
+
+
+@dataclass(frozen=True)
+class JobFunction:
+    """`[functions.NAME]`."""
+
+    stream: str
+    function: str
+    type: str | None = None
+    size: int | None = None
+    step: int | None = None
+    degrees: tuple[int, ...] = ()
+    distribute: str = "round_robin"
+    timeout: str = "0 seconds"
+    split: str | None = None
+    combine: str | None = None
+    sink: Mapping[str, Any] | None = None
+
+    @property
+    def spec(self) -> WindowSpec:
+        """The windows."""
+        return WindowSpec(self.size, self.step)
+
+    @property
+    def target(self) -> StreamFunction:
+        """The function that is applied."""
+        return find_function(self.function)
+
+    def halves(self) -> tuple[Callable[..., Any] | None, Callable[..., Any] | None]:
+        """The functions that split and combine, if the table has them."""
+        if (self.split is None) != (self.combine is None):
+            raise InputError("window split needs both functions", "split and combine, or neither")
+        return (
+            None if self.split is None else find_callable(self.split),
+            None if self.combine is None else find_callable(self.combine),
+        )
+
+    def template(self) -> Template:
+        """The template that the table describes."""
+        split, combine = self.halves()
+        made: Any = self.target
+        for n in reversed(self.degrees):
+            if split is not None and combine is not None:
+                made = PCC(n, Split(split), made, Join(combine, self.timeout))
+            else:
+                by: Any = find_callable(self.distribute) if ":" in self.distribute else self.distribute
+                made = PCC(n, Distribute(by), made, Merge(self.timeout))
+        return made if isinstance(made, PCC) else Central(made, self.timeout)
+
+
+def read_tables(tables: Mapping[str, Any], file: str) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
+    """The declared types and the functions of a job file that was parsed; other tables are somebody else's."""
+    types = {
+        name: _with_place(file, f"[types.{name}]", declare_type, name, table)
+        for name, table in _named(tables, "types", file)
+    }
+    functions = {name: _function(file, name, table) for name, table in _named(tables, "functions", file)}
+    for name, entry in functions.items():
+        place = f"[functions.{name}]"
+        _with_place(file, place, lambda entry=entry: (entry.spec, entry.template()))
+    return types, functions
+
+
+def _named(tables: Mapping[str, Any], name: str, file: str) -> list[tuple[str, Mapping[str, Any]]]:
+    outer = tables.get(name, {})
+    for one, table in outer.items() if isinstance(outer, Mapping) else [(name, outer)]:
+        if not isinstance(table, Mapping):
+            raise JobError(f"{file}: [{name}] {one} is {table!r}", f"a table [{name}.NAME]")
+    return list(outer.items())
+
+
+def _function(file: str, name: str, table: Mapping[str, Any]) -> JobFunction:
+    known = {entry.name: entry for entry in fields(JobFunction)}
+    place = f"{file}: [functions.{name}]"
+    for option in table:
+        if option not in known:
+            raise JobError(f"{place}: unknown option {option}", f"one of {', '.join(known)}", nearest(option, known))
+    for option, entry in known.items():
+        if option not in table and entry.default is MISSING:
+            raise JobError(f"{place}: {option} is missing", _EXPECTED[str(entry.type)][0])
+    for option, value in table.items():
+        expected, kinds = _EXPECTED[str(known[option].type)]
+        numbers = isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+        if not isinstance(value, kinds) or isinstance(value, bool) or (kinds is list and not numbers):
+            raise JobError(f"{place}: {option} is {value!r}", expected)
+    values: dict[str, Any] = {
+        option: tuple(value) if isinstance(value, list) else value for option, value in table.items()
+    }
+    return JobFunction(**values)
+
+
+def _with_place(file: str, place: str, action: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return action(*arguments)
+    except InputError as error:
+        raise JobError(f"{file}: {place}: {error.wrong}", error.expected, error.fix) from None
