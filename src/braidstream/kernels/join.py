@@ -76,8 +76,12 @@ def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | N
     """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and which are not expired."""
     if not len(segment) or not len(hashes):
         return np.empty(0, dtype=np.int64)
-    start, stop = probe(segment.hashes, hashes)
-    _, rows = expand(start, stop)
+    if len(segment) <= 2 * len(hashes):
+        at = np.searchsorted(hashes, segment.hashes)
+        at[at == len(hashes)] = 0
+        rows = np.flatnonzero(hashes[at] == segment.hashes)
+    else:
+        _, rows = expand(*probe(segment.hashes, hashes))
     alive = segment.alive(watermark, window_us)
     return rows if alive is None else rows[alive[rows]]
 

@@ -29,7 +29,10 @@ QUERY_SETTINGS = {
 def local_session(
     master: str | None = None, app_name: str = "braidstream", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session for flows; the active one if there is one. Workers use this process's Python."""
+    """A Spark session for flows; the active one, as it is, if there is one. Workers use this process's Python."""
+    active = SparkSession.getActiveSession()
+    if active is not None and not settings:
+        return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     ours = {

@@ -102,6 +102,10 @@ class Checkpoint:
         except (ValueError, TypeError, KeyError) as error:
             raise DamagedState(self.files.path(IDENTITY), f"the checkpoint's identity is damaged ({error})") from None
 
+    def _is_unborn(self) -> bool:
+        """Whether the process died while it made the checkpoint: nothing but the first manifest is there."""
+        return Manifest.epochs(self.files) == [-1] and not self.files.exists(OFFSETS)
+
     def create(self, identity: Identity, first: Manifest) -> None:
         """Make an empty checkpoint."""
         self.files.make("", manifests.FOLDER, segments.FOLDER, STAGED)
@@ -122,8 +126,12 @@ class Checkpoint:
 
     def check_offsets(self, latest: int) -> None:
         """Refuse a checkpoint whose manifests and whose offset log do not fit together."""
-        epochs = [int(name) for name in self.files.names(f"{OFFSETS}/offsets") if name.isdigit()]
-        last = max(epochs, default=-1)
+        last, committed = self._last_in("offsets"), self._last_in("commits")
+        if committed > latest:
+            raise DamagedState(
+                self.files.path(manifest_name(committed)),
+                f"this manifest is missing: Spark's log has committed epoch {committed}, the state ends at {latest}",
+            )
         if latest > last:
             raise DamagedState(
                 self.files.path(OFFSETS),
@@ -135,6 +143,10 @@ class Checkpoint:
                 self.files.path(manifest_name(last - 1)),
                 f"the state ends at epoch {latest}, Spark's offset log at epoch {last}",
             )
+
+    def _last_in(self, log: str) -> int:
+        """The last epoch in one of Spark's logs."""
+        return max((int(name) for name in self.files.names(f"{OFFSETS}/{log}") if name.isdigit()), default=-1)
 
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a segment of the last manifest is missing or has another size."""

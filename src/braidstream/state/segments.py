@@ -85,8 +85,12 @@ def open_segment(files: Files, segment: Segment) -> Rows:
 def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[tuple[int, int]]:
     """The ranges of rows that are live and belong to the groups (in the order of the hash space)."""
     lows = [group.low for group in groups]
-    own = (p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high)
-    return _joined(sorted(r for r in (_range(rows, p.low, p.high) for p in own) if r[1] > r[0]))
+    own = [p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high]
+    if sum(part.rows for part in own) == len(rows) and len(own) == len(segment.parts):
+        return [(0, len(rows))]
+    begins = np.searchsorted(rows.hashes, np.array([part.low for part in own], dtype=np.uint64)).tolist()
+    ends = np.searchsorted(rows.hashes, np.array([part.high for part in own], dtype=np.uint64), side="right").tolist()
+    return _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0]))
 
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
@@ -106,12 +110,6 @@ def owned_index(rows: Rows, index: I64, segment: Segment, groups: Sequence[Group
     begins, ends = (np.array(side, dtype=np.int64) for side in zip(*ranges, strict=True)) if ranges else ((), ())
     at = np.searchsorted(begins, index, side="right") - 1
     return index[(at >= 0) & (index < np.asarray(ends)[np.maximum(at, 0)])] if ranges else index[:0]
-
-
-def _range(rows: Rows, low: int, high: int) -> tuple[int, int]:
-    bounds = np.array([low, high], dtype=np.uint64)
-    begin = int(np.searchsorted(rows.hashes, bounds[0], side="left"))
-    return begin, int(np.searchsorted(rows.hashes, bounds[1], side="right"))
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
