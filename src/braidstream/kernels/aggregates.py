@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from braidstream.kernels.finished import changed_results, results_of
+from braidstream.kernels.finished import changed_results, only_result
 from braidstream.kernels.measures import (
     EPOCH,
     FOREVER,
@@ -40,7 +40,7 @@ from braidstream.kernels.measures import (
     alive_from,
     measured,
 )
-from braidstream.kernels.rows import HASH, Rows, take
+from braidstream.kernels.rows import Rows, take
 from braidstream.kernels.summaries import ALL_TIME, Summary, concat, summarize
 from braidstream.kernels.touched import Gathered, GroupRows, KeyRows, Touched, gather_groups, union
 
@@ -59,6 +59,10 @@ __all__ = [
     "Measure",
     "alive_from",
 ]
+
+
+ONLY = np.zeros(1, dtype=np.uint64)
+"""The hash of the only group of a query without GROUP BY."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,19 @@ class GroupStep:
 
 @dataclass(frozen=True)
 class KeyAggregator:
-    """The first stage, in one slot."""
+    """The first stage, in one slot. With one input whose rows are composites, it is the only one."""
 
     aggregation: Aggregation
+    emits_always: bool = False
+    """Whether there are results without a change: of a local aggregation without GROUP BY, in the slot that has it."""
 
     def step(self, new: Sequence[Rows | None], stored: Sequence[Sequence[Summary]], clock: Clock) -> KeyStep:
         """One epoch: for each input its new rows and the summaries of stored ones."""
         kept = tuple(self._summarized(place, rows, clock) for place, rows in enumerate(new))
         gathered = self._gather(kept, stored, clock)
         rows = KeyRows.of(self.aggregation, gathered)
+        if self.emits_always:
+            return KeyStep(kept, only_result(self.aggregation, clock, None if rows is None else rows.after))
         if rows is None:
             return KeyStep(kept, self.aggregation.schema.empty_table() if self.aggregation.local else None)
         if self.aggregation.local:
@@ -116,7 +124,7 @@ class KeyAggregator:
         touched = [Touched.of(kept[i], stored[i], *spans[i]) for i in range(len(aggregation.inputs))]
         grouped = aggregation.grouped
         elsewhere = union([t.hashes for i, t in enumerate(touched) if i != grouped])
-        everywhere = union([elsewhere, touched[grouped].hashes])
+        everywhere = union([elsewhere, touched[grouped].hashes, *([ONLY] if self.emits_always else [])])
         within = touched[grouped].outside(elsewhere) if aggregation.group_by else None
         gathered = []
         for i, span in enumerate(spans):
@@ -154,13 +162,13 @@ class GroupAggregator:
         new_totals = summarize(concat(changes)) if changes else None
         new_leases = summarize(concat(leases)) if leases else None
         hashes = [s.hashes for s in (new_totals, new_leases) if s is not None]
-        touched = union([*hashes, *([np.zeros(1, dtype=np.uint64)] if self.emits_always else [])])
+        touched = union([*hashes, *([ONLY] if self.emits_always else [])])
         totals = gather_groups(new_totals, stored_totals, touched, (ALL_TIME, ALL_TIME))
         leased = gather_groups(new_leases, stored_leases, touched, clock.alive(0))
         rows = GroupRows(self.aggregation, totals, leased)
         before, after = rows.values(after=False), rows.values(after=True)
         if self.emits_always:
-            results = results_of(self.aggregation, clock, pa.table({HASH: pa.array([0])}), rows.padded(after))
+            results = only_result(self.aggregation, clock, after)
         else:
             results = changed_results(self.aggregation, clock, rows.identity, before, after)
         kept = new_totals if new_totals is not None and len(new_totals) else None

@@ -20,9 +20,9 @@ from braidstream.kernels.exact import Exact, to_decimals
 from braidstream.kernels.measures import SPECIALS, WATERMARK, AggregateColumn, Aggregation, Clock
 from braidstream.kernels.rows import I64, take
 from braidstream.kernels.summaries import LARGEST, LEAST, SAME, same_values
-from braidstream.kernels.touched import Values
+from braidstream.kernels.touched import Values, extreme_names
 
-__all__ = ["changed_results", "results_of"]
+__all__ = ["changed_results", "only_result"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -41,10 +41,18 @@ def changed_results(
     rows = np.flatnonzero(changed)
     components = {name: exact.take(rows) for name, exact in after.components.items()}
     extremes = {name: values.take(pa.array(rows)) for name, values in after.extremes.items()}
-    return results_of(aggregation, clock, take(groups, rows), Values(len(rows), components, extremes))
+    return _results_of(aggregation, clock, take(groups, rows), Values(len(rows), components, extremes))
 
 
-def results_of(aggregation: Aggregation, clock: Clock, groups: pa.Table, values: Values) -> pa.Table:
+def only_result(aggregation: Aggregation, clock: Clock, values: Values | None) -> pa.Table:
+    """The row of a query without GROUP BY, also when there never was a composite."""
+    if values is None or not values.size:
+        kinds = dict(extreme_names(aggregation))
+        values = Values(1, {}, {name: pa.nulls(1, kind) for name, kind in kinds.items()})
+    return _results_of(aggregation, clock, pa.table({}), values)
+
+
+def _results_of(aggregation: Aggregation, clock: Clock, groups: pa.Table, values: Values) -> pa.Table:
     """Values as the result's columns."""
     columns: list[Any] = [groups.column(f"{SAME}{name}") for name, _ in aggregation.group_by]
     columns += [_Finished(aggregation.query, column, values).array() for column in aggregation.columns]

@@ -32,8 +32,10 @@ __all__ = [
     "AggregatePlan",
     "Aggregation",
     "Clock",
+    "Enumeration",
     "Measure",
     "alive_from",
+    "canonical",
     "hash_groups",
     "measured",
 ]
@@ -104,6 +106,17 @@ class Aggregation:
 
 
 @dataclass(frozen=True)
+class Enumeration:
+    """Where counts and sums do not multiply: composites are made, and Spark computes what is aggregated of each."""
+
+    join: str
+    """The join that makes the composites."""
+    residual: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    """Names and expressions of groups and arguments."""
+
+
+@dataclass(frozen=True)
 class AggregatePlan:
     """An aggregate query as tasks see it: the aggregation, and the stores that keep its state, by index."""
 
@@ -114,6 +127,8 @@ class AggregatePlan:
     leases: int | None
     selected: tuple[tuple[str, str], ...] | None
     """Names of the result's columns and of the aggregation's they are; None when Spark has to finish."""
+    enumeration: Enumeration | None = None
+    """None when no composite has to be made."""
 
     @property
     def query(self) -> str:

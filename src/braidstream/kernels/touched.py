@@ -34,7 +34,7 @@ from braidstream.kernels.summaries import (
     summarize,
 )
 
-__all__ = ["Gathered", "GroupRows", "KeyRows", "Touched", "Values", "gather_groups", "union"]
+__all__ = ["Gathered", "GroupRows", "KeyRows", "Touched", "Values", "extreme_names", "gather_groups", "union"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -274,19 +274,12 @@ class GroupRows:
         """The values when the epoch begins or ends."""
         components = {name: self._totals.exact(name, after=after) for name in _component_names(self._aggregation)}
         extremes = {}
-        for name, kind in _extreme_names(self._aggregation):
+        for name, kind in extreme_names(self._aggregation):
             values = self._leased.extreme(name, kind, after=after)
             _, i, column = name[0], *name[1:].split(":", 1)
             empty = ~components[f"c:{i}:{column}"].nonzero()
             extremes[name] = values.take(pa.array(np.arange(self.size), mask=empty))
         return Values(self.size, components, extremes)
-
-    def padded(self, values: Values) -> Values:
-        """The values of the only group, also when there never was a composite."""
-        if values.size:
-            return values
-        nothing = {name: Exact.zeros(1) for name in values.components}
-        return Values(1, nothing, {name: pa.nulls(1, column.type) for name, column in values.extremes.items()})
 
 
 class _Reduced:
@@ -362,7 +355,8 @@ def _component_names(aggregation: Aggregation) -> list[str]:
     return names
 
 
-def _extreme_names(aggregation: Aggregation) -> list[tuple[str, pa.DataType]]:
+def extreme_names(aggregation: Aggregation) -> list[tuple[str, pa.DataType]]:
+    """The names and types of all extremes of an aggregation."""
     return [
         (f"{mark}{i}:{measure.column}", measure.type)
         for i, entry in enumerate(aggregation.inputs)

@@ -2,7 +2,9 @@
 
 An aggregate query is *factored* when it is of type 1 without predicates between streams, each aggregate's argument uses
 one input, and all GROUP BY entries are columns or expressions of one input (a key counts for every input, since it is
-equal in all of them). Then no composite is ever made. Other aggregate queries are refused, with what is supported.
+equal in all of them). Then no composite is ever made. For other queries of type 1 composites are *enumerated*: slots
+make them, Spark computes predicates, groups and arguments on them, and they are summarized by group. Queries of type 2
+are refused.
 
 Expressions over one input are computed by Spark before the exchange, as further columns of its rows; Spark's analyzer
 also says what types arguments and results have, so that they are those of the same query in batch.
@@ -17,26 +19,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import sqlglot
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 from sqlglot import exp
 
 from braidstream.errors import QueryError
-from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, Measure
+from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, AggregatePlan, Enumeration, Measure
 from braidstream.kernels.plan import Computed
+from braidstream.kernels.rows import DEADLINE
 from braidstream.query import Query
 from braidstream.query.source import DIALECT, sql_of
 
 if TYPE_CHECKING:
     from braidstream.spark.sources import Stream
 
-__all__ = ["Draft", "draft"]
+__all__ = ["Draft", "composite_rows", "composites_of", "draft"]
 
-SUPPORTED = (
-    "streams joined on one key without predicates between them, arguments of one stream each, "
-    "GROUP BY the key or columns of one stream"
-)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
@@ -54,6 +54,7 @@ class Draft:
     aggregates: tuple[AggregateColumn, ...]
     schema: pa.Schema
     selected: tuple[tuple[str, str], ...] | None
+    enumeration: Enumeration | None = None
 
 
 def draft(query: Query, streams: Mapping[str, Stream]) -> Draft:
@@ -62,28 +63,39 @@ def draft(query: Query, streams: Mapping[str, Stream]) -> Draft:
     return _Drafting(query, streams).draft()
 
 
+def composites_of(plan: AggregatePlan) -> str:
+    """The name of the join that makes a query's composites."""
+    assert plan.enumeration is not None
+    return plan.enumeration.join
+
+
+def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFrame:
+    """What is aggregated of each composite that satisfies the predicates, and until when it is live."""
+    assert plan.enumeration is not None
+    structs = [
+        F.struct(*(F.col(_quoted(f"{entry.alias}.{name}")).alias(name) for name in entry.columns)).alias(entry.alias)
+        for entry in query.inputs
+        if entry.columns
+    ]
+    frame = raw.select(*structs, DEADLINE)
+    for predicate in plan.enumeration.residual:
+        frame = frame.where(predicate)
+    return frame.select(*(F.expr(sql).alias(name) for name, sql in plan.enumeration.columns), DEADLINE)
+
+
 def _refuse(query: Query) -> None:
     name = query.name
     if query.type == 2:
-        raise _unsupported(name, "joins on different keys (type 2)", "aggregate the results downstream")
-    if query.residual:
-        raise _unsupported(
-            name, f"has a predicate between streams, {query.residual[0]}", "use predicates on one stream"
+        raise QueryError(
+            f"query {name!r} aggregates over a join on different keys (type 2)",
+            "aggregates over streams that are all joined on one key",
+            "select the columns, and aggregate the results downstream",
         )
-    for entry in query.aggregates:
-        if len(entry.aliases) > 1:
-            called = f"{entry.function.upper()}({entry.argument})".replace("`", "")
-            raise _unsupported(name, f"aggregates over several streams, {called}", "aggregate columns of one stream")
     for output in query.outputs:
         if output.name.lower() in (EPOCH, WATERMARK):
             wrong = f"query {name!r} names an output {output.name!r}"
-            raise QueryError(
-                wrong, f"other names: results have columns {EPOCH} and {WATERMARK} of their own", "rename it with AS"
-            )
-
-
-def _unsupported(query: str, what: str, fix: str) -> QueryError:
-    return QueryError(f"query {query!r} {what}: its aggregates would have to enumerate composites", SUPPORTED, fix)
+            expected = f"other names: results have columns {EPOCH} and {WATERMARK} of their own"
+            raise QueryError(wrong, expected, "rename it with AS")
 
 
 class _Drafting:
@@ -99,7 +111,49 @@ class _Drafting:
         self._empty = self._spark.createDataFrame([], StructType(fields))
 
     def draft(self) -> Draft:
-        grouped, entries = self._grouping()
+        """The draft: factored where that is possible."""
+        grouping = self._grouping()
+        several = any(len(entry.aliases) > 1 for entry in self.query.aggregates)
+        if grouping is None or several or self.query.residual:
+            return self._enumerated()
+        return self._factored(*grouping)
+
+    def _enumerated(self) -> Draft:
+        """Composites as the rows of one input, grouped by what Spark computes of them."""
+        groups = [(entry.name, f"g{i}", entry.sql) for i, entry in enumerate(self.query.group_by)]
+        for name, source, sql in groups:
+            self.kinds[0, source] = self._type(sql)
+            self._refuse_group(name, sql, self.kinds[0, source])
+        arguments: dict[str, str] = {}
+        aggregates = tuple(self._enumerated_aggregate(entry, arguments) for entry in self.query.aggregates)
+        fields = [pa.field(name, self.kinds[0, source]) for name, source, _ in groups]
+        fields += [pa.field(entry.name, entry.type) for entry in aggregates]
+        fields += [pa.field(EPOCH, pa.int64()), pa.field(WATERMARK, TIMESTAMP)]
+        computed = [*((source, sql) for _, source, sql in groups), *((name, sql) for sql, name in arguments.items())]
+        return Draft(
+            tuple(entry.columns for entry in self.query.inputs),
+            ((),) * len(self.query.inputs),
+            (self._measures(0, aggregates),),
+            0,
+            tuple((name, source) for name, source, _ in groups),
+            True,
+            aggregates,
+            pa.schema(fields),
+            self._selected([field.name for field in fields]),
+            Enumeration(f"{self.query.name}:composites", self.query.residual, tuple(computed)),
+        )
+
+    def _enumerated_aggregate(self, entry: Any, arguments: dict[str, str]) -> AggregateColumn:
+        if entry.argument is None:
+            return AggregateColumn(entry.name, "count", None, None, pa.int64())
+        kind, cast, result = self._types(entry)
+        sql = entry.argument if cast is None else f"CAST({entry.argument} AS {cast})"
+        column = arguments.setdefault(sql, f"a{len(arguments)}")
+        self.kinds[0, column] = pa.float64() if cast else kind
+        scale = kind.scale if pa.types.is_decimal(kind) else 0
+        return AggregateColumn(entry.name, entry.function, 0, column, result, scale)
+
+    def _factored(self, grouped: int, entries: list[tuple[str, str]]) -> Draft:
         group_by = tuple((name, self._column(grouped, sql, None)) for name, sql in entries)
         for (name, column), (_, sql) in zip(group_by, entries, strict=True):
             self._refuse_group(name, sql, self.kinds[grouped, column])
@@ -124,8 +178,8 @@ class _Drafting:
             self._selected([field.name for field in fields]),
         )
 
-    def _grouping(self) -> tuple[int, list[tuple[str, str]]]:
-        """The grouped input, and for each GROUP BY entry its name and its text over that input."""
+    def _grouping(self) -> tuple[int, list[tuple[str, str]]] | None:
+        """The grouped input, and each GROUP BY entry's name and its text over that input; None if there is none."""
         if not self.query.group_by:
             return 0, []
         used = [_aliases(entry.sql) for entry in self.query.group_by]
@@ -137,10 +191,7 @@ class _Drafting:
             if all(text is not None for text in texts):
                 names = [entry.name for entry in self.query.group_by]
                 return place, [(name, text) for name, text in zip(names, texts, strict=True) if text is not None]
-        shown = ", ".join(entry.sql.replace("`", "") for entry in self.query.group_by)
-        raise _unsupported(
-            self.query.name, f"groups by columns of several streams, {shown}", "group by one stream's columns"
-        )
+        return None
 
     def _over(self, sql: str, alias: str) -> str | None:
         """A GROUP BY entry as an expression of one input: as it is, or a key, which is equal in all inputs."""
@@ -160,6 +211,13 @@ class _Drafting:
         if entry.argument is None:
             return AggregateColumn(entry.name, "count", None, None, pa.int64())
         place = self.query.aliases.index(entry.aliases[0]) if entry.aliases else 0
+        kind, cast, result = self._types(entry)
+        column = self._column(place, entry.argument, cast)
+        scale = kind.scale if pa.types.is_decimal(kind) else 0
+        return AggregateColumn(entry.name, entry.function, place, column, result, scale)
+
+    def _types(self, entry: Any) -> tuple[pa.DataType, str | None, pa.DataType]:
+        """The type of an aggregate's argument, what it is cast to first, and the type of the result."""
         kind = self._type(entry.argument)
         result = self._type(f"{entry.function}({entry.argument})", aggregated=True)
         cast = None
@@ -169,9 +227,7 @@ class _Drafting:
             cast = "double"  # as Spark does with text
         if entry.function in ("min", "max") and _is_nested(kind):
             raise self._refused(entry, kind)
-        column = self._column(place, entry.argument, cast)
-        scale = kind.scale if pa.types.is_decimal(kind) else 0
-        return AggregateColumn(entry.name, entry.function, place, column, result, scale)
+        return kind, cast, result
 
     def _refused(self, entry: Any, kind: pa.DataType) -> QueryError:
         called = f"{entry.function.upper()}({entry.argument})".replace("`", "")
@@ -276,3 +332,7 @@ def _is_nested(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind)
     )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,17 +20,21 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.aggregates import Clock, GroupAggregator, KeyAggregator, alive_from
-from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.plan import Store
-from braidstream.kernels.routing import REACHED, Envelope, Routes, Tally, deal
-from braidstream.kernels.rows import Rows
-from braidstream.kernels.summaries import ORDER, RUN, Summary, merge_summaries
+from braidstream.kernels.join import Composites, Pool, column
+from braidstream.kernels.measures import FOREVER, AggregatePlan, canonical, hash_groups
+from braidstream.kernels.plan import Join, Store
+from braidstream.kernels.routing import REACHED, Envelope, Routes, Tally, deal, envelopes_to_batch
+from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
+from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
 from braidstream.state.compaction import Merge
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place, open_segment
 
-__all__ = ["SlotAggregates", "merge_segments", "reached_watermark"]
+__all__ = ["COMPOSITES", "SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
+
+COMPOSITES = 1000
+"""The stage of composites that were enumerated: a Spark job of its own after the others."""
 
 
 def reached_watermark(
@@ -72,10 +76,23 @@ class SlotAggregates:
     segments: list[Segment] = field(default_factory=list)
     results: dict[str, Writer] = field(default_factory=dict)
 
+    def run(
+        self, stage: int, new: Mapping[int, Rows], changes: Mapping[int, Sequence[pa.Table]], routes: Routes
+    ) -> Iterator[Envelope]:
+        """What there is to do at a stage."""
+        if stage == 0:
+            yield from self.keys(new, routes)
+        elif stage == 1:
+            self.groups(changes, routes)
+        elif stage == COMPOSITES:
+            self.composites(changes, routes)
+
     def keys(self, new: Mapping[int, Rows], routes: Routes) -> Iterator[Envelope]:
         """The first stage: keep new rows, and send what changed to the slots of the groups."""
         told: set[int] = set()
         for plan in self.plans:
+            if plan.enumeration is not None:
+                continue
             inputs = plan.aggregation.inputs
             rows = [new.get(entry.store) for entry in inputs]
             step = KeyAggregator(plan.aggregation).step(rows, [self._stored(store) for store in plan.kept], self._clock)
@@ -110,6 +127,20 @@ class SlotAggregates:
                 self._keep(plan.leases, step.leases)
             self._put_out(plan, step.results)
 
+    def composites(self, sent: Mapping[int, Sequence[pa.Table]], routes: Routes) -> None:
+        """The only stage of queries that enumerate: composites by group, each live until its end."""
+        for plan in self.plans:
+            if plan.enumeration is None:
+                continue
+            (store,) = plan.kept
+            new = sort_rows(pa.concat_tables(sent[store])) if sent.get(store) else None
+            emits = plan.emits_always and _only_slot(routes) == self.place.slot
+            step = KeyAggregator(plan.aggregation, emits).step([new], [self._stored(store)], self._clock)
+            self._keep(store, step.kept[0])
+            assert step.results is not None
+            if emits or plan.aggregation.group_by:
+                self._put_out(plan, step.results)
+
     @property
     def _clock(self) -> Clock:
         return Clock(self.place.epoch, self.manifest.watermark, self.watermark)
@@ -138,6 +169,41 @@ class SlotAggregates:
         if plan.selected is not None:
             results = results.select([source for _, source in plan.selected])
         writer.write([column.combine_chunks() for column in results.columns])
+
+
+def with_ends(
+    join: Join, pools: Sequence[Pool], found: Composites, columns: Sequence[pa.Array], reached: int | None
+) -> list[pa.Array]:
+    """Composites with the time until which all components are live, without those that are not live any more."""
+    ends = np.full(len(found), FOREVER)
+    for place, entry in enumerate(join.inputs):
+        if entry.window_us is not None:
+            times = np.asarray(column(pools[place], TIME, found.index[place]).to_numpy())
+            ends = np.minimum(ends, times + entry.window_us)
+    kept = pa.array(np.flatnonzero(ends >= (ALL_TIME if reached is None else reached)))
+    return [*(values.take(kept) for values in columns), pa.array(ends).take(kept)]
+
+
+def route_composites(
+    plan: AggregatePlan, manifest: Callable[[], Manifest], routes_of: Callable[[Manifest], Routes]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that sends composites, with groups and arguments computed, to the slots of their groups."""
+    aggregation, (store,) = plan.aggregation, plan.kept
+    kinds = {source: aggregation.schema.field(name).type for name, source in aggregation.group_by}
+    kinds |= {measure.column: measure.type for measure in aggregation.inputs[0].measures}
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        routes = routes_of(manifest())
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            columns = {name: batch.column(name).cast(kind) for name, kind in kinds.items()}
+            groups = [canonical(columns[source]) for _, source in aggregation.group_by]
+            hashes = hash_groups(groups) if groups else np.zeros(batch.num_rows, dtype=np.uint64)
+            rows = pa.table({HASH: hashes.view(np.int64), TIME: batch.column(DEADLINE), **columns})
+            yield from envelopes_to_batch(deal(rows, store, routes))
+
+    return run
 
 
 def _summary(place: Place, segment: Segment) -> Summary:

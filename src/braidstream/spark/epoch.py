@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -24,18 +25,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from braidstream.control.probing import learned
 from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
-from braidstream.spark.aggregation import reached_watermark
+from braidstream.spark.aggregate_plan import composite_rows, composites_of
+from braidstream.spark.aggregation import COMPOSITES, reached_watermark, route_composites
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
-from braidstream.spark.slot import REPORTS, EpochTask, slot_task
+from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
 from braidstream.state import compaction
-from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging
@@ -100,13 +103,17 @@ class EpochRunner:
         task = self._task(epoch)
         reports = self._join(spark, envelopes, task)
         _raise_damage(reports)
+        reports += self._enumerated(spark, task, reports)
+        _raise_damage(reports)
         if self._silent(reports):
             reports += self._join(spark, self._ticks(spark), replace(task, merges={}))
         after, resumed = self._next(self.manifest, epoch, reports)
         if resumed:
             reached, _ = self._next(self.manifest, epoch, reports, expires=False)
             reached.write(self.checkpoint.files, pending=True)
-            more = self._join(spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed))
+            more = self._join(
+                spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed)
+            )
             _raise_damage(more)
             reports += more
             after, _ = self._next(self.manifest, epoch, reports)
@@ -146,6 +153,33 @@ class EpochRunner:
         given = {query for report in reports for query in report["results"]}
         return any(plan.emits_always and plan.query not in given for plan in self.plan.aggregates)
 
+    def _enumerated(
+        self, spark: SparkSession, task: EpochTask, reports: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Aggregate the composites that slots staged, in a job of its own, since Spark computes their expressions."""
+        plans = [plan for plan in self.plan.aggregates if plan.enumeration is not None]
+        if not plans:
+            return []
+        root, frames = self.checkpoint.root, [self._ticks(spark)]
+        staged = {plan.query: self._composites(plan, reports) for plan in plans}
+        for plan in plans:
+            if staged[plan.query]:
+                raw = staged_frame(spark, root, staged[plan.query], self.plan.schema_of(composites_of(plan)))
+                rows = composite_rows(self.queries[plan.query], plan, raw)
+                frames.append(rows.mapInArrow(route_composites(plan, task.manifest, routes_of), ENVELOPE))
+        seen, before = _tallies(reports).values(), self.manifest.watermark
+        reached = reached_watermark(self.manifest.newest, seen, task.delays_us, before)
+        last = slot_task(replace(task, reached=reached), COMPOSITES)
+        frame = self._exchange(spark, reduce(DataFrame.unionByName, frames)).mapInArrow(last, REPORTS)
+        made = [json.loads(bytes(row.report)) for row in frame.collect()]
+        for name in (name for names in staged.values() for name in names):
+            self.checkpoint.files.delete(name)
+        return made
+
+    def _composites(self, plan: AggregatePlan, reports: Sequence[Mapping[str, Any]]) -> list[str]:
+        results = (report["results"].get(composites_of(plan), {}) for report in reports)
+        return [result["file"] for result in results if result.get("file")]
+
     def _ticks(self, spark: SparkSession) -> DataFrame:
         """Envelopes that only wake every slot."""
         slots = spark.range(self.manifest.n_slots)
@@ -155,6 +189,7 @@ class EpochRunner:
         root = self.checkpoint.root
         windows = {store.name: store.merge_span_us for store in self.plan.stores}
         staging = {q: sink.staging(root, self.plan.finished[q]) for q, sink in self.sinks.items()}
+        staging |= {composites_of(p): Staging(root, STAGED) for p in self.plan.aggregates if p.enumeration is not None}
         late = {stream: sink.staging(root, True) for stream, sink in self.late.items()}
         return EpochTask(
             root,
@@ -241,7 +276,9 @@ class EpochRunner:
         totals = Counter(before.totals)
         totals["epochs"] += before.epoch < epoch
         for stream, tally in tallies.items():
-            totals.update({f"{stream}.rows": tally.rows, f"{stream}.late": tally.late, f"{stream}.keyless": tally.keyless})
+            totals.update(
+                {f"{stream}.rows": tally.rows, f"{stream}.late": tally.late, f"{stream}.keyless": tally.keyless}
+            )
         for report in reports:
             totals.update({f"{query}.matches": result["rows"] for query, result in report["results"].items()})
             totals.update({f"{join}.produced": rows for join, rows in report["produced"].items()})

@@ -53,9 +53,28 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
     yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
-    if not plan.finished[query.name]:
+    yield from _aggregates(query, plan)
+    if not plan.finished[query.name] and not query.is_aggregate:
         yield "    Spark evaluates the predicates and expressions on the matches"
     yield f"    to {sinks[query.name].description}" if query.name in sinks else "    to no sink yet"
+
+
+def _aggregates(query: Query, plan: Plan) -> Iterator[str]:
+    found = next((made for made in plan.aggregates if made.query == query.name), None)
+    if found is None:
+        return
+    shown = ", ".join(f"{a.function.upper()}({a.argument or '*'})".replace("`", "") for a in query.aggregates)
+    grouped = ", ".join(entry.sql.replace("`", "") for entry in query.group_by)
+    yield f"    aggregates {shown}" + (f" by {grouped}" if grouped else "")
+    if found.enumeration is not None:
+        yield "    enumerates composites, and aggregates them by group in a second Spark job: their number is the cost"
+        return
+    yield "    without enumerating composites: per key, counts and sums of the streams multiply"
+    yield "    " + (
+        "groups lie within keys: one exchange" if found.totals is None else "a second exchange adds up groups"
+    )
+    if not plan.finished[query.name]:
+        yield "    Spark evaluates the expressions over the aggregates"
 
 
 def _length(window_us: int | None) -> str:

@@ -24,10 +24,11 @@ from braidstream.errors import StreamError
 from braidstream.kernels.hashing import INJECTIVE, hashable
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
-from braidstream.kernels.rows import TIME
+from braidstream.kernels.rows import DEADLINE, TIME
 from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
 from braidstream.spark.aggregate_plan import Draft, draft
+from braidstream.spark.aggregation import COMPOSITES
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
@@ -162,7 +163,9 @@ class _Planner:
         uses = []
         for entry in query.inputs:
             keys = [_cast(c, entry.alias) for c in classes]
-            address = self._leaf(query, entry.alias, keys, [c.type for c in classes], 0, entry.columns, n_hashed=len(keys))
+            address = self._leaf(
+                query, entry.alias, keys, [c.type for c in classes], 0, entry.columns, n_hashed=len(keys)
+            )
             uses.append((address, entry.window_us, entry.filter))
         place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
         self._add_result(query, place, uses, 0)
@@ -170,21 +173,41 @@ class _Planner:
     def add_aggregate(self, query: Query) -> None:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = draft(query, self.streams)
+        if made.enumeration is not None:
+            self._add_composites(query, made.enumeration.join)
+            store = self._summary_store(query, "composites", 0, COMPOSITES)
+            self.drafts.append((query.name, made, [], (store,), None, None))
+            return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
-        uses, kept = [], []
+        uses = []
         for place, entry in enumerate(query.inputs):
             for added in made.computed[place]:
                 self.computed.setdefault(entry.stream, {})[added.name] = added
-            classes = _sorted_classes(query)
-            keys = [_cast(c, entry.alias) for c in classes]
-            kinds = [c.type for c in classes]
-            address = self._leaf(timeless, entry.alias, keys, kinds, 0, made.columns[place], n_hashed=len(keys))
+            address = self._flat_leaf(timeless, entry.alias, made.columns[place])
             uses.append((address, entry.window_us, entry.filter))
-            kept.append(self._summary_store(query, entry.alias, entry.window_us, 0))
+        kept = tuple(self._summary_store(query, entry.alias, entry.window_us, 0) for entry in query.inputs)
         totals = None if made.local else self._summary_store(query, "totals", None, 1)
         leased = any(m.least or m.largest for own in made.measures for m in own)
         leases = self._summary_store(query, "leases", 0, 1) if leased and not made.local else None
-        self.drafts.append((query.name, made, uses, tuple(kept), totals, leases))
+        self.drafts.append((query.name, made, uses, kept, totals, leases))
+
+    def _add_composites(self, query: Query, name: str) -> None:
+        """The join of an aggregate query that has to enumerate: all columns, and until when a composite is live."""
+        uses = [(self._flat_leaf(query, e.alias, e.columns), e.window_us, e.filter) for e in query.inputs]
+        outputs, fields = [], []
+        for place, entry in enumerate(query.inputs):
+            schema = arrow_schema(self.streams[entry.stream].schema)
+            outputs += [OutputColumn(f"{entry.alias}.{column}", place, column) for column in entry.columns]
+            fields += [schema.field(c).with_name(f"{entry.alias}.{c}").with_nullable(True) for c in entry.columns]
+        schema = pa.schema([*fields, (DEADLINE, pa.int64())])
+        since = self.since.get(query.name, -1)
+        self._joins.append((Join(name, (), tuple(outputs), schema, since=since, lives=True), uses))
+
+    def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
+        """The store of one input of a query of type 1."""
+        classes = _sorted_classes(query)
+        keys = [_cast(c, alias) for c in classes]
+        return self._leaf(query, alias, keys, [c.type for c in classes], 0, columns, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
         name = f"{query.name}:{query.fingerprint[:12]}:{self.since.get(query.name, -1)}:{part}"
@@ -198,22 +221,20 @@ class _Planner:
     def finished_aggregates(self) -> Iterable[AggregatePlan]:
         """The aggregate queries, with the bits of their filters, which are known when all queries are in."""
         for name, made, uses, kept, totals, leases in self.drafts:
-            inputs = []
-            for (address, window_us, condition), measures in zip(uses, made.measures, strict=True):
+            inputs = [AggregateInput(kept[0], 0, None, made.measures[0])] if made.enumeration is not None else []
+            for (address, window_us, condition), measures in zip(uses, made.measures, strict=made.enumeration is None):
                 store = self.stores[address]
                 bit = None if condition is None or not store.masked else store.filters.index(condition)
                 inputs.append(AggregateInput(store.index, window_us, bit, measures))
             aggregation = Aggregation(
                 name, tuple(inputs), made.grouped, made.group_by, made.local, made.aggregates, made.schema
             )
-            yield AggregatePlan(aggregation, kept, totals, leases, made.selected)
+            yield AggregatePlan(aggregation, kept, totals, leases, made.selected, made.enumeration)
 
     def finished_stores(self) -> tuple[Store, ...]:
         """The stores; rows that only aggregate queries need are routed, but not kept."""
         joined = {address for _, uses in self._joins for address, _, _ in uses}
-        return tuple(
-            replace(store, kept=store.derived or address in joined) for address, store in self.stores.items()
-        )
+        return tuple(replace(store, kept=store.derived or address in joined) for address, store in self.stores.items())
 
     def add_tree(self, query: Query, tree: Node) -> None:
         """A query of type 2: one join for each node of its tree, children first."""
@@ -324,7 +345,9 @@ class _Planner:
         wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
         filters = store.filters if condition is None or condition in store.filters else (*store.filters, condition)
         if len(filters) > _MOST_FILTERS:
-            raise StreamError(f"stream {store.stream!r} has {len(filters)} filters on one key", f"at most {_MOST_FILTERS}")
+            raise StreamError(
+                f"stream {store.stream!r} has {len(filters)} filters on one key", f"at most {_MOST_FILTERS}"
+            )
         return replace(
             store,
             columns=tuple(name for name in known if name in needed),
@@ -412,9 +435,7 @@ def _value_name(edge: KeyClass, alias: str) -> str:
     return f"value of {_cast(edge, alias)}"
 
 
-def _direct_keys(
-    stream: Stream, branch: Branch
-) -> Mapping[int | str, Sequence[tuple[str, pa.DataType]]] | None:
+def _direct_keys(stream: Stream, branch: Branch) -> Mapping[int | str, Sequence[tuple[str, pa.DataType]]] | None:
     """The key columns by store or computed column when the stream can be read directly, else None."""
     source = stream.files
     if source is None or not {option.lower() for option in source.options} <= DIRECT_OPTIONS:

@@ -45,7 +45,7 @@ from braidstream.kernels.routing import (
     unpack,
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
-from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark
+from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.pools import Pools
 from braidstream.state import compaction
 from braidstream.state.files import Files
@@ -82,6 +82,8 @@ class EpochTask:
     aggregates: tuple[AggregatePlan, ...] = ()
     delays_us: Mapping[str, int] = field(default_factory=dict)
     """Of the streams that define the watermark."""
+    reached: int | None = None
+    """The watermark after the epoch, once the driver knows it."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -174,9 +176,12 @@ class _Slot:
         self.tallies: list[Tally] = []
         self.late: dict[str, str | None] = {}
         self.seen: list[Tally] = []
-        self.reached = self.manifest.watermark
+        self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
         self.new = self._unpack(received)
+        if stage == 0:
+            before = self.manifest.watermark
+            self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
     def run(self) -> Iterator[Envelope]:
@@ -193,10 +198,7 @@ class _Slot:
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
-        if self.stage == 0:
-            yield from aggregates.keys(self.new, routes_of(self.manifest))
-        else:
-            aggregates.groups(self.changes, routes_of(self.manifest))
+        yield from aggregates.run(self.stage, self.new, self.changes, routes_of(self.manifest))
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
@@ -255,17 +257,15 @@ class _Slot:
         return writer.close()
 
     def _aggregates(self, place: Place) -> SlotAggregates:
-        if self.stage == 0:
-            before = self.manifest.watermark
-            self.reached = reached_watermark(self.manifest.newest, self.seen, self.task.delays_us, before)
-        plans = self.task.aggregates if self.stage < 2 and not self.task.deferred else ()
+        plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
     def _result(self, join: Join, pools: Sequence[Pool] | None) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
         for found in self._composites(join, pools):
             assert pools is not None
-            writer.write([column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs])
+            columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
+            writer.write(with_ends(join, pools, found, columns, self.reached) if join.lives else columns)
         return writer
 
     def _derive(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Envelope]:
@@ -292,7 +292,7 @@ class _Slot:
         if pools is None:
             return
         cuts = [pool.new.cuts(self.lows) for pool in pools]
-        windows = [entry.window_us for entry in join.inputs]
+        windows = [None if join.lives else entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
         probes = self.probes[join.query]
