@@ -25,9 +25,7 @@ CASES = [
     ),
     pytest.param({**ALL, "C": 80 * S}, set("ABD"), {"AB": 3}, {"AB": 3}, {}, id="the epoch of the suspension is kept"),
     pytest.param(ALL, set("ABCD"), {"AB": 3}, {}, {"AB": 3}, id="C speaks again: its join resumes from there"),
-    pytest.param(
-        {**ALL, "C": 80 * S}, set("ABCD"), {"AB": 3}, {}, {"AB": 3}, id="even an old tuple is a sign of life"
-    ),
+    pytest.param({**ALL, "C": 80 * S}, set("ABCD"), {"AB": 3}, {}, {"AB": 3}, id="even an old tuple is a sign of life"),
 ]
 
 

@@ -13,7 +13,10 @@ def tree(text: str, **statistics: dict) -> str:  # type: ignore[type-arg]
     return str(plan_tree(query, Statistics(**statistics)))
 
 
-CHAIN = "SELECT A.v AS a FROM A [RANGE 9 S], B [RANGE 9 S], C [RANGE 9 S], D [RANGE 9 S] WHERE A.x=B.x AND B.y=C.y AND C.z=D.z"
+CHAIN = (
+    "SELECT A.v AS a FROM A [RANGE 9 S], B [RANGE 9 S], C [RANGE 9 S], D [RANGE 9 S] "
+    "WHERE A.x=B.x AND B.y=C.y AND C.z=D.z"
+)
 
 
 def test_slow_streams_are_joined_before_fast_ones() -> None:

@@ -85,7 +85,7 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
         flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} WHERE {same}").to("noop")
     handle = flow.start(checkpoint)
     handle.await_termination()
-    measured = _epochs(handle._query.recentProgress)  # noqa: SLF001  (Spark's own clock, as for the other side)
+    measured = _epochs(handle._query.recentProgress)
     last = handle.progress[-1]
     return {
         **measured,

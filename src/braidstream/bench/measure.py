@@ -25,8 +25,8 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "default-4g": {"spark.driver.memory": "4g"},
     "parallel-8g": {"spark.driver.memory": "8g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"},
 }
-"""JVM settings, the same for both sides: Spark's defaults, which are 1 GB of heap (too little for the built-in join's state
-at large epochs); Spark's defaults with 4 GB; and the parallel collector with 8 GB."""
+"""JVM settings, the same for both sides: Spark's defaults, which are 1 GB of heap (too little for the built-in join's
+state at large epochs); Spark's defaults with 4 GB; and the parallel collector with 8 GB."""
 TIME_LIMIT_S = 900
 
 
@@ -77,7 +77,15 @@ def as_json(measured: Iterable[Measurement]) -> list[dict[str, Any]]:
 
 
 def _measure(case: Case, system: str, settings: str, data: Path, base: float | None) -> Measurement:
-    command = [sys.executable, "-m", "braidstream.bench.child", case.name, system, str(data), json.dumps(SETTINGS[settings])]
+    command = [
+        sys.executable,
+        "-m",
+        "braidstream.bench.child",
+        case.name,
+        system,
+        str(data),
+        json.dumps(SETTINGS[settings]),
+    ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     watch = _Memory(child.pid)
     try:

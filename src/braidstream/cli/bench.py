@@ -50,7 +50,17 @@ def bench(
     if as_json:
         typer.echo(json.dumps(to_plain(measured)))
         return
-    table = Table("workload", "system", "settings", "rows/s", "median epoch", "ratio to Spark in memory", "peak MB", "stored rows", "status")
+    table = Table(
+        "workload",
+        "system",
+        "settings",
+        "rows/s",
+        "median epoch",
+        "ratio to Spark in memory",
+        "peak MB",
+        "stored rows",
+        "status",
+    )
     for entry in measured:
         table.add_row(entry.workload, entry.system, entry.settings, *_cells(entry), entry.status)
     Console().print(table)

@@ -31,7 +31,9 @@ def run_paper(
         _list()
         return
     if not figure:
-        raise InputError("no figure was named", "braid paper PAPER FIGURE", f"'braid paper list' shows {paper}'s figures")
+        raise InputError(
+            "no figure was named", "braid paper PAPER FIGURE", f"'braid paper list' shows {paper}'s figures"
+        )
     chosen = find(paper, figure)
     outcome = _run(chosen, quick, seed, silent=as_json)
     if plot is not None:

@@ -114,7 +114,7 @@ class Directory:
         return self._with([replace(self.by_id[group], slot=slot)], {group})
 
     def split(self, group: int, slot: int | None = None) -> Directory:
-        """Split a group by its next bit: the lower half keeps its identity, the upper half is new and goes to `slot`."""
+        """Split a group by its next bit: the lower half keeps its identity, the upper one is new and goes to `slot`."""
         whole = self.by_id[group]
         if whole.depth >= HASH_BITS:
             raise ValueError(f"group {group} holds a single hash value and cannot be split")

@@ -39,9 +39,9 @@ def learned(
                 total[0] += probes
                 total[1] += matches
     after = {join: dict(fanouts) for join, fanouts in known.items()}
-    for join, inputs in totals.items():
-        for target, (probes, matches) in inputs.items():
+    for join, summed in totals.items():
+        for name, (probes, matches) in summed.items():
             if probes >= _ENOUGH:
-                before = after.setdefault(join, {}).get(target, matches / probes)
-                after[join][target] = _WEIGHT * matches / probes + (1 - _WEIGHT) * before
+                before = after.setdefault(join, {}).get(name, matches / probes)
+                after[join][name] = _WEIGHT * matches / probes + (1 - _WEIGHT) * before
     return after

@@ -4,8 +4,9 @@ The key hash of a row must be the same whether Spark computes it (any source, an
 (files read without passing through the JVM). This module covers the types that the routing task may hash itself:
 integers, dates, timestamps, booleans, floats and strings; `hashable` says which. A test compares it with Spark.
 
-Invariant: for one key column of an integer-like type the hash is injective (each step of XXH64 on a fixed-width value is
-a bijection), so equal hashes mean equal keys and no comparison of real keys is needed: `INJECTIVE` lists those types.
+Invariant: for one key column of an integer-like type the hash is injective (each step of XXH64 on a fixed-width value
+is a bijection), so equal hashes mean equal keys and no comparison of real keys is needed: `INJECTIVE` lists those
+types.
 
 Cost: a dozen NumPy operations a column for fixed-width types; for strings, one pass for each 8 bytes of the longest.
 """
@@ -129,8 +130,8 @@ def _stripes(data: npt.NDArray[np.uint8], start: Any, length: Any, seed: U64) ->
             lanes[lane][rows] = _rotate(lanes[lane][rows] + word * _P2, 31) * _P1
         position[rows] += 32
     merged = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
-    for lane in lanes:
-        merged = (merged ^ (_rotate(lane * _P2, 31) * _P1)) * _P1 + _P4
+    for values in lanes:
+        merged = (merged ^ (_rotate(values * _P2, 31) * _P1)) * _P1 + _P4
     hashes[long_rows], at[long_rows] = merged, position
     return hashes, at
 

@@ -53,7 +53,11 @@ class Pool:
     def table(self) -> pa.Table:
         """Stored rows followed by new rows: what composite indices refer to."""
         if self._table is None:  # type: ignore[attr-defined]
-            object.__setattr__(self, "_table", pa.concat_tables([self.stored.table, self.new.table], promote_options="default").combine_chunks())
+            object.__setattr__(
+                self,
+                "_table",
+                pa.concat_tables([self.stored.table, self.new.table], promote_options="default").combine_chunks(),
+            )
         return self._table  # type: ignore[attr-defined]
 
 
@@ -175,13 +179,13 @@ class _Partial:
             if build.deadlines is not None:
                 keep &= build.deadlines[rows] >= newest[needles]
             keep &= self._passes(target, build, rows)
-            needles, rows = needles[keep], rows[keep]
-            same = self._same_keys(build, rows, needles)
+            fitting, found = needles[keep], rows[keep]
+            same = self._same_keys(build, found, fitting)
             if same is not None:
-                needles, rows = needles[same], rows[same]
-            bound = {j: index[needles] for j, index in self.bound.items()}
-            bound[target] = rows + offset
-            counts[1] += len(rows)
+                fitting, found = fitting[same], found[same]
+            bound = {j: index[fitting] for j, index in self.bound.items()}
+            bound[target] = found + offset
+            counts[1] += len(found)
             yield from _Partial(
                 self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit, self.probes
             ).extend(rest)
@@ -246,7 +250,7 @@ def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64]:
 
 
 def _bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
-    """The first row in each [start, stop) whose time is at least `target`: one binary search for all needles at once."""
+    """The first row in each [start, stop) whose time is at least `target`: one binary search for all at once."""
     low, high = start.copy(), stop.copy()
     while (open_ := np.flatnonzero(low < high)).size:
         middle = (low[open_] + high[open_]) >> 1

@@ -1,8 +1,8 @@
 """Routing and packing: from a batch of a stream to one blob of rows for each slot.
 
 A row goes to the slot of its group, which the directory gives by the leading bits of its key hash; rows without a key
-(NULL equals nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`, which
-travels with the rows, so that it is counted exactly once however often Spark runs the task.
+(NULL equals nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`,
+which travels with the rows, so that it is counted exactly once however often Spark runs the task.
 
 Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy and Arrow.
 """
@@ -21,7 +21,23 @@ import pyarrow as pa
 from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.rows import HASH, MASK, TIME
 
-__all__ = ["ENVELOPE", "REACHED", "REPORT", "SEEN", "TALLY", "TICK", "Envelope", "Routes", "Tally", "deal", "envelopes_to_batch", "late_kind", "pack", "route", "unpack"]
+__all__ = [
+    "ENVELOPE",
+    "REACHED",
+    "REPORT",
+    "SEEN",
+    "TALLY",
+    "TICK",
+    "Envelope",
+    "Routes",
+    "Tally",
+    "deal",
+    "envelopes_to_batch",
+    "late_kind",
+    "pack",
+    "route",
+    "unpack",
+]
 
 ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])

@@ -1,8 +1,8 @@
 """Rows of one store: an Arrow table with the engine's own columns in front, sorted by key hash and then by time.
 
 The engine's columns are `__h` (key hash), `__t` (event time in microseconds), `__k0`, `__k1`, ... (the keys, only where
-hashes may collide), `__m` (one bit for each filter that the row passes, only where filters differ) and `__e` (the latest
-time that may still be joined with it, only for intermediate results: min over components of t + W).
+hashes may collide), `__m` (one bit for each filter that the row passes, only where filters differ) and `__e` (the
+latest time that may still be joined with it, only for intermediate results: min over components of t + W).
 
 Invariant of `Rows`: sorted by (hash, time). So the rows of one key are a contiguous run, the rows of one key within a
 span of time are a contiguous part of it, and a group is a contiguous slice, all found by binary search.
@@ -127,7 +127,7 @@ def _order_runs_by_time(sorted_hashes: U64, times: I64, order: I64) -> I64:
 
 
 def _by_run_and_time(hashes: U64, times: I64) -> I64:
-    """The order of rows by (hash, time), where hashes are sorted already: as one sort of one number, where that fits."""
+    """The order of rows by (hash, time), where hashes are sorted already: one sort of one number, where that fits."""
     since = times - times.min()
     bits = int(since.max()).bit_length()
     run = np.cumsum(np.append(False, hashes[1:] != hashes[:-1]))

@@ -216,7 +216,7 @@ class EpochRunner:
         return submitted | set(self._suspended().values())
 
     def _exchange(self, spark: SparkSession, envelopes: DataFrame) -> DataFrame:
-        """Bring the envelopes to their slots; pinned to executors by a cached row for each slot, where there are many."""
+        """Bring the envelopes to their slots; where there are many executors, pinned by a cached row for each slot."""
         n_slots = self.manifest.n_slots
         exchanged = envelopes.repartitionById(n_slots, "slot")
         if not self.pinned:

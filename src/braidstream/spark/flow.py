@@ -3,7 +3,8 @@
     flow = Flow(spark)
     flow.stream("R", r, time="ts", delay="5 seconds")
     flow.stream("S", s, time="ts")
-    flow.query("SELECT R.k, R.v, S.w FROM R [RANGE 10 SECONDS], S [RANGE 1 MINUTE] WHERE R.k = S.k").to("parquet", path="out")
+    text = "SELECT R.k, R.v, S.w FROM R [RANGE 10 SECONDS], S [RANGE 1 MINUTE] WHERE R.k = S.k"
+    flow.query(text).to("parquet", path="out")
     flow.start(checkpoint="ck", epoch="2 seconds").await_termination()
 
 Everything that can be wrong with the declarations is found before anything starts.
@@ -57,12 +58,16 @@ class ContinuousQuery:
     """The last epoch before it was submitted to a running flow."""
     late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
 
-    def to(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> ContinuousQuery:
+    def to(
+        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+    ) -> ContinuousQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
         self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
         return self
 
-    def late(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> ContinuousQuery:
+    def late(
+        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+    ) -> ContinuousQuery:
         """Send late tuples to a sink of their own; files go to one folder for each stream."""
         texts = {key: str(value) for key, value in options.items()}
         make_sink(target, path, texts)
@@ -100,7 +105,9 @@ class Flow:
         """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come."""
         if not isinstance(frame, DataFrame) or not frame.isStreaming:
             raise StreamError(
-                f"stream {name!r} is not a streaming DataFrame", "a DataFrame of spark.readStream", "use spark.readStream"
+                f"stream {name!r} is not a streaming DataFrame",
+                "a DataFrame of spark.readStream",
+                "use spark.readStream",
             )
         self._add(Stream(name, frame, frame.schema, time, _delay(name, delay)))
         return self
@@ -120,7 +127,9 @@ class Flow:
         located = str(path) if "://" in str(path) else str(Path(path).absolute())
         if "://" not in located and not any(c in located for c in "*?[{") and not Path(located).is_dir():
             raise StreamError(
-                f"the path of stream {name!r} does not exist: {path}", "a folder of Parquet files", "create the folder first"
+                f"the path of stream {name!r} does not exist: {path}",
+                "a folder of Parquet files",
+                "create the folder first",
             )
         frame = self.spark.readStream.schema(schema).options(**given).parquet(located)
         plain = "://" not in located and not any("=" in part for part in _folders(located))
@@ -129,14 +138,21 @@ class Flow:
         return self
 
     def windows(
-        self, size: int | None = None, step: int | None = None, *, stream: str | None = None, of: str | StreamType | None = None
+        self,
+        size: int | None = None,
+        step: int | None = None,
+        *,
+        stream: str | None = None,
+        of: str | StreamType | None = None,
     ) -> WindowedStream:
         """Windows of a stream, the last declared one unless it is named, for a function; without a size, its rows.
 
         `of` is the stream's type, or the name of a declared one; without it, the type is read from the columns.
         """
         if not self._streams:
-            raise StreamError("the flow has no stream to form windows of", "at least one", "flow.stream(...).windows(...)")
+            raise StreamError(
+                "the flow has no stream to form windows of", "at least one", "flow.stream(...).windows(...)"
+            )
         chosen = stream or list(self._streams)[-1]
         if chosen not in self._streams:
             raise StreamError(f"there is no stream {chosen!r}", "a declared stream", nearest(chosen, self._streams))
@@ -145,7 +161,11 @@ class Flow:
     def add_function(self, function: FunctionQuery) -> None:
         """What `.windows(...).apply(...)` calls: a flow has either join queries, or one function."""
         if self._queries or self._function is not None:
-            raise InputError(f"function {function.name!r} is not alone in its flow", "join queries or one function", "use a Flow of its own")
+            raise InputError(
+                f"function {function.name!r} is not alone in its flow",
+                "join queries or one function",
+                "use a Flow of its own",
+            )
         self._function = function
 
     def query(self, text: str | Query, name: str | None = None) -> ContinuousQuery:
@@ -184,7 +204,7 @@ class Flow:
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
     ) -> Handle:
-        """Start, or go on where the checkpoint ends. `epoch` is a length of time, or "available": what is there, then stop."""
+        """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
         if self._function is None:
             self._check_complete()
         trigger = _trigger(epoch)
@@ -248,10 +268,17 @@ class Flow:
         del self._queries[name]
         self._handle.relaunch(lambda manifest: self._forget(manifest, name))
 
-    def _remember(self, manifest: Manifest, added: ContinuousQuery, to: Any, path: str | None, options: Any) -> Manifest:
+    def _remember(
+        self, manifest: Manifest, added: ContinuousQuery, to: Any, path: str | None, options: Any
+    ) -> Manifest:
         """The manifest with a submitted query: its text and sink, and the last epoch before it."""
         added.since = manifest.epoch
-        entry = {"text": added.query.text, "since": manifest.epoch, "path": path, "to": to if isinstance(to, str) else None}
+        entry = {
+            "text": added.query.text,
+            "since": manifest.epoch,
+            "path": path,
+            "to": to if isinstance(to, str) else None,
+        }
         entry["options"] = {key: str(value) for key, value in options.items()}
         memory = dict(manifest.memory)
         memory["submitted"] = {**memory.get("submitted", {}), added.query.name: entry}
@@ -289,7 +316,9 @@ class Flow:
         known = {name.lower(): name for name in fields}
         if stream.time.lower() not in known:
             raise StreamError(
-                f"stream {stream.name!r} has no column {stream.time!r} for its time", "a timestamp column", nearest(stream.time, fields)
+                f"stream {stream.name!r} has no column {stream.time!r} for its time",
+                "a timestamp column",
+                nearest(stream.time, fields),
             )
         spelled = known[stream.time.lower()]
         kind = fields[spelled].dataType
@@ -302,7 +331,9 @@ class Flow:
             )
         reserved = [name for name in fields if name.startswith(_RESERVED)]
         if reserved:
-            raise StreamError(f"stream {stream.name!r} has a column {reserved[0]!r}", "no column begins with __h, __t, __k or __m")
+            raise StreamError(
+                f"stream {stream.name!r} has a column {reserved[0]!r}", "no column begins with __h, __t, __k or __m"
+            )
         self._streams[stream.name] = replace(stream, time=spelled)
 
     def _refuse_unsupported(self, query: Query) -> None:
@@ -311,10 +342,16 @@ class Flow:
 
     def _check_complete(self) -> None:
         if not self._queries:
-            raise InputError("the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')")
+            raise InputError(
+                "the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')"
+            )
         for name, query in self._queries.items():
             if query.sink is None:
-                raise SinkError(f"query {name!r} has no sink", "a sink for each query", ".to('parquet', path='...') or .to('memory')")
+                raise SinkError(
+                    f"query {name!r} has no sink",
+                    "a sink for each query",
+                    ".to('parquet', path='...') or .to('memory')",
+                )
 
     def _plan(self, filters: Mapping[str, Sequence[str]] | None = None) -> Plan:
         late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
@@ -340,7 +377,8 @@ class Flow:
 
     def _identity(self, known: Identity | None) -> Identity:
         streams = {
-            name: {"schema": stream.schema.simpleString(), "time": stream.time} for name, stream in self._streams.items()
+            name: {"schema": stream.schema.simpleString(), "time": stream.time}
+            for name, stream in self._streams.items()
         }
         queries = {name: q.query.fingerprint for name, q in self._queries.items()}
         made = Identity.new(self.name, streams, queries)

@@ -121,14 +121,18 @@ class Handle:
         if isinstance(failure, BraidstreamError):
             raise failure from None
         raise RunError(
-            f"the flow failed: {_reason(failure or error)}", "", "start again with the same checkpoint once the cause is gone"
+            f"the flow failed: {_reason(failure or error)}",
+            "",
+            "start again with the same checkpoint once the cause is gone",
         ) from error
 
 
 def _reason(error: BaseException) -> str:
     """The lines of a Spark error that say what happened, without its stack."""
     text = str(error)
-    raised = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
+    raised = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))
+    ]
     ours = [line for line in raised if line.startswith("braidstream.errors.")]
     if ours:
         return ours[-1].split(": ", 1)[-1]

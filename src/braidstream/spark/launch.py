@@ -1,8 +1,9 @@
 """Starting the streaming query of a flow, and starting it again when its queries change.
 
-Spark fixes the upstream part of a streaming plan when it starts. So when a query is submitted or withdrawn, the streaming
-query is stopped between two epochs and started anew on the same checkpoint, with all declared streams as its sources and
-the new queries' needs in their branches. Offsets and state go on where they were; the change is in the manifest first.
+Spark fixes the upstream part of a streaming plan when it starts. So when a query is submitted or withdrawn, the
+streaming query is stopped between two epochs and started anew on the same checkpoint, with all declared streams as its
+sources and the new queries' needs in their branches. Offsets and state go on where they were; the change is in the
+manifest first.
 """
 
 from __future__ import annotations
@@ -81,12 +82,14 @@ class Launch:
 
         Where all streams are files read directly, on a session of our own with settings of ours.
         """
-        root, streams = self.checkpoint.root, self.flow._streams  # noqa: SLF001
+        root, streams = self.checkpoint.root, self.flow._streams
         is_direct = {branch.stream: branch.stream in plan.direct for branch in plan.branches}
         spark = own_session(self.flow.spark, root) if all(is_direct.values()) else self.flow.spark
         frames: list[DataFrame] = []
         for direct, branches in groupby(plan.branches, lambda branch: is_direct[branch.stream]):
-            routed = [(streams[b.stream], Router(root, run, b, arrow_schema(streams[b.stream].schema))) for b in branches]
+            routed = [
+                (streams[b.stream], Router(root, run, b, arrow_schema(streams[b.stream].schema))) for b in branches
+            ]
             if direct:
                 readers = [(s, DirectRouter(router, s.time, plan.direct[s.name])) for s, router in routed]
                 frames.append(direct_frame(spark, readers, cores(self.flow.spark)))

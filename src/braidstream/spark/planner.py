@@ -243,7 +243,8 @@ class _Planner:
         parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
         for node in tree.nodes():
             stage = node.height - 1
-            uses, place = [], {}
+            uses: list[tuple[_Address, int | None, str | None]] = []
+            place: dict[str, tuple[int, str]] = {}
             for at, child in enumerate((node.left, node.right)):
                 uses.append(self._child_use(query, node, child, stage, carried, made))
                 prefix = isinstance(child, Node)

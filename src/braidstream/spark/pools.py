@@ -114,4 +114,3 @@ def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:
         for place, one in enumerate(join.inputs):
             partners[one.store] |= {other.store for at, other in enumerate(join.inputs) if at != place}
     return partners
-

@@ -37,7 +37,7 @@ def local_session(
     builder = SparkSession.builder.appName(app_name)
     ours = {
         "spark.ui.showConsoleProgress": "false",
-        "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not the shuffle's files
+        "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not shuffle files
         "spark.sql.session.timeZone": "UTC",
     }
     if master is not None:
@@ -83,7 +83,7 @@ def cores(spark: SparkSession) -> int:
 def is_single_executor(spark: SparkSession) -> bool:
     """Whether all tasks run in the driver's process, so that there is nothing to pin."""
     master = spark.sparkContext.master
-    return master == "local" or master.startswith("local[")
+    return bool(master == "local" or master.startswith("local["))
 
 
 def warm_up(spark: SparkSession) -> None:

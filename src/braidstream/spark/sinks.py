@@ -94,7 +94,9 @@ class FileSink(Sink):
         compression = self.options.get("compression", "snappy")
         if format_ == "parquet" and compression not in COMPRESSIONS:
             raise SinkError(
-                f"unknown compression {compression!r}", f"one of {', '.join(COMPRESSIONS)}", nearest(compression, COMPRESSIONS)
+                f"unknown compression {compression!r}",
+                f"one of {', '.join(COMPRESSIONS)}",
+                nearest(compression, COMPRESSIONS),
             )
 
     @property
@@ -168,7 +170,9 @@ class TableSink(Sink):
         self.format, self.options = format_, dict(options)
         self.flow = ""
         self.idempotent = format_ == "delta"
-        self.description = f"format {format_}" + ("" if self.idempotent else " (an epoch may be appended twice after a crash)")
+        self.description = f"format {format_}" + (
+            "" if self.idempotent else " (an epoch may be appended twice after a crash)"
+        )
 
     def claim(self, flow: str) -> None:
         """Remember the flow, for formats that recognize a repeated write."""

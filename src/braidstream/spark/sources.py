@@ -147,7 +147,7 @@ class DirectRouter:
 
 
 def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRouter]], n_tasks: int) -> DataFrame:
-    """The branches of all streams that are read directly, in as few tasks as there are cores: each costs a fixed time."""
+    """The branches of all streams that are read directly, in as few tasks as there are cores, since each costs time."""
     frames = []
     for place, (stream, _) in enumerate(streams):
         assert stream.files is not None
@@ -204,7 +204,9 @@ def _read_parquet(path: str, columns: Sequence[str], schema: pa.Schema) -> pa.Ta
         table = file.read(columns=present, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise RunError(
-            f"{local}: cannot be read as Parquet ({error})", "complete Parquet files", "move the file away, then restart"
+            f"{local}: cannot be read as Parquet ({error})",
+            "complete Parquet files",
+            "move the file away, then restart",
         ) from None
     spelled = {name.lower(): name for name in columns}
     table = table.rename_columns([spelled[name.lower()] for name in table.column_names])

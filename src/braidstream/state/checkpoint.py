@@ -69,7 +69,9 @@ def _difference(ours: Any, theirs: Any) -> str:
     if theirs is None:
         return "is in it, but not in this flow"
     if isinstance(ours, Mapping):
-        fields = (f"{key} is {theirs.get(key)!r}, there {ours.get(key)!r}" for key in ours if ours[key] != theirs.get(key))
+        fields = (
+            f"{key} is {theirs.get(key)!r}, there {ours.get(key)!r}" for key in ours if ours[key] != theirs.get(key)
+        )
         return "differs: " + "; ".join(fields)
     return "is another query"
 

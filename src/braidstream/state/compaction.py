@@ -1,9 +1,9 @@
 """Size-tiered compaction: an epoch touches O(log) segments of a slot, not one for each epoch of the window.
 
-Per slot and store, segments fall into tiers by their live rows (each tier `FAN` times the last). When a tier holds `FAN`
-of them, the slot merges these into one. A merge never spans more than a quarter of the window, so that the whole merged
-segment can be dropped soon after its rows expire; and it takes the slot's rows only, so that a segment shared with other
-slots after a move is taken apart step by step. Every row is rewritten O(log) times.
+Per slot and store, segments fall into tiers by their live rows (each tier `FAN` times the last). When a tier holds
+`FAN` of them, the slot merges these into one. A merge never spans more than a quarter of the window, so that the whole
+merged segment can be dropped soon after its rows expire; and it takes the slot's rows only, so that a segment shared
+with other slots after a move is taken apart step by step. Every row is rewritten O(log) times.
 
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
@@ -38,9 +38,7 @@ class Merge:
     inputs: tuple[Segment, ...]
 
 
-def plan(
-    manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterable[int] = ()
-) -> dict[int, list[Merge]]:
+def plan(manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterable[int] = ()) -> dict[int, list[Merge]]:
     """The merges of each slot; at most one for each store, the lowest tier first.
 
     A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because

@@ -14,6 +14,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -97,11 +98,9 @@ class Files:
 
     def delete(self, name: str) -> None:
         """Delete a file, or do nothing when it is gone; also its local copy."""
-        for action in (lambda: self._system.delete_file(self.path(name)), lambda: (self._cache / name).unlink()):
-            try:
-                action()
-            except FileNotFoundError:
-                continue
+        with suppress(FileNotFoundError):
+            self._system.delete_file(self.path(name))
+        (self._cache / name).unlink(missing_ok=True)
 
     def keep_copies(self, names: Iterable[str]) -> None:
         """Drop the local copies of files that are not among `names`."""

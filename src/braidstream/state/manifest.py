@@ -4,8 +4,9 @@ It alone defines routing and state of the next epoch: the directory, the number 
 the hash space that are live in each, the watermark, and the memory of the controller. It is JSON behind a line with its
 checksum; reading one runs nobody's code.
 
-Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the segments of
-one store do not overlap: every stored tuple is live in exactly one segment. Size: O(groups x log(epochs in the window)), whatever the stream holds.
+Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the
+segments of one store do not overlap: every stored tuple is live in exactly one segment.
+Size: O(groups x log(epochs in the window)), whatever the stream holds.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.sinks import FileSink
-from braidstream.spark.slot import EpochTask, read_manifest, slot_task
-from braidstream.spark.sources import Router, Stream, routes_of
+from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
+from braidstream.spark.sources import Router, Stream
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
