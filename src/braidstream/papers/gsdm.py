@@ -3,7 +3,7 @@
 The phases are measured on this machine: every plan runs in one process with the engine's own node code, 16 windows to a
 message, each message packed and carried over a local socket; the time is the thread's CPU time, so that other work on
 the machine counts little, and each node's median over several epochs is taken. The throughput is a model, the paper's
-own argument: every node has a machine of its own, all work at once, so a plan is as fast as its most loaded node. Elapsed
+own argument: every node has a machine, all work at once, so a plan is as fast as its most loaded node. Elapsed
 times are for 2^21 samples a channel. `nodes` counts partition, compute and combine nodes, as the paper does.
 
 The slow FFT is the fast one with a delay of 30 ns for each of its n log2(n) steps: chosen so that at 8192 samples the

@@ -1,0 +1,81 @@
+"""The data-flow graph of a plan: its nodes and arcs, as Graphviz text or as a picture (GSDM's figures 6, 9 and 10).
+
+Invariant: the graph has a node for every node of every stage, and an arc wherever windows flow. Cost: O(nodes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from braidstream.errors import InputError
+from braidstream.functions.templates import Plan
+
+__all__ = ["Graph", "draw", "graph_of", "to_dot"]
+
+MOST_DRAWN = 64
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes (stage, number) with their labels, and the arcs between them."""
+
+    labels: dict[tuple[int, int], str]
+    arcs: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+
+
+def graph_of(plan: Plan) -> Graph:
+    """The graph of a plan, from the node that takes the stream to the node that gives the results."""
+    labels = {}
+    for index, stage in enumerate(plan.stages):
+        if stage.kind in ("compute", "central"):
+            word = plan.function.name
+        else:
+            pcc = plan.levels[stage.level]
+            word = str(pcc.partition if stage.kind == "partition" else pcc.combine).split("(")[0]
+        labels.update({(index, node): word for node in range(stage.n_nodes)})
+    arcs = []
+    depth = len(plan.levels)
+    for level, entry in enumerate(plan.levels):
+        for child in range(plan.width(level + 1)):
+            parent = child // entry.n
+            arcs.append(((level, parent), (level + 1, child)))
+            arcs.append(((2 * depth - level - 1, child), (2 * depth - level, parent)))
+    return Graph(labels, tuple(sorted(arcs)))
+
+
+def to_dot(plan: Plan) -> str:
+    """The graph as Graphviz text."""
+    graph = graph_of(plan)
+    lines = [f'digraph "{plan.strategy}" {{', "  rankdir=LR; node [shape=box];"]
+    lines += [f'  n{stage}_{node} [label="{word}"];' for (stage, node), word in graph.labels.items()]
+    lines += [f"  n{a[0]}_{a[1]} -> n{b[0]}_{b[1]};" for a, b in graph.arcs]
+    return "\n".join([*lines, "}"])
+
+
+def draw(plan: Plan, path: str | Path) -> None:
+    """Draw the graph to a file, stages from left to right."""
+    if plan.degree > MOST_DRAWN:
+        raise InputError(
+            f"the plan has {plan.degree} compute nodes", f"at most {MOST_DRAWN} in a picture", "to_dot(plan)"
+        )
+    try:
+        import matplotlib  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise InputError("a picture needs matplotlib", "", "pip install 'braidstream[plot]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    graph = graph_of(plan)
+    place = {(stage, node): (float(stage), (node + 0.5) / plan.stages[stage].n_nodes) for stage, node in graph.labels}
+    n_stages = len(plan.stages)
+    figure, axes = plt.subplots(figsize=(2.0 * n_stages + 1.0, max(0.55 * plan.degree, 1.4) + 0.6), dpi=120)
+    for begin, end in graph.arcs:
+        axes.annotate("", place[end], place[begin], arrowprops={"arrowstyle": "->", "shrinkA": 26, "shrinkB": 26})
+    for key, word in graph.labels.items():
+        axes.text(*place[key], word, ha="center", va="center", fontsize=8, bbox={"boxstyle": "round", "fc": "white"})
+    axes.set(xlim=(-0.5, n_stages - 0.5), ylim=(0, 1), title=f"{plan.strategy}: {plan.function.name}")
+    axes.axis("off")
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
