@@ -15,6 +15,7 @@ from rich.console import Console
 from braidstream.cli import words
 from braidstream.cli.follow import Interrupts, Run, follow
 from braidstream.cli.view import JsonView, LineView, LiveView, QuietView, summary
+from braidstream.control.instructions import Decision, Move
 from braidstream.spark.progress import EpochProgress
 
 
@@ -123,12 +124,39 @@ def test_words() -> None:
     assert words.spark_line([], 5) == ""
 
 
+def a_decision() -> Decision:
+    return Decision(2, "suppliers", {"group_s": 0.5}, (Move(3, 1),), "slot 0 yields group 3 to slot 1")
+
+
+def test_every_view_shows_what_the_controller_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    LineView("pairs", "ck", Console(file=screen, width=400)).decision(a_decision())
+    assert "suppliers: slot 0 yields group 3 to slot 1 [group_s=0.5] -> Move(group=3, slot=1)" in screen.getvalue()
+    JsonView("pairs", "ck").decision(a_decision())
+    told = json.loads(capsys.readouterr().out)
+    assert (told["event"], told["instructions"]) == ("decision", [{"kind": "move", "group": 3, "slot": 1}])
+    live = LiveView("pairs", "ck", Console(file=screen, force_terminal=True, width=100, color_system=None))
+    run = a_run(an_epoch(2))
+    live.begin(run)
+    live.epoch(an_epoch(2))
+    run.decisions["suppliers"] += 1
+    live.decision(a_decision())
+    live._live.refresh()
+    live.close()
+    assert "epoch 2: slot 0 yields group 3" in screen.getvalue()
+    assert "changes     suppliers 1" in summary("pairs", "ck", run)
+
+
 class FakeHandle:
     """A flow that runs until it is told to stop, and does not hear the first word if it is deaf."""
 
     def __init__(self, deaf: bool = False) -> None:
         self.told: list[str] = []
         self.progress: list[EpochProgress] = []
+        self.decisions: list[Decision] = [
+            a_decision(),
+            Decision(2, "splitting", {}, (), "group 4 is too large", "one adaptation at a time"),
+        ]
         self._deaf = deaf
 
     def await_termination(self, timeout: float) -> bool:
@@ -152,6 +180,7 @@ def test_the_first_interrupt_stops_and_the_second_kills(deaf: bool, told: list[s
     before = signal.getsignal(signal.SIGINT)
     run = follow(lambda: handle, QuietView(), seen)  # type: ignore[arg-type,return-value]
     assert run.interrupted
+    assert run.decisions == {"suppliers": 1}
     assert handle.told == told
     assert [entry.epoch for entry in seen] == list(range(len(handle.progress)))
     assert signal.getsignal(signal.SIGINT) is before

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from braidstream.control.instructions import Decision
     from braidstream.spark.handle import Handle
     from braidstream.spark.progress import EpochProgress
 
@@ -41,6 +42,8 @@ class Run:
     rows: Counter[str] = field(default_factory=Counter)
     late: Counter[str] = field(default_factory=Counter)
     matches: Counter[str] = field(default_factory=Counter)
+    decisions: Counter[str] = field(default_factory=Counter)
+    """How often the controller changed something, by its rule."""
     last: EpochProgress | None = None
     seconds: float = 0.0
     interrupted: bool = False
@@ -74,6 +77,9 @@ class View(Protocol):
 
     def epoch(self, entry: EpochProgress) -> None:
         """An epoch was committed."""
+
+    def decision(self, decision: Decision) -> None:
+        """The controller changed something after the epoch just shown."""
 
     def note(self, text: str) -> None:
         """Something the user should know now."""
@@ -186,3 +192,7 @@ def _show_new(handle: Handle, view: View, run: Run) -> None:
         if entry.epoch > last:
             run.add(entry)
             view.epoch(entry)
+            for decision in handle.decisions:
+                if decision.epoch == entry.epoch and decision.instructions:
+                    run.decisions[decision.rule] += 1
+                    view.decision(decision)

@@ -26,6 +26,7 @@ from braidstream.cli.follow import Run, View
 from braidstream.cli.session import error_console
 
 if TYPE_CHECKING:
+    from braidstream.control.instructions import Decision
     from braidstream.spark.progress import EpochProgress
 
 __all__ = ["JsonView", "LineView", "LiveView", "QuietView", "choose_view", "summary"]
@@ -61,6 +62,9 @@ class QuietView:
     def epoch(self, entry: EpochProgress) -> None:
         """Nothing to show."""
 
+    def decision(self, decision: Decision) -> None:
+        """Nothing to show."""
+
     def note(self, text: str) -> None:
         """Tell the user."""
         error_console().print(text)
@@ -81,6 +85,10 @@ class JsonView(QuietView):
     def epoch(self, entry: EpochProgress) -> None:
         """Print the epoch."""
         _print_json({"event": "epoch", "flow": self._name, **asdict(entry), "rows_per_s": entry.rows_per_s})
+
+    def decision(self, decision: Decision) -> None:
+        """Print the decision."""
+        _print_json({"event": "decision", "flow": self._name, **decision.as_json()})
 
     def end(self, run: Run) -> None:
         """Print the whole."""
@@ -114,6 +122,10 @@ class LineView(QuietView):
         ]
         self._console.print("; ".join(parts))
 
+    def decision(self, decision: Decision) -> None:
+        """Print which rule fired on which figures."""
+        self._console.print(decision.explain(), markup=False)
+
     def end(self, run: Run) -> None:
         """Print the summary."""
         typer.echo(summary(self._name, self._checkpoint, run))
@@ -126,7 +138,7 @@ class LiveView(LineView):
         super().__init__(name, checkpoint, console)
         self._run = Run()
         self._recent: deque[EpochProgress] = deque(maxlen=_HISTORY)
-        self._phase, self._note = "", ""
+        self._phase, self._note, self._decided = "", "", ""
         self._heard = time.monotonic()
         self._live = Live(
             console=console, refresh_per_second=4, get_renderable=self._picture, transient=True, redirect_stdout=False
@@ -146,6 +158,10 @@ class LiveView(LineView):
         """Take the epoch into the picture."""
         self._recent.append(entry)
         self._phase, self._heard = "running", time.monotonic()
+
+    def decision(self, decision: Decision) -> None:
+        """Show the last one."""
+        self._decided = f"epoch {decision.epoch}: {decision.reason}"
 
     def note(self, text: str) -> None:
         """Show it below the picture until the end."""
@@ -197,6 +213,8 @@ class LiveView(LineView):
         for name, counts in (("rows", self._run.rows), ("matches", self._run.matches), ("late", self._run.late)):
             total = sum(counts.values())
             table.add_row(name, words.number(total), words.each(counts) if total else "")
+        if self._decided:
+            table.add_row("changes", words.number(sum(self._run.decisions.values())), Text(self._decided))
         return table
 
 
@@ -225,6 +243,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  late        {words.number(sum(run.late.values()))}",
         f"  state       {words.number(last.state_rows)} rows, {words.size(last.state_bytes)}",
         f"  watermark   {words.moment(last.watermark)}",
+        *([f"  changes     {words.each(run.decisions)}"] if run.decisions else []),
         f"  checkpoint  {checkpoint} (epoch {last.epoch})",
     ]
     return "\n".join(lines)
@@ -243,6 +262,7 @@ def _plain(run: Run) -> dict[str, Any]:
         "watermark": None if last is None else last.watermark,
         "state_rows": None if last is None else last.state_rows,
         "state_bytes": None if last is None else last.state_bytes,
+        "decisions": dict(run.decisions),
         "interrupted": run.interrupted,
     }
 

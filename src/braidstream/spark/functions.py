@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from braidstream.control.instructions import Decision
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
 from braidstream.functions.columns import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
@@ -156,6 +157,11 @@ class FunctionHandle(Handle):
     def plan(self) -> str:
         """The plan of the next epoch, by its short name."""
         return str(self._runner.manifest.memory["plan"])
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """None: no controller moves the state of a function."""
+        return []
 
     @property
     def locality(self) -> float:
