@@ -61,6 +61,8 @@ def check_job(job: Job) -> Checked:
     }
     if job.flow.epoch != "available":
         with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
+    if job.flow.silence is not None:
+        with_place(job, "[flow] silence", parse_duration, job.flow.silence)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
     sinks = _sinks(job, queries)

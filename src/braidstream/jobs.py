@@ -3,6 +3,7 @@
     [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
+    [control]               enabled, and the controller's settings (docs/controller.md)
     [spark]                 settings of Spark; `master` is short for spark.master
 
 The dataclasses below are the form: an option is known because it is a field of one of them. The form is a contract:
@@ -24,7 +25,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from braidstream.control.settings import Settings
 from braidstream.errors import BraidstreamError, InputError, JobError, nearest
+from braidstream.jobcontrol import read_control
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,6 +56,8 @@ class JobFlow:
     slots: int | None = None
     groups: int = 64
     keep: int = 10
+    silence: str | None = None
+    """How long a stream may be silent before work that waits for it is suspended."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ class Job:
     streams: Mapping[str, JobStream]
     queries: Mapping[str, JobQuery]
     spark: Mapping[str, str] = field(default_factory=dict)
+    control: Settings | None = None
+    """The controller's settings; None: groups stay where they are."""
 
 
 def read(file: str | Path) -> Job:
@@ -105,7 +112,8 @@ def read(file: str | Path) -> Job:
     named = flow if flow.name else JobFlow(**{**vars(flow), "name": path.stem})
     streams = {name: _at_home(path, table.read(JobStream)) for name, table in top.tables("streams")}
     queries = {name: _query(path, table) for name, table in top.tables("queries")}
-    return Job(path, _at_home(path, named), streams, queries, _settings(top))
+    control = read_control(str(file), top.values["control"], flow.epoch) if "control" in top.values else None
+    return Job(path, _at_home(path, named), streams, queries, _settings(top), control)
 
 
 def check(job: Job) -> Checked:
@@ -117,9 +125,11 @@ def check(job: Job) -> Checked:
 
 def build(job: Job, spark: Any) -> Flow:
     """The job's flow over a Spark session, which is neither stopped nor reconfigured."""
+    from braidstream.control.controller import Controller  # noqa: PLC0415
     from braidstream.spark.flow import Flow  # noqa: PLC0415  (brings Spark along)
 
-    flow = Flow(spark, job.flow.name, slots=job.flow.slots, groups=job.flow.groups)
+    flow = Flow(spark, job.flow.name, slots=job.flow.slots, groups=job.flow.groups, silence=job.flow.silence)
+    flow.controller = None if job.control is None else Controller(job.control)
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
     for name, entry in job.queries.items():
