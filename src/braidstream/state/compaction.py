@@ -1,9 +1,10 @@
 """Size-tiered compaction: an epoch touches O(log) segments of a slot, not one for each epoch of the window.
 
 Per slot and store, segments fall into tiers by their live rows (each tier `FAN` times the last). When a tier holds
-`FAN` of them, the slot merges these into one. A merge never spans more than a quarter of the window, so that the whole
-merged segment can be dropped soon after its rows expire; and it takes the slot's rows only, so that a segment shared
-with other slots after a move is taken apart step by step. Every row is rewritten O(log) times.
+`FAN` of them, the slot merges these into one. Their deadlines differ by at most a quarter of the time that the last
+segment has left (its window, and more where a silent stream or a long delay holds the watermark back), so that the
+whole merged segment can be dropped soon after its rows expire. A merge takes the slot's rows only, so that a segment
+shared with other slots after a move is taken apart step by step. Every row is rewritten O(log) times.
 
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
@@ -51,7 +52,7 @@ def plan(manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterab
         for segment, rows in held:
             by_store[segment.store].append((segment, rows))
         for store, segments in by_store.items():
-            chosen = _choose(segments, windows.get(store), between)
+            chosen = _choose(segments, _time_left(segments, manifest.watermark), between)
             if chosen:
                 merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen))
     return dict(merges)
@@ -74,24 +75,28 @@ def run(place: Place, task: Merge) -> Segment | None:
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 
-def _choose(
-    segments: Sequence[tuple[Segment, int]], window_us: int | None, barriers: Sequence[int]
-) -> tuple[Segment, ...]:
+def _choose(segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int]) -> tuple[Segment, ...]:
     tiers: dict[tuple[int, int], list[Segment]] = defaultdict(list)
     for segment, rows in segments:
         tiers[_tier(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):
-        found = _run_of(sorted(tiers[tier], key=lambda s: (s.oldest, s.newest, s.name)), window_us)
+        found = _run_of(sorted(tiers[tier], key=lambda s: (s.deadline, s.oldest, s.name)), time_left_us // 4)
         if found:
             return found
     return ()
 
 
-def _run_of(segments: Sequence[Segment], window_us: int | None) -> tuple[Segment, ...]:
+def _time_left(segments: Sequence[tuple[Segment, int]], watermark: int | None) -> int:
+    """How long the last of these segments will live. A window, and more where the watermark lags behind."""
+    now = min(segment.oldest for segment, _ in segments) if watermark is None else watermark
+    return max(segment.deadline for segment, _ in segments) - now
+
+
+def _run_of(segments: Sequence[Segment], most_us: int) -> tuple[Segment, ...]:
+    """The first `FAN` neighbours whose deadlines lie at most so far apart."""
     for begin in range(len(segments) - FAN + 1):
         run_ = segments[begin : begin + FAN]
-        span = max(s.newest for s in run_) - min(s.oldest for s in run_)
-        if window_us is None or span <= window_us // 4:
+        if run_[-1].deadline - run_[0].deadline <= most_us:
             return tuple(run_)
     return ()
 

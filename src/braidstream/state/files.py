@@ -103,12 +103,12 @@ class Files:
         (self._cache / name).unlink(missing_ok=True)
 
     def keep_copies(self, names: Iterable[str]) -> None:
-        """Drop the local copies of files that are not among `names`."""
+        """Drop the local copies of files that are not among `names`; not what others are fetching just now."""
         if self.is_local or not self._cache.exists():
             return
         kept = {self._cache / name for name in names}
         for copy in self._cache.rglob("*"):
-            if copy.is_file() and copy not in kept:
+            if copy.is_file() and copy not in kept and not copy.name.startswith("."):
                 copy.unlink(missing_ok=True)
 
     def delete_folder(self, name: str) -> None:

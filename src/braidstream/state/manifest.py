@@ -134,7 +134,7 @@ class Manifest:
     def write(self, files: Files, *, pending: bool = False) -> None:
         """Commit; or, when pending, only show tasks what has been reached so far in the epoch."""
         body = json.dumps(_to_plain(self), separators=(",", ":")).encode()
-        files.replace(manifest_name(self.epoch, pending=pending), b"%08x\n%s\n" % (zlib.crc32(body), body))
+        files.replace(manifest_name(self.epoch, pending=pending), _sealed(body))
 
     @classmethod
     def read(cls, files: Files, epoch: int, *, pending: bool = False) -> Manifest:
@@ -145,9 +145,8 @@ class Manifest:
         except FileNotFoundError:
             raise DamagedState(files.path(name), "this manifest is missing") from None
         try:
-            checksum, body = content.split(b"\n", 1)
-            body = body.rstrip(b"\n")
-            if int(checksum, 16) != zlib.crc32(body):
+            body = content.partition(b"\n")[2].removesuffix(b"\n")
+            if content != _sealed(body):
                 raise ValueError("its checksum does not fit")
             return _from_plain(json.loads(body))
         except (ValueError, KeyError, TypeError) as error:
@@ -170,6 +169,10 @@ def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
         # The share of rows is an estimate until the segment is compacted.
         fitted += [Part(g.prefix, g.depth, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
     return tuple(fitted)
+
+
+def _sealed(body: bytes) -> bytes:
+    return b"%08x\n%s\n" % (zlib.crc32(body), body)
 
 
 def manifest_name(epoch: int, *, pending: bool = False) -> str:

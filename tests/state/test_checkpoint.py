@@ -1,0 +1,155 @@
+"""A checkpoint keeps what it needs, sweeps what nobody refers to, and refuses what it does not belong to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from braidstream.control.directory import Directory
+from braidstream.errors import CheckpointMismatch, DamagedState
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, Part, Segment
+
+STREAMS = {"R": {"schema": "struct<k:bigint>", "time": "ts"}}
+
+
+def segment(name: str) -> Segment:
+    return Segment(f"segments/{name}", "R[k]", 1, 4, 0, 0, 0, 0, 0, (Part(0, 0, 1),))
+
+
+def made(folder: Path, keep: int = 3) -> Checkpoint:
+    checkpoint = Checkpoint(str(folder), keep)
+    checkpoint.create(Identity.new("flow", STREAMS, {"q": "abc"}), Manifest(-1, Directory.of(1), 1))
+    checkpoint.sweep()
+    return checkpoint
+
+
+def commit(checkpoint: Checkpoint, epoch: int, *names: str) -> None:
+    for name in names:
+        path = Path(checkpoint.files.path(f"segments/{name}"))
+        if not path.exists():
+            path.write_bytes(b"data")
+    last = checkpoint.latest()
+    checkpoint.commit(replace(last, epoch=epoch, segments=tuple(segment(name) for name in names)))
+    checkpoint.retire(epoch)
+
+
+def stored(checkpoint: Checkpoint) -> list[str]:
+    return checkpoint.files.names("segments")
+
+
+def test_old_manifests_go_with_the_segments_that_only_they_refer_to(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path)
+    commit(checkpoint, 0, "a")
+    commit(checkpoint, 1, "a", "b")
+    commit(checkpoint, 2, "ab")
+    assert stored(checkpoint) == ["a", "ab", "b"]
+    commit(checkpoint, 3, "ab", "c")
+    assert Manifest.epochs(checkpoint.files) == [1, 2, 3]
+    commit(checkpoint, 4, "ab", "c", "d")
+    assert Manifest.epochs(checkpoint.files) == [2, 3, 4]
+    assert stored(checkpoint) == ["ab", "c", "d"]
+
+
+def test_a_start_sweeps_what_no_kept_manifest_refers_to(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path)
+    commit(checkpoint, 0, "a")
+    commit(checkpoint, 1, "b")
+    for orphan in ("segments/lost", "staged/lost"):
+        (tmp_path / orphan).write_bytes(b"data")
+    again = Checkpoint(str(tmp_path), 3)
+    assert again.sweep() == 2
+    assert stored(again) == ["a", "b"]
+    commit(again, 2, "b")
+    commit(again, 3, "b")
+    commit(again, 4, "b")
+    assert stored(again) == ["b"]
+    assert Manifest.epochs(again.files) == [2, 3, 4]
+
+
+def test_nothing_is_swept_beside_a_damaged_manifest(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path)
+    commit(checkpoint, 0, "a")
+    commit(checkpoint, 1, "b")
+    (tmp_path / "manifests" / "0000000001.json").write_bytes(b"damaged")
+    with pytest.raises(DamagedState):
+        Checkpoint(str(tmp_path), 3).sweep()
+    assert stored(checkpoint) == ["a", "b"]
+
+
+def test_segments_are_looked_for_before_a_start(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path)
+    commit(checkpoint, 0, "a", "b")
+    checkpoint.verify(checkpoint.latest())
+    (tmp_path / "segments" / "a").write_bytes(b"more data")
+    with pytest.raises(DamagedState, match="has 9 bytes, its manifest says 4"):
+        checkpoint.verify(checkpoint.latest())
+    (tmp_path / "segments" / "a").unlink()
+    with pytest.raises(DamagedState, match="this segment is missing") as caught:
+        checkpoint.verify(checkpoint.latest())
+    assert caught.value.path == str(tmp_path / "segments" / "a")
+
+
+def test_manifests_and_offsets_must_fit_together(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path)
+    (tmp_path / "offsets" / "offsets").mkdir(parents=True)
+    checkpoint.check_offsets(-1)
+    for epoch in range(3):
+        (tmp_path / "offsets" / "offsets" / str(epoch)).touch()
+    checkpoint.check_offsets(2)  # Spark died before its commit
+    checkpoint.check_offsets(1)  # we died before ours
+    with pytest.raises(DamagedState, match="offset log ends at epoch 2, the state at epoch 3"):
+        checkpoint.check_offsets(3)
+    with pytest.raises(DamagedState, match="the state ends at epoch 0, Spark's offset log at epoch 2"):
+        checkpoint.check_offsets(0)
+
+
+def test_the_identity_reads_back_and_refuses_others(tmp_path: Path) -> None:
+    checkpoint = made(tmp_path)
+    known = checkpoint.identity()
+    assert known is not None
+    known.check(Identity.new("renamed", STREAMS, {"q": "abc"}), "ck")
+    for other, said in (
+        (Identity.new("flow", STREAMS, {"q": "def"}), "query 'q' is another query"),
+        (Identity.new("flow", STREAMS, {"q": "abc", "p": "abc"}), "query 'p' is not in it"),
+        (Identity.new("flow", STREAMS, {}), "query 'q' is in it, but not in this flow"),
+        (Identity.new("flow", {"R": {**STREAMS["R"], "time": "at"}}, {"q": "abc"}), "time is 'at', there 'ts'"),
+    ):
+        with pytest.raises(CheckpointMismatch, match=said):
+            known.check(other, "ck")
+
+
+def test_a_lost_or_damaged_identity_is_named(tmp_path: Path) -> None:
+    assert Checkpoint(str(tmp_path / "nothing there")).identity() is None
+    checkpoint = made(tmp_path / "ck")
+    (tmp_path / "ck" / "flow.json").unlink()
+    assert checkpoint.identity() is None  # it died while it was made: nothing is lost
+    commit(checkpoint, 0, "a")
+    with pytest.raises(DamagedState, match="identity is missing"):
+        checkpoint.identity()
+    (tmp_path / "ck" / "flow.json").write_text("{")
+    with pytest.raises(DamagedState, match="identity is damaged"):
+        checkpoint.identity()
+
+
+def test_a_remote_folder_is_copied_once_and_its_copies_are_dropped(tmp_path: Path) -> None:
+    files = Files(f"copy+file://{tmp_path}/far", cache=str(tmp_path / "near"))
+    files.make("segments")
+    for name in ("a", "b"):
+        with files.create(f"segments/{name}") as sink:
+            sink.write(name.encode())
+    assert [files.map(f"segments/{name}").read() for name in ("a", "b", "a")] == [b"a", b"b", b"a"]
+    assert files.fetched == 2
+    unfinished = next(path for path in (tmp_path / "near").rglob("a")).with_name(".a.unfinished")
+    unfinished.touch()  # another worker is fetching
+    files.keep_copies(["segments/a"])
+    assert sorted(path.name for path in (tmp_path / "near").rglob("*") if path.is_file()) == [".a.unfinished", "a"]
+    assert files.map("segments/b").read() == b"b"
+    assert files.fetched == 3
+    files.delete("segments/b")
+    assert not files.exists("segments/b")
+    with pytest.raises(FileNotFoundError):
+        files.map("segments/b")
