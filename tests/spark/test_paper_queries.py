@@ -101,6 +101,6 @@ def test_q1_and_q2_as_written(spark: SparkSession, tmp_path: Path) -> None:
             for name in COLUMNS
         ]
         equalities = [("X.dest", "Y.dest"), ("Y.dest", "Z.dest")]
-        wanted = [oracle.Aggregate("sum", "X.size")]
+        wanted = [oracle.Aggregate("SUM", "X.size")]
         ((total,),) = oracle.aggregate(seen, equalities, wanted, watermark_us=(n + 1) * 120 * S)
         assert sums[n] == total, f"epoch {n}"
