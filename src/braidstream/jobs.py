@@ -128,8 +128,15 @@ def build(job: Job, spark: Any) -> Flow:
     from braidstream.control.controller import Controller  # noqa: PLC0415
     from braidstream.spark.flow import Flow  # noqa: PLC0415  (brings Spark along)
 
-    flow = Flow(spark, job.flow.name, slots=job.flow.slots, groups=job.flow.groups, silence=job.flow.silence)
-    flow.controller = None if job.control is None else Controller(job.control)
+    controller = None if job.control is None else Controller(job.control)
+    flow = Flow(
+        spark,
+        job.flow.name,
+        slots=job.flow.slots,
+        groups=job.flow.groups,
+        silence=job.flow.silence,
+        controller=controller,
+    )
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
     for name, entry in job.queries.items():

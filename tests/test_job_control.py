@@ -1,0 +1,75 @@
+"""The `[control]` table of a job file: off unless it says so, and nothing in it without effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from braidstream import jobs
+from braidstream.control.settings import Settings
+from braidstream.errors import JobError
+from tests.cli.workshop import JOB, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read(folder: Path, control: str, epoch: str = "available") -> jobs.Job:
+    path = folder / "job.toml"
+    path.write_text(JOB.replace('epoch = "available"', f'epoch = "{epoch}"') + control, encoding="utf-8")
+    return jobs.read(path)
+
+
+def test_the_controller_is_off_unless_the_table_says_so(tmp_path: Path) -> None:
+    assert read(tmp_path, "").control is None
+    assert read(tmp_path, "[control]\nenabled = false\nevery = 3\n").control is None
+    assert read(tmp_path, "[control]\nenabled = true\n").control == Settings()
+
+
+def test_settings_have_the_names_of_the_controllers(tmp_path: Path) -> None:
+    table = (
+        '[control]\nenabled = true\nevery = 3\nmargin = 0.1\nmin_span_s = 5\nchoice = "random"\ndeclustering = true\n'
+    )
+    expected = Settings(every=3, margin=0.1, min_span_s=5, choice="random", declustering=True)
+    assert read(tmp_path, table, "2 seconds").control == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("evry = 3\nenabled = true", r"unknown option \[control\] evry\n.*\n.*'every'"),
+        ("every = 3", r"\[control\] enabled is missing\n  expected: true or false"),
+        ("enabled = 1", r"\[control\] enabled is 1\n  expected: true or false"),
+        ('enabled = true\nevery = "3"', r"\[control\] every is '3'\n  expected: a whole number"),
+        ("enabled = true\nevery = true", r"\[control\] every is true\n  expected: a whole number"),
+        ("enabled = true\nevery = 0", r"\[control\].* every = 0\n  expected: at least 1"),
+        ("enabled = false\nbeta = 2.0", r"\[control\].* beta = 2.0\n  expected: between 0 and 1"),
+        ("enabled = true\ndeclustering = true", r"declustering has no epoch length to go by"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, table: str, message: str) -> None:
+    with pytest.raises(JobError, match=message) as refused:
+        read(tmp_path, f"[control]\n{table}\n")
+    assert "job.toml" in str(refused.value)
+
+
+def test_control_must_be_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f"control = true\n{JOB}", encoding="utf-8")
+    with pytest.raises(JobError, match=r"\[control\] is True\n  expected: a table"):
+        jobs.read(path)
+
+
+@pytest.mark.spark
+def test_a_job_with_a_controller_runs_under_it(spark: SparkSession, tmp_path: Path) -> None:
+    shop = Workshop.make(tmp_path, files=4)
+    job = read(shop.folder, "[control]\nenabled = true\nevery = 2\nsplit_above = 0.02\nmerge_below = 0.0\n")
+    handle = jobs.start(job, spark)
+    handle.await_termination()
+    reorganizer = handle._runner.reorganizer
+    assert reorganizer is not None
+    assert reorganizer.controller.settings.every == 2
+    assert "controller" in handle._runner.manifest.memory
+    assert {decision.epoch for decision in handle.decisions} <= {1, 3}
