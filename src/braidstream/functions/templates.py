@@ -257,7 +257,8 @@ class Plan:
 
     def describe(self) -> str:
         """The plan in words, a line a stage."""
-        lines = [f"{self.strategy}: function {self.function.name}, {self.degree} compute nodes of {self.n_nodes}"]
+        compute = "1 compute node" if self.degree == 1 else f"{self.degree} compute nodes"
+        lines = [f"{self.strategy}: function {self.function.name}, {compute} of {self.n_nodes}"]
         for stage in self.stages:
             if stage.kind in ("partition", "combine"):
                 level = self.levels[stage.level]
