@@ -31,8 +31,10 @@ from braidstream.functions import (
     stream_type,
 )  # fmt: skip
 from braidstream.functions.fft import fft3_combine, fft3_part
+from braidstream.functions.jobfile import read_tables
 from braidstream.functions.training import Load, Monitor, Phases
 from braidstream.spark.flow import Flow
+from braidstream.spark.functions import attach_job_function
 from braidstream.testing.faults import armed
 from braidstream.workloads import append_files
 
@@ -258,6 +260,16 @@ def test_what_does_not_fit_is_refused_before_anything_starts(spark: SparkSession
     with pytest.raises(InputError, match="the flow has a function"):
         started.query("SELECT n.v FROM n [RANGE 1 SECONDS]")
     assert not (tmp_path / "ck").exists()
+
+
+def test_a_job_table_is_the_same_as_the_calls(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "radio").mkdir()
+    table = {"stream": "radio", "function": "fft3", "size": 8, "degrees": [2], "sink": {"format": "noop"}}
+    _, functions = read_tables({"functions": {"spectra": table}}, "job.toml")
+    one, other = (Flow(spark).files("radio", tmp_path / "radio", schema=RADIO, time="ts") for _ in range(2))
+    attach_job_function(one, "spectra", functions["spectra"])
+    other.windows(8).apply(wd(2), name="spectra").to("noop")
+    assert one.explain() == other.explain()
 
 
 def test_a_running_flow_switches_to_a_plan_that_is_better(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from braidstream.control.instructions import Decision
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
 from braidstream.functions.columns import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
+from braidstream.functions.jobfile import JobFunction
 from braidstream.functions.nodes import Setup
 from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
@@ -46,7 +47,14 @@ from braidstream.state.manifest import Manifest
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
-__all__ = ["FunctionHandle", "FunctionQuery", "WindowedStream", "explain_function", "start_function"]
+__all__ = [
+    "FunctionHandle",
+    "FunctionQuery",
+    "WindowedStream",
+    "attach_job_function",
+    "explain_function",
+    "start_function",
+]
 
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
 
@@ -172,6 +180,16 @@ class FunctionHandle(Handle):
         """Run for a limited time, then stop after the running epoch; earlier when the input ends."""
         if not self.await_termination(parse_duration(duration) / 1e6):
             self.stop()
+
+
+def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
+    """What a job file's `[functions.NAME]` table asks for; its types are declared already (`jobfile.read_tables`)."""
+    windows = flow.windows(entry.size, entry.step, stream=entry.stream, of=entry.type)
+    query = windows.apply(entry.template(), name)
+    if entry.sink is None:
+        raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
+    options = {key: str(value) for key, value in entry.sink.get("options", {}).items()}
+    return query.to(entry.sink["format"], entry.sink.get("path"), **options)
 
 
 def explain_function(name: str, query: FunctionQuery) -> str:
