@@ -42,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(params=["in process", pytest.param("spark", marks=pytest.mark.spark)])
 def run_join(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    """Runs a case's query epoch by epoch and gives its results: in one process by the hundred, on Spark by the dozen."""
+    """Runs a case's query epoch by epoch and gives its results: in one process by the hundred, on Spark by dozens."""
     if request.param == "in process":
         return InProcess(tmp_path)
     return LocalSpark(tmp_path, request.getfixturevalue("spark"))

@@ -1,7 +1,7 @@
 """Random streams, epoch by epoch: the output equals the oracle, each result once.
 
-The first test runs on every backend. The others change what must not matter (where groups are, which process runs, where
-it dies), with the engine in this process.
+The first test runs on every backend. The others change what must not matter (where groups are, which process runs,
+where it dies), with the engine in this process.
 """
 
 from __future__ import annotations
