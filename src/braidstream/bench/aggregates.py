@@ -193,10 +193,12 @@ class _State:
             window_us = {"totals": None, "leases": 0}.get(store, WINDOW_S * 1_000_000)
             alive = alive_from(self.watermark, window_us)
             live = [s for s in summaries if s.numbers(TIME)[s.numbers(ORDER)[-1]] >= alive]
-            tail = live[-_FAN:]
-            if len(tail) == _FAN and max(map(len, tail)) <= 2 * min(map(len, tail)):
-                merged = merge_summaries(tail, alive)
-                live = [*live[:-_FAN], *([merged] if merged is not None else [])]
+            for begin in range(len(live) - _FAN + 1):
+                chosen = live[begin : begin + _FAN]
+                if max(map(len, chosen)) <= 2 * min(map(len, chosen)):
+                    merged = merge_summaries(chosen, alive)
+                    live[begin : begin + _FAN] = [merged] if merged is not None else []
+                    break
             self.kept[store] = live
 
 
