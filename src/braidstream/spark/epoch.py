@@ -76,6 +76,7 @@ class EpochRunner:
     stopping: bool = False
     running: threading.Lock = field(default_factory=threading.Lock)
     _anchor: DataFrame | None = None
+    _anchored_on: int = 0
     _settled: bool = False
 
     def __call__(self, envelopes: DataFrame, epoch: int) -> None:
@@ -221,13 +222,22 @@ class EpochRunner:
         exchanged = envelopes.repartitionById(n_slots, "slot")
         if not self.pinned:
             return exchanged
-        if self._anchor is None or self._anchor.rdd.getNumPartitions() != n_slots:
+        anchor = self._anchored(spark, n_slots)
+        return exchanged.join(anchor.hint("shuffle_hash"), "slot").select("slot", "kind", "blob")
+
+    def _anchored(self, spark: SparkSession, n_slots: int) -> DataFrame:
+        """The cached row of each slot: made anew for other slots, and for executors that came while slots share one."""
+        n_executors = _n_executors(spark)
+        n_used = len(set(self.manifest.executors.values())) or n_executors
+        has_room = n_executors > self._anchored_on and n_used < min(n_slots, n_executors)
+        if self._anchor is None or self._anchor.rdd.getNumPartitions() != n_slots or has_room:
             if self._anchor is not None:
                 self._anchor.unpersist()
             anchor = spark.range(n_slots).select(F.col("id").cast("int").alias("slot")).repartitionById(n_slots, "slot")
             self._anchor = anchor.persist(StorageLevel.MEMORY_ONLY)
             self._anchor.count()
-        return exchanged.join(self._anchor.hint("shuffle_hash"), "slot").select("slot", "kind", "blob")
+        self._anchored_on = n_executors
+        return self._anchor
 
     def _deliver(self, spark: SparkSession, epoch: int, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> None:
         for name, sink in self.sinks.items():
@@ -329,6 +339,11 @@ class EpochRunner:
             for segment in live.values()
             if segment.parts and segment.store in kept and (watermark is None or segment.deadline >= watermark)
         )
+
+
+def _n_executors(spark: SparkSession) -> int:
+    """How many executors there are now."""
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is in it too
 
 
 def _settle(spark: SparkSession) -> None:
