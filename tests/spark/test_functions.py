@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 from braidstream.errors import CheckpointMismatch, InputError, RunError, SinkError
@@ -23,15 +29,19 @@ from braidstream.functions import (
     FunctionFailed,
     Join,
     Merge,
+    Plan,
     Split,
     StreamFunction,
     WindowBatch,
+    WindowSpec,
     declare_type,
     stream_function,
     stream_type,
 )  # fmt: skip
 from braidstream.functions.fft import fft3_combine, fft3_part
 from braidstream.functions.jobfile import read_tables
+from braidstream.functions.local import LocalRun
+from braidstream.functions.nodes import Setup
 from braidstream.functions.training import Load, Monitor, Phases
 from braidstream.spark.flow import Flow
 from braidstream.spark.functions import attach_job_function
@@ -300,3 +310,71 @@ def test_a_running_flow_switches_to_a_plan_that_is_better(spark: SparkSession, t
     table = query.table()
     assert table is not None
     assert table.column("total").to_pylist() == [float(sum(range(a, a + 4))) for a in range(0, 160, 4)]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from braidstream import Flow, local_session
+from braidstream.functions import PCC, Distribute, Join, Merge, Split
+from braidstream.functions.fft import fft3_combine, fft3_part
+
+folder = Path(sys.argv[1])
+settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+flow = Flow(local_session("local[2]", settings={**settings, "spark.local.dir": str(folder / "local")}))
+flow.files("radio", folder / "radio", schema=sys.argv[2], time="ts", options={"maxFilesPerTrigger": "1"})
+tree = PCC(2, Distribute(), PCC(2, Split(fft3_part), "fft3", Join(fft3_combine)), Merge())
+flow.windows(size=64, step=48).apply(tree).to("parquet", path=str(folder / "out"))
+flow.start(folder / "ck", warm=False).await_termination()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["after-results:1:kill", "after-manifest:1:kill", "task-after-segment:1:kill"])
+def test_a_killed_process_loses_and_repeats_nothing(tmp_path: Path, fault: str) -> None:
+    samples = signal(1000)
+    radio_files(tmp_path / "radio", samples, [300, 301, 777])
+
+    def run(**environment: str) -> int:
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path), RADIO]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False).returncode
+
+    assert run(BRAIDSTREAM_FAULT=fault) != 0
+    assert run() == 0
+    found = results(tmp_path / "out")
+    expected = np.fft.fft(sliding_window_view(samples["z"], 64)[::48])
+    assert found.column("seq").to_pylist() == list(range(len(expected)))
+    assert np.abs(back(found.column("z")) - expected).max() <= 1e-9 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_random_plans_on_spark_give_what_they_give_in_one_process(spark: SparkSession, data: st.DataObject) -> None:
+    n = data.draw(st.integers(40, 120))
+    spec = WindowSpec(data.draw(st.integers(2, 8)), data.draw(st.integers(1, 9)))
+    cuts = sorted(set(data.draw(st.lists(st.integers(1, n - 1), max_size=3))))
+    degrees = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=2))
+    lost = set(data.draw(st.lists(st.integers(0, 5), max_size=2)))
+    delays = dict.fromkeys(data.draw(st.lists(st.integers(0, 5), max_size=2)), 1)
+    template: Any = faulty(lost, delays)
+    for degree in degrees:
+        template = PCC(
+            degree, Distribute(data.draw(st.sampled_from(["round_robin", "hash"]))), template, Merge("30 us")
+        )
+    times, values = np.split(np.arange(n), cuts), np.split(np.arange(float(n)), cuts)
+    local = LocalRun(Setup("n", spec, 0, Plan.of(template)))
+    expected = []
+    for t, v in zip(times, values, strict=True):
+        made = local.epoch([WindowBatch(np.zeros(len(t), np.int64), t, {"v": v})])
+        expected += [(int(s), float(x)) for batch in made for s, x in zip(batch.seq, batch["total"], strict=True)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        numbers_files(folder / "n", zip(times, values, strict=True))
+        flow = Flow(spark).files("n", folder / "n", schema="ts timestamp, v double", time="ts", options=ONE_FILE)
+        query = flow.windows(spec.size, spec.step).apply(template).to("memory")
+        flow.start(folder / "ck", warm=False).await_termination()
+        table = query.table()
+    found = [] if table is None else [(row["seq"], row["total"]) for row in table.to_pylist()]
+    assert found == expected
+    assert [seq for seq, _ in found] == sorted({seq for seq, _ in found})
