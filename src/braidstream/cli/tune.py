@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from braidstream.cli import app
+from braidstream.cli.words import size
 
 if TYPE_CHECKING:
     from braidstream.functions.training import Trained
 
 __all__ = ["tune_job"]
+
+_PHASES = ("partition", "compute", "combine")
 
 
 @app.command("tune")
@@ -71,25 +74,16 @@ def _first_rows(stream: Mapping[str, Any], path: str | None, n_rows: int) -> Any
 
 
 def _show(name: str, trained: Trained) -> None:
-    columns = (
-        "plan",
-        "nodes",
-        "partition µs",
-        "compute µs",
-        "combine µs",
-        "bytes",
-        "most loaded",
-        "stages/s",
-        "pipeline/s",
+    columns = ("plan", "nodes", *_PHASES, "most loaded", "stages/s", "pipeline/s")
+    table = Table(
+        *columns, title=f"{name}: time of the most loaded node and bytes sent, for a window; windows a second"
     )
-    table = Table(*columns, title=f"{name}: time of the most loaded node for a window; windows a second")
     for row in trained.table():
-        marked = "*" if row["plan"] == trained.best.plan.strategy else ""
+        is_best = row["plan"] == trained.best.plan.strategy
         table.add_row(
-            row["plan"] + marked,
+            f"{row['plan']} *" if is_best else row["plan"],
             str(row["nodes"]),
-            *(f"{row[f'{phase}_us']:,.0f}" for phase in ("partition", "compute", "combine")),
-            f"{row['bytes']:,.0f}",
+            *(f"{row[f'{phase}_us']:,.0f} µs, {size(row[f'{phase}_bytes'])}" for phase in _PHASES),
             row["most_loaded"],
             f"{row['stages_per_s']:,.0f}",
             f"{row['pipeline_per_s']:,.0f}",

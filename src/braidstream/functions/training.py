@@ -95,6 +95,10 @@ class Phases:
         """The load of the most loaded stage of a kind."""
         return max((entry.total_s for entry in self.loads if entry.kind == kind), default=0.0)
 
+    def bytes_out(self, kind: str) -> float:
+        """What the stages of a kind send, in bytes a window."""
+        return sum(entry.bytes_out for entry in self.loads if entry.kind == kind)
+
     @property
     def most_loaded(self) -> str:
         """The phase that limits the throughput of a pipeline."""
@@ -143,7 +147,7 @@ class Measured:
             "plan": self.plan.strategy,
             "nodes": self.plan.n_nodes,
             **{f"{kind}_us": value for kind, value in by_kind.items()},
-            "bytes": sum(load.bytes_out for load in self.phases.loads),
+            **{f"{kind}_bytes": self.phases.bytes_out(kind) for kind in by_kind},
             "most_loaded": self.phases.most_loaded,
             "windows_per_s": self.phases.throughput(model, nodes),
             "pipeline_per_s": self.phases.throughput("pipeline", nodes),
