@@ -10,29 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import Directory
-from braidstream.control.instructions import (
-    AddSlot,
-    IllegalInstruction,
-    Instruction,
-    Merge,
-    Move,
-    RemoveSlot,
-    Split,
-    apply,
-)
-from braidstream.control.policies import Suggestion
 from braidstream.control.settings import Settings
 from braidstream.errors import InputError
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
 from braidstream.testing import oracle
+from braidstream.testing.restless import Restless
 from braidstream.workloads.files import append_files
 
 pytestmark = pytest.mark.spark
@@ -217,31 +205,6 @@ def test_queries_come_and_go_while_the_flow_runs(spark: SparkSession, tmp_path: 
 
     third = Counter(tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist())
     assert third == world.expected(windows, [("A.z", "B.z")], begin)
-
-
-class Restless:
-    """A policy that asks for random legal changes every time."""
-
-    def suggest(self, view: Any, memory: Any, rng: np.random.Generator) -> list[Suggestion]:
-        del memory
-        directory, n_slots = view.directory, view.n_slots
-        asked: list[Instruction] = []
-        for _ in range(4):
-            one = _any_instruction(directory, n_slots, rng)
-            try:
-                directory, n_slots = apply(directory, n_slots, [one])
-            except IllegalInstruction:
-                continue
-            asked.append(one)
-        return [Suggestion("restless", "load", tuple(asked), {"asked": float(len(asked))}, "a test")]
-
-
-def _any_instruction(directory: Directory, n_slots: int, rng: np.random.Generator) -> Instruction:
-    group = int(rng.choice([g.id for g in directory.groups]))
-    slot = int(rng.integers(n_slots))
-    return [Move(group, slot), Split(group, slot), Merge(group), AddSlot(), RemoveSlot(n_slots - 1)][
-        int(rng.integers(5))
-    ]
 
 
 @pytest.mark.parametrize("shape", ["a chain of three", "five in a chain on one key"])
