@@ -323,7 +323,8 @@ folder = Path(sys.argv[1])
 settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 flow = Flow(local_session("local[2]", settings={**settings, "spark.local.dir": str(folder / "local")}))
 flow.files("radio", folder / "radio", schema=sys.argv[2], time="ts", options={"maxFilesPerTrigger": "1"})
-flow.windows(size=64, step=48).apply(PCC(2, Split(fft3_part), "fft3", Join(fft3_combine))).to("parquet", path=str(folder / "out"))
+windows = flow.windows(size=64, step=48)
+windows.apply(PCC(2, Split(fft3_part), "fft3", Join(fft3_combine))).to("parquet", path=str(folder / "out"))
 flow.start(folder / "ck", warm=False).await_termination()
 """
 
