@@ -92,9 +92,14 @@ class Router:
         columns = []
         for name, values in zip(table.column_names, table.columns, strict=True):
             at = self.schema.get_field_index(name)
-            same = at < 0 or values.type == self.schema.field(at).type
-            columns.append(values if same else values.cast(self.schema.field(at).type))
+            wanted = _in_utc(values.type) if at < 0 else self.schema.field(at).type
+            columns.append(values if values.type == wanted else values.cast(wanted))
         return pa.table(columns, names=table.column_names)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Times of keys are stored in UTC, whatever the session's zone."""
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
 def general_frame(stream: Stream, router: Router) -> DataFrame:
