@@ -1,4 +1,7 @@
-"""One Spark session for the whole run, and `run_join`: a query over scripted epochs on every backend."""
+"""One Spark session for the whole run, and `run_join`: a query over scripted epochs on every backend.
+
+Tests marked `slow` run when asked for: `pytest --slow` (as CI does), or `-m slow` for these alone.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,18 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow") or "slow" in config.getoption("-m"):
+        return
+    slow = [item for item in items if "slow" in item.keywords]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if "slow" not in item.keywords]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
 DDL = "k long, v long, ts timestamp"
-WINDOW_SECONDS = 6
+WINDOW_SECONDS = 40
 QUERY = (
     "SELECT R.k AS k, R.v AS rv, S.v AS sv "
     f"FROM R [RANGE {WINDOW_SECONDS} SECONDS], S [RANGE {WINDOW_SECONDS} SECONDS] WHERE R.k = S.k"

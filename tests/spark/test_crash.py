@@ -40,9 +40,10 @@ def rows(epoch: int, n: int = 60) -> Rows:
     for name in "RS":
         random = Random(f"{name} {epoch}")
         times = sorted(random.randint(0, 2 * SECOND - 1) for _ in range(n))
+        keys = [random.choice([7, random.randint(0, 40), random.randint(0, 40)]) for _ in range(n)]
         made[name] = [
-            {"k": random.choice([7, 7, random.randint(0, 40)]), "v": epoch * n + i, "ts": epoch * 2 * SECOND + t}
-            for i, t in enumerate(times)
+            {"k": k, "v": epoch * n + i, "ts": epoch * 2 * SECOND + t}
+            for i, (k, t) in enumerate(zip(keys, times, strict=True))
         ]
     return Rows(**made)
 
@@ -121,17 +122,20 @@ def test_the_driver_dies_at_every_point_with_results_that_spark_writes(tmp_path:
     points = ["after-join", "after-results", "before-manifest"]
     script = script_of(tmp_path, {i + 1: Abort(point) for i, point in enumerate(points)}, n_epochs=5)
     play(script, tmp_path, "--sink", "json")
-    found = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
+    lines = [line for file in (tmp_path / "out").glob("part-*.json") for line in file.read_text().splitlines()]
     streams = [BatchStream(name, tmp_path / name, WINDOW_SECONDS * SECOND) for name in "RS"]
     expected = batch_join(streams, [("R.k", "S.k")], {"k": "R.k", "rv": "R.v", "sv": "S.v"})
-    difference = same_rows(pa.Table.from_pylist(found), expected)
+    difference = same_rows(pa.Table.from_pylist([json.loads(line) for line in lines]), expected)
     assert difference, str(difference)
 
 
 @pytest.mark.slow
 def test_a_task_fails_at_every_point(tmp_path: Path) -> None:
-    """Local Spark does not try a task again: the epoch fails, and the next run makes up for it."""
-    points = ["task-start", "task-before-segment", "task-after-segment", "compaction"]
+    """Local Spark does not try a task again: the epoch fails, and the next run makes up for it.
+
+    Four segments are merged in epoch 4; what epochs 4 to 6 store is merged with them in epoch 7.
+    """
+    points = ["task-start", "compaction", "task-before-segment", "task-after-segment"]
     script = script_of(tmp_path, {i + 3: Abort(p, "raise") for i, p in enumerate(points)}, n_epochs=9)
     play(script, tmp_path, "--slots", "3")
     check_output(tmp_path)

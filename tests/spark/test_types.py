@@ -14,7 +14,7 @@ from tests.spark.kinds import KINDS, Kind, make, multiset, write
 pytestmark = pytest.mark.spark
 
 AT_ONCE = 4
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]
 
 
 def groups_of_kinds() -> list[object]:
