@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,21 +136,59 @@ def test_a_lost_or_damaged_identity_is_named(tmp_path: Path) -> None:
         checkpoint.identity()
 
 
-def test_a_remote_folder_is_copied_once_and_its_copies_are_dropped(tmp_path: Path) -> None:
+@pytest.fixture
+def remote(tmp_path: Path) -> Files:
+    """A folder that is treated like a remote one, with copies in `near`."""
     files = Files(f"copy+file://{tmp_path}/far", cache=str(tmp_path / "near"))
     files.make("segments")
+    return files
+
+
+def copies(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "near").rglob("*") if path.is_file())
+
+
+def test_a_remote_file_is_fetched_once(remote: Files, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        with files.create(f"segments/{name}") as sink:
+        with remote.create(f"segments/{name}") as sink:
             sink.write(name.encode())
-    assert [files.map(f"segments/{name}").read() for name in ("a", "b", "a")] == [b"a", b"b", b"a"]
-    assert files.fetched == 2
-    unfinished = next(path for path in (tmp_path / "near").rglob("a")).with_name(".a.unfinished")
-    unfinished.touch()  # another worker is fetching
-    files.keep_copies(["segments/a"])
-    assert sorted(path.name for path in (tmp_path / "near").rglob("*") if path.is_file()) == [".a.unfinished", "a"]
-    assert files.map("segments/b").read() == b"b"
-    assert files.fetched == 3
-    files.delete("segments/b")
-    assert not files.exists("segments/b")
+    assert copies(tmp_path) == []
+    assert [remote.map(f"segments/{name}").read() for name in ("a", "b", "a")] == [b"a", b"b", b"a"]
+    assert remote.fetched == 2
+    remote.delete("segments/b")
+    assert not remote.exists("segments/b")
+    assert copies(tmp_path) == ["a"]
     with pytest.raises(FileNotFoundError):
-        files.map("segments/b")
+        remote.map("segments/b")
+
+
+def test_who_writes_state_need_not_fetch_it(remote: Files, tmp_path: Path) -> None:
+    with remote.creating("segments/a") as sink:
+        sink.write(b"state")
+        assert not (tmp_path / "far" / "segments" / "a").exists()
+    assert (tmp_path / "far" / "segments" / "a").read_bytes() == b"state"
+    assert remote.map("segments/a").read() == b"state"
+    assert remote.fetched == 0
+    with pytest.raises(KeyboardInterrupt):
+        _die_while_writing(remote, "segments/b")
+    assert copies(tmp_path) == ["a"]
+    assert not remote.exists("segments/b")
+
+
+def _die_while_writing(files: Files, name: str) -> None:
+    with files.creating(name) as sink:
+        sink.write(b"half")
+        raise KeyboardInterrupt
+
+
+def test_old_copies_are_dropped_and_fresh_ones_spared(remote: Files, tmp_path: Path) -> None:
+    for name in ("kept", "old", "fresh"):
+        with remote.creating(f"segments/{name}") as sink:
+            sink.write(b"state")
+    near = next((tmp_path / "near").rglob("old")).parent
+    (near / ".old.half").touch()
+    (near / ".fresh.half").touch()  # another worker is fetching
+    for name in ("kept", "old", ".old.half"):
+        os.utime(near / name, (1, 1))
+    remote.keep_copies(["segments/kept"])
+    assert copies(tmp_path) == [".fresh.half", "fresh", "kept"]

@@ -1,7 +1,8 @@
 """Access to a folder on any file system that pyarrow reaches, given by path or URI.
 
 Local folders are memory-mapped, so opening a segment copies nothing. Elsewhere a file is fetched once into a local copy
-in the executor's temporary folder and mapped from there; `fetched` counts those misses. Files are written under a name
+in the executor's temporary folder and mapped from there; `fetched` counts those misses. A copy of state that was written
+there stays, so that a slot that stays where it is misses nothing. Files are written under a name
 of their own and never changed, except manifests, which are replaced atomically (write beside, then rename).
 
 `copy+file:///path` names a local folder that is treated like a remote one; the tests use it.
@@ -12,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from pyarrow import fs
 __all__ = ["Files"]
 
 _COPY = "copy+"
+_CHUNK = 1 << 24
+_FRESH_S = 600.0
 
 
 class Files:
@@ -83,13 +87,27 @@ class Files:
         """Open a new file for writing."""
         return self._system.open_output_stream(self.path(name), compression=None)
 
+    @contextmanager
+    def creating(self, name: str) -> Iterator[pa.NativeFile]:
+        """A new file to write; of a remote one a local copy stays, for who writes state is who reads it next."""
+        if self.is_local:
+            with self.create(name) as sink:
+                yield sink
+            return
+        with self._new_copy(name) as beside:
+            with pa.OSFile(str(beside), "wb") as sink:
+                yield sink
+            with beside.open("rb") as source, self.create(name) as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+
     def map(self, name: str) -> pa.NativeFile:
         """Open a file for reading, memory-mapped; a remote one is fetched first."""
         if self.is_local:
             return pa.memory_map(self.path(name))
         copy = self._cache / name
         if not copy.exists():
-            self._fetch(name, copy)
+            self._fetch(name)
         return pa.memory_map(str(copy))
 
     def move(self, name: str, other: Files, new_name: str) -> None:
@@ -103,13 +121,15 @@ class Files:
         (self._cache / name).unlink(missing_ok=True)
 
     def keep_copies(self, names: Iterable[str]) -> None:
-        """Drop the local copies of files that are not among `names`; not what others are fetching just now."""
+        """Drop the local copies of files that are not among `names`, but none that others have just made or are making."""
         if self.is_local or not self._cache.exists():
             return
         kept = {self._cache / name for name in names}
+        before = time.time() - _FRESH_S
         for copy in self._cache.rglob("*"):
-            if copy.is_file() and copy not in kept and not copy.name.startswith("."):
-                copy.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if copy not in kept and copy.is_file() and copy.stat().st_mtime < before:
+                    copy.unlink()
 
     def delete_folder(self, name: str) -> None:
         """Delete a folder with all that is in it, or do nothing when it is gone."""
@@ -118,14 +138,27 @@ class Files:
         except FileNotFoundError:
             return
 
-    def _fetch(self, name: str, copy: Path) -> None:
+    def _fetch(self, name: str) -> None:
+        with (
+            self._system.open_input_stream(self.path(name)) as source,
+            self._new_copy(name) as beside,
+            beside.open("wb") as target,
+        ):
+            while chunk := source.read(_CHUNK):
+                target.write(chunk)
+        self.fetched += 1
+
+    @contextmanager
+    def _new_copy(self, name: str) -> Iterator[Path]:
+        """Where to write a local copy; it appears under its name when it is complete."""
+        copy = self._cache / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         beside = copy.with_name(f".{copy.name}.{uuid.uuid4().hex}")
-        with self._system.open_input_stream(self.path(name)) as source, beside.open("wb") as target:
-            while chunk := source.read(1 << 24):
-                target.write(chunk)
-        beside.replace(copy)
-        self.fetched += 1
+        try:
+            yield beside
+            beside.replace(copy)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=16)

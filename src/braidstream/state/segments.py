@@ -42,7 +42,7 @@ class Place:
         """Write rows of one store as a segment."""
         name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
         table = rows.table.combine_chunks()
-        with self.files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        with self.files.creating(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
         counts = np.diff(cuts).tolist()
