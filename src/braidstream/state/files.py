@@ -1,9 +1,9 @@
 """Access to a folder on any file system that pyarrow reaches, given by path or URI.
 
 Local folders are memory-mapped, so opening a segment copies nothing. Elsewhere a file is fetched once into a local copy
-in the executor's temporary folder and mapped from there; `fetched` counts those misses. A copy of state that was written
-there stays, so that a slot that stays where it is misses nothing. Files are written under a name
-of their own and never changed, except manifests, which are replaced atomically (write beside, then rename).
+in the executor's temporary folder and mapped from there; `fetched` counts those misses. State that an executor wrote
+stays there as a copy, so a slot that stays where it is misses nothing. Files are written under a name of their own and
+never changed, except manifests, which are replaced atomically (write beside, then rename).
 
 `copy+file:///path` names a local folder that is treated like a remote one; the tests use it.
 """
@@ -121,7 +121,7 @@ class Files:
         (self._cache / name).unlink(missing_ok=True)
 
     def keep_copies(self, names: Iterable[str]) -> None:
-        """Drop the local copies of files that are not among `names`, but none that others have just made or are making."""
+        """Drop the local copies of files that are not among `names`, but none that is fresh: others may be at it."""
         if self.is_local or not self._cache.exists():
             return
         kept = {self._cache / name for name in names}
