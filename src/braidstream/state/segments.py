@@ -86,8 +86,6 @@ def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[
     """The ranges of rows that are live and belong to the groups (in the order of the hash space)."""
     lows = [group.low for group in groups]
     own = [p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high]
-    if sum(part.rows for part in own) == len(rows) and len(own) == len(segment.parts):
-        return [(0, len(rows))]
     begins = np.searchsorted(rows.hashes, np.array([part.low for part in own], dtype=np.uint64)).tolist()
     ends = np.searchsorted(rows.hashes, np.array([part.high for part in own], dtype=np.uint64), side="right").tolist()
     return _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0]))
