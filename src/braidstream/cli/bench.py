@@ -20,7 +20,7 @@ __all__ = ["bench"]
 @app.command("bench")
 def bench(
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
-    settings: list[str] = typer.Option([], "--settings", help="default or parallel-8g; both by default."),
+    settings: list[str] = typer.Option([], "--settings", help="default, default-4g or parallel-8g; all by default."),
     output: Path = typer.Option(Path("build/bench.json"), help="Where the measurements are written."),
     data: Path | None = typer.Option(None, help="Keep the generated streams here, and use them again."),
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
