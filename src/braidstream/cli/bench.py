@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from braidstream.cli import app
 from braidstream.errors import InputError, nearest
 
 __all__ = ["bench"]
+
+_WIDE = 150
+"""Columns of the table where there is no terminal to fit it to."""
 
 
 @app.command("bench")
@@ -63,7 +67,7 @@ def bench(
     )
     for entry in measured:
         table.add_row(entry.workload, entry.system, entry.settings, *_cells(entry), entry.status)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
     typer.echo(f"written to {output}")
 
 
