@@ -1,6 +1,6 @@
 """Job files: a flow in TOML. `read` makes a `Job` of a file, `check` validates it, `build` makes the `Flow` of it.
 
-    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep
+    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [control]               enabled, and the controller's settings (docs/controller.md)
@@ -58,6 +58,10 @@ class JobFlow:
     keep: int = 10
     silence: str | None = None
     """How long a stream may be silent before work that waits for it is suspended."""
+    router: str = "auto"
+    """How rows of one key are spread over slots: "auto", "hash" or "grid" (docs/skew.md)."""
+    rule: str = "even"
+    """For grids: "even", or "paper" with router = "grid"."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ def build(job: Job, spark: Any) -> Flow:
         groups=job.flow.groups,
         silence=job.flow.silence,
         controller=controller,
+        router=job.flow.router,
+        rule=job.flow.rule,
     )
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
@@ -275,6 +281,9 @@ _EXAMPLES = {
     "slots": "4",
     "groups": "64",
     "keep": "10",
+    "silence": '"1 minute"',
+    "router": '"auto"',
+    "rule": '"even"',
     "format": '"parquet"',
     "time": '"ts"',
     "path": '"data/R"',

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.cells import HeavyKeys, stripes
 from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.rows import HASH, I64, MASK, TIME
@@ -108,6 +109,8 @@ class Routes:
     watermark: int | None
     heavy: Mapping[str, HeavyKeys] = field(default_factory=dict)
     """The grids of heavy keys, by family."""
+    biclique: Biclique | None = None
+    """Where the router is a biclique: for all rows, instead of directory and grids."""
 
     def slot_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint16]:
         """The slot of each hash."""
@@ -205,6 +208,8 @@ def _deal_heavy_and_light(
     rows: pa.Table, hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint16], store: Store, routes: Routes
 ) -> tuple[list[Envelope], int]:
     """One envelope for each slot with rows of groups, and one with rows of cells for each use of the store."""
+    if routes.biclique is not None:
+        return _deal_biclique(rows, hashes, slots < routes.n_slots, store, routes.biclique)
     heavy = routes.heavy.get(store.family)
     if heavy is None:
         return _deal(rows, slots, store.index, routes.n_slots)
@@ -230,6 +235,19 @@ def _deal_heavy(
         index, codes, slots = heavy.spread(keys, numbers, dimension)
         coded = rows.take(pa.array(index)).set_column(place, HASH, pa.array(codes.view(np.int64)))
         yield _deal(coded, slots, cells_kind(store.index, use), routes.n_slots)
+
+
+def _deal_biclique(
+    rows: pa.Table, hashes: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_], store: Store, biclique: Biclique
+) -> tuple[list[Envelope], int]:
+    """Each row once where it is stored, and once in every unit that it probes."""
+    at = np.flatnonzero(kept)
+    own, keys, (side,) = rows.take(pa.array(at)), hashes[at], store.places
+    homes = biclique.homes(keys, stripes(own), side)
+    stored, n_stored = _deal(own, homes, cells_kind(store.index, STORED), biclique.n_slots)
+    index, slots = biclique.probes(keys, side)
+    probing, n_probing = _deal(own.take(pa.array(index)), slots, cells_kind(store.index, PROBE), biclique.n_slots)
+    return stored + probing, n_stored + n_probing
 
 
 def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: int, n_slots: int) -> tuple[list[Envelope], int]:

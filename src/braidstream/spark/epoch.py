@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -26,6 +26,7 @@ from braidstream.control.probing import learned
 from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.kernels.measures import AggregatePlan
+from braidstream.kernels.plan import Store
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
@@ -38,15 +39,26 @@ from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
 from braidstream.state import compaction
+from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging
 from braidstream.testing.faults import reach
 
-__all__ = ["EpochRunner", "Stopped"]
+__all__ = ["EpochRunner", "Regridder", "Stopped"]
 
 _RECENT = 200
+
+
+class Regridder(Protocol):
+    """Gives heavy keys their grids."""
+
+    def regridded(
+        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
+    ) -> Manifest:
+        """The manifest to commit, after the reports of its epoch."""
+        ...
 
 
 class Stopped(Exception):
@@ -71,6 +83,8 @@ class EpochRunner:
     """How long a stream may be silent, in event time, before work that waits for it is suspended."""
     reorganizer: Reorganizer | None = None
     """None: groups stay where they are."""
+    regridder: Regridder | None = None
+    """None: no key is given a grid."""
     progress: deque[EpochProgress] = field(default_factory=lambda: deque(maxlen=_RECENT))
     failure: BaseException | None = None
     stopping: bool = False
@@ -125,6 +139,8 @@ class EpochRunner:
         delivered = time.perf_counter()
         if self.reorganizer is not None:
             after = self.reorganizer.reorganized(after, reports)
+        if self.regridder is not None:
+            after = self.regridder.regridded(after, self.plan.stores, reports)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)
@@ -205,6 +221,7 @@ class EpochRunner:
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
+            tracks=self.regridder is not None and self.manifest.n_slots > 1,
         )
 
     def _suspended(self) -> dict[str, int]:
@@ -309,7 +326,7 @@ class EpochRunner:
             totals=dict(totals),
             memory=memory,
         )
-        return after, decided.resumed
+        return pruned(after), decided.resumed
 
     def _watermark(self, newest: Mapping[str, int]) -> int | None:
         """The minimum over streams of (largest event time seen - delay); none until every stream has spoken."""
@@ -327,7 +344,8 @@ class EpochRunner:
             ranges = [(group.low, group.high) for group in groups]
             for merged in report["merged"]:
                 for name in merged["inputs"]:
-                    live[name] = live[name].without(ranges)
+                    codes = merged.get("codes")
+                    live[name] = live[name].without_cells(codes) if codes else live[name].without(ranges)
                 if merged["segment"] is not None:
                     made = Segment.from_plain(merged["segment"])
                     live[made.name] = made
@@ -337,7 +355,7 @@ class EpochRunner:
         return tuple(
             segment
             for segment in live.values()
-            if segment.parts and segment.store in kept and (watermark is None or segment.deadline >= watermark)
+            if segment.is_live and segment.store in kept and (watermark is None or segment.deadline >= watermark)
         )
 
 

@@ -35,9 +35,11 @@ from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
+from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -87,6 +89,8 @@ class Flow:
         groups: int = 64,
         silence: str | timedelta | None = None,
         controller: Controller | None = None,
+        router: str = "auto",
+        rule: str = "even",
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -94,6 +98,7 @@ class Flow:
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
+        self.routing = Routing(router, rule)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
@@ -199,7 +204,8 @@ class Flow:
         """The plan in words; nothing is started."""
         if self._function is not None:
             return explain_function(self.name, self._function)
-        return explain(self.name, self._streams, [q.query for q in self._queries.values()], self._plan(), self._sinks())
+        queries = [q.query for q in self._queries.values()]
+        return explain(self.name, self._streams, queries, self._plan(), self._sinks(), self.routing.router)
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
@@ -234,7 +240,8 @@ class Flow:
         if warm:
             warm_up(self.spark)
         reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
-        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer)
+        regridder = self.routing.regridder()
+        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer, regridder)
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
 
@@ -392,7 +399,7 @@ class Flow:
         declusters = self.controller is not None and self.controller.settings.declustering
         wanted = last.n_slots if declusters else self.slots or last.n_slots
         if wanted != last.n_slots:
-            last = replace(last.fitted(last.directory.resized(wanted)), n_slots=wanted, executors={})
+            last = resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
             last.write(store.files)
         return last
 

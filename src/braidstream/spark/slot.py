@@ -27,6 +27,8 @@ import pyarrow.compute as pc
 from braidstream.control.directory import Group
 from braidstream.control.probing import probing_order
 from braidstream.errors import DamagedState, RunError
+from braidstream.kernels.biclique import PROBE, STORED, Biclique
+from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Composites, Pool, column, composites
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
@@ -39,15 +41,20 @@ from braidstream.kernels.routing import (
     Envelope,
     Routes,
     Tally,
+    cells_of,
     deal,
     envelopes_to_batch,
     late_kind,
+    store_of_kind,
     unpack,
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
+from braidstream.spark.biclique_pools import BicliquePools
+from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
 from braidstream.state import compaction
+from braidstream.state.cells import heavy_keys
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
@@ -59,6 +66,8 @@ __all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
 
 REPORTS = "report binary"
 _REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
+_Sides = Sequence[tuple[Sequence[Pool] | None, U64, I64]]
+"""The pools of a join in the slot's groups, and in its cells; what to count matches by, and their counts."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,8 @@ class EpochTask:
     """Of the streams that define the watermark."""
     reached: int | None = None
     """The watermark after the epoch, once the driver knows it."""
+    tracks: bool = False
+    """Whether slots report their frequent keys."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -101,7 +112,10 @@ def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Man
 def routes_of(manifest: Manifest) -> Routes:
     """Where rows go in the epoch after a manifest."""
     directory = manifest.directory
-    return Routes(directory.depth, directory.slots[directory.table()], manifest.n_slots, manifest.watermark)
+    slots = directory.slots[directory.table()]
+    subgroups = manifest.memory.get("biclique")
+    biclique = None if subgroups is None else Biclique(manifest.n_slots, subgroups)
+    return Routes(directory.depth, slots, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
 
 
 def slot_task(
@@ -127,7 +141,8 @@ def slot_task(
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
-    return kind == REPORT or (kind >= 0 and task.stores[kind].stage > stage)
+    store = store_of_kind(kind)
+    return kind == REPORT or (store is not None and task.stores[store].stage > stage)
 
 
 def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
@@ -169,7 +184,7 @@ class _Slot:
         self.files = Files(task.root)
         self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot)
         self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
-        self.matches = np.zeros(len(self.groups), dtype=np.int64)
+        self.matches: I64 = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
         self.probes: dict[str, dict[int, list[int]]] = defaultdict(dict)
         self.bytes = sum(blob.size for _, blob in received)
@@ -178,7 +193,7 @@ class _Slot:
         self.seen: list[Tally] = []
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
-        self.new = self._unpack(received)
+        self.new, self.new_in_cells = self._unpack(received)
         if stage == 0:
             before = self.manifest.watermark
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
@@ -187,10 +202,19 @@ class _Slot:
     def run(self) -> Iterator[Envelope]:
         """Intermediate results for the next stage as they are found, and at the end the report."""
         reach("task-start", epoch=self.task.epoch)
-        pools = Pools(self.files, self.manifest, self.slot, self.task.stores, self.new, self.joins)
+        state = (self.files, self.manifest, self.slot, self.task.stores)
+        units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
+        in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
+        pools, cells = Pools(*state, self.new, self.joins), CellPools(*state, in_cells, self.joins)
+        unit = BicliquePools(*state, units)
+        self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
+        self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results: dict[str, Writer] = {}
         for join in self.joins:
-            inputs = pools.of(join, self.task.deferred.get(join.query))
+            deferred = self.task.deferred.get(join.query)
+            inputs = [(pools.of(join, deferred), self.lows, self.matches)]
+            inputs.append((cells.of(join, deferred), self.codes, self.cell_matches))
+            inputs += [(one, np.zeros(1, dtype=np.uint64), self.cell_matches[-1:]) for one in unit.of(join)]
             if join.target is None:
                 results[join.query] = self._result(join, inputs)
             else:
@@ -203,7 +227,7 @@ class _Slot:
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
         segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
-        segments += aggregates.segments
+        segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
@@ -216,7 +240,7 @@ class _Slot:
                 "stage": self.stage,
                 "executor": executor(),
                 "tallies": [asdict(tally) for tally in self.tallies],
-                "rows": sum(len(rows) for rows in self.new.values()),
+                "rows": sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
                 "segments": [segment.as_plain() for segment in segments],
                 "merged": merged,
                 "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
@@ -225,13 +249,17 @@ class _Slot:
                 "bytes": self.bytes,
                 "late": self.late,
                 "groups": self._group_reports(),
+                "frequent": self._frequent(),
+                "cells": cells.counts(),
+                "cell_matches": [[c, n] for c, n in zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)],
                 "fetched": self.files.fetched,
                 "busy_s": time.perf_counter() - self.started,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             },
         )
 
-    def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> dict[int, Rows]:
+    def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
+        """The new rows by store, and those of cells by store and use."""
         tables: dict[int, list[pa.Table]] = defaultdict(list)
         for kind, blob in received:
             if kind == TALLY:
@@ -240,7 +268,7 @@ class _Slot:
                 self.seen.append(Tally.unpack(blob.to_pybytes()))
             elif kind == REACHED:
                 self.reached = json.loads(blob.to_pybytes())
-            elif kind >= 0 and self.task.stores[kind].summarized:
+            elif 0 <= kind < len(self.task.stores) and self.task.stores[kind].summarized:
                 self.changes[kind].append(unpack(blob))
             elif kind != TICK:
                 tables[kind].append(unpack(blob))
@@ -248,7 +276,9 @@ class _Slot:
             late = tables.pop(late_kind(branch), [])
             if late:
                 self.late[branch.stream] = self._write_late(branch, pa.concat_tables(late))
-        return {store: sort_rows(pa.concat_tables(parts)) for store, parts in sorted(tables.items())}
+        rows = {kind: sort_rows(pa.concat_tables(parts)) for kind, parts in sorted(tables.items())}
+        in_cells = {use: rows.pop(kind) for kind in list(rows) if (use := cells_of(kind)) is not None}
+        return rows, in_cells
 
     def _write_late(self, branch: Branch, rows: pa.Table) -> str | None:
         writer = self.task.late[branch.stream].writer(rows.schema, self.task.epoch, self.slot)
@@ -260,21 +290,19 @@ class _Slot:
         plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
-    def _result(self, join: Join, pools: Sequence[Pool] | None) -> Writer:
+    def _result(self, join: Join, sides: _Sides) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
-        for found in self._composites(join, pools):
-            assert pools is not None
+        for pools, found in self._composites(join, sides):
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write(with_ends(join, pools, found, columns, self.reached) if join.lives else columns)
         return writer
 
-    def _derive(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Envelope]:
+    def _derive(self, join: Join, sides: _Sides) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
         routes = routes_of(self.manifest)
-        for found in self._composites(join, pools):
-            assert pools is not None
+        for pools, found in self._composites(join, sides):
             taken = {c: column(pools[c.input], c.column, found.index[c.input]) for c in (target.hash, *target.keys)}
             newest, deadlines = found.times_and_deadlines()
             columns: dict[str, Any] = {HASH: taken[target.hash], TIME: pa.array(newest)}
@@ -286,19 +314,24 @@ class _Slot:
             if rows.column(HASH).null_count:
                 rows = rows.filter(pc.is_valid(rows.column(HASH)))
             self.produced[join.query] += rows.num_rows
-            yield from deal(rows, target.store, routes)
+            yield from deal(rows, target.store, routes, self.task.stores[target.store])
 
-    def _composites(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Composites]:
-        if pools is None:
-            return
-        cuts = [pool.new.cuts(self.lows) for pool in pools]
+    def _composites(self, join: Join, sides: _Sides) -> Iterator[tuple[Sequence[Pool], Composites]]:
+        """What the groups and then the cells of the slot produce, counted for each of them."""
+        for pools, lows, matches in sides:
+            for found in self._found(join, pools, lows, matches) if pools is not None else ():
+                assert pools is not None
+                yield pools, found
+
+    def _found(self, join: Join, pools: Sequence[Pool], lows: U64, matches: I64) -> Iterator[Composites]:
+        cuts = [pool.new.cuts(lows) for pool in pools]
         windows = [None if join.lives else entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
         probes = self.probes[join.query]
         for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
             source = found.index[found.source] - found.offset
-            self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
+            matches += np.diff(np.searchsorted(source, cuts[found.source]))
             yield found
 
     def _merges(self) -> list[compaction.Merge]:
@@ -311,8 +344,17 @@ class _Slot:
         made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)
         return {
             "inputs": [segment.name for segment in merge.inputs],
+            "codes": merge.codes,
             "segment": None if made is None else made.as_plain(),
         }
+
+    def _frequent(self) -> dict[int, dict[str, Any]]:
+        """The largest runs of keys among the new rows of each store that may have grids."""
+        if not self.task.tracks:
+            return {}
+        stores = self.task.stores
+        runs = {i: largest_runs(rows, stores[i]) for i, rows in self.new.items() if stores[i].family}
+        return {store: asdict(found) for store, found in runs.items()}
 
     def _group_reports(self) -> list[list[int]]:
         """For each group with new rows or matches: its id, new rows, matches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,12 +40,32 @@ class Place:
 
     def write(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None) -> Segment:
         """Write rows of one store as a segment."""
+        cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
+        counts = np.diff(cuts).tolist()
+        parts = tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n)
+        return replace(self._written(rows, store, window_us, first_epoch), parts=parts)
+
+    def write_cells(
+        self, rows: Rows, store: str, use: int, window_us: int | None, first_epoch: int | None = None
+    ) -> Segment:
+        """Write rows of cells, which have codes in the place of hashes, as a segment."""
+        codes = rows.distinct_hashes()
+        counts = np.diff(rows.cuts(codes)).tolist()
+        cells = tuple(zip(codes.tolist(), counts, strict=True))
+        return replace(self._written(rows, store, window_us, first_epoch), cells=cells, use=use)
+
+    def write_unit(
+        self, rows: Rows, store: str, use: int, window_us: int | None, first_epoch: int | None = None
+    ) -> Segment:
+        """Write rows that a unit of a biclique stores: they keep their hashes, and the slot is their only cell."""
+        cells = ((self.slot, len(rows)),)
+        return replace(self._written(rows, store, window_us, first_epoch), cells=cells, use=use)
+
+    def _written(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None) -> Segment:
         name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
         table = rows.table.combine_chunks()
         with self.files.creating(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
-        counts = np.diff(cuts).tolist()
         oldest, newest = int(rows.times.min()), int(rows.times.max())
         return Segment(
             name=name,
@@ -57,7 +77,7 @@ class Place:
             deadline=_deadline(rows, newest, window_us),
             first_epoch=self.epoch if first_epoch is None else first_epoch,
             epoch=self.epoch,
-            parts=tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n),
+            parts=(),
         )
 
 

@@ -1,0 +1,192 @@
+"""Keys that turn heavy and light again while data flows: the output equals the oracle, each result once.
+
+The engine in this process, with a regridder that gives random keys random grids after every epoch. Moves, splits, slots
+that come and go, compaction and crashes are mixed in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braidstream.kernels.hashing import hash_columns
+from braidstream.testing import oracle
+from braidstream.testing.faults import POINTS
+from braidstream.testing.harness import HashKeys, Indexed
+from braidstream.testing.restless_grids import RestlessGrids
+from braidstream.testing.strategies import Case, many_streams, two_streams
+from tests.backends import expected, indexed, multiset, tables
+from tests.kernels.test_reorganized_join import restless
+from tests.kernels.test_streams_join import (
+    MANY,
+    SLOTS,
+    composites_of,
+    crowded,
+    harness_of,
+    leftovers,
+    micro,
+    often_compacted,
+    on_one_key,
+    with_a_fault,
+)
+
+GROUPS, SEEDS = st.integers(1, 16), st.integers(0, 999)
+
+
+def heavy_hashes(case: Case, hash_keys: HashKeys = hash_columns, inputs: Sequence[Indexed] = ()) -> list[int]:
+    """The hashes of all keys of a case: any of them may turn heavy."""
+    found: set[int] = set()
+    for entry in inputs or indexed(case):
+        table = case.table(entry.stream)
+        hashes, valid = hash_keys([table.column(name).combine_chunks() for name in entry.key])
+        found |= set(hashes[valid].tolist())
+    return sorted(found)
+
+
+def regridder(case: Case, seed: int, hash_keys: HashKeys = hash_columns) -> RestlessGrids:
+    return RestlessGrids(heavy_hashes(case, hash_keys), seed)
+
+
+@settings(MANY, max_examples=100)
+@given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS)
+def test_keys_that_turn_heavy_and_light_change_nothing(case: Case, slots: int, groups: int, seed: int) -> None:
+    with harness_of(case, slots, groups, regridder=regridder(case, seed)) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        assert multiset(harness.results("q")) == multiset(expected(case))
+        assert {slot for grid in harness.manifest.grids for slot in grid.slots} <= set(range(slots))
+
+
+@settings(MANY, max_examples=100)
+@given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.data())
+def test_nor_do_moves_and_crashes_in_between(
+    case: Case, slots: int, groups: int, seed: int, data: st.DataObject
+) -> None:
+    changing = {"controller": restless(seed), "regridder": regridder(case, seed)}
+    with harness_of(case, slots, groups, **changing) as harness, often_compacted():
+        for i, epoch in enumerate(case.epochs):
+            for _ in range(data.draw(st.integers(0, 2), label="failures")):
+                if harness.manifest.epoch < i:
+                    with_a_fault(harness, data.draw(st.sampled_from(POINTS)), i, tables(case, epoch))
+                    harness.restart(data.draw(st.none() | SLOTS, label="slots"))
+            if harness.manifest.epoch < i:
+                harness.epoch(tables(case, epoch))
+            manifest = harness.manifest
+            assert all(slot < manifest.n_slots for grid in manifest.grids for slot in grid.slots)
+        assert multiset(harness.results("q")) == multiset(expected(case))
+        assert leftovers(harness) == []
+
+
+@settings(MANY, max_examples=40)
+@given(many_streams(min_streams=3, max_streams=4, max_rows=8).filter(on_one_key), SLOTS, GROUPS, SEEDS)
+def test_nor_with_three_and_four_streams(case: Case, slots: int, groups: int, seed: int) -> None:
+    with harness_of(case, slots, groups, regridder=regridder(case, seed)) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        assert multiset(harness.results("q")) == multiset(expected(case))
+
+
+@settings(MANY, max_examples=40)
+@given(many_streams(min_streams=3, max_streams=3, max_rows=8).filter(on_one_key), SLOTS, GROUPS, SEEDS)
+def test_queries_over_some_of_a_familys_streams(case: Case, slots: int, groups: int, seed: int) -> None:
+    """A-B, B-C and A-B-C share their stores, and so the grids: each produces its composites once."""
+    inputs = indexed(case)
+    joins = {"q": inputs, "ab": inputs[:2], "bc": inputs[1:]}
+    with harness_of(case, slots, groups, joins=joins, regridder=regridder(case, seed)) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        streams = case.streams
+        assert multiset(harness.results("q")) == multiset(expected(case))
+        assert multiset(harness.results("ab")) == composites_of(streams[:2], case.equalities[:1])
+        assert multiset(harness.results("bc")) == composites_of(streams[1:], case.equalities[1:])
+
+
+@settings(MANY, max_examples=60)
+@given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.none() | st.integers(0, 25), st.none() | st.integers(0, 25))
+def test_a_stream_joined_with_itself(
+    case: Case, slots: int, groups: int, seed: int, first: int | None, second: int | None
+) -> None:
+    """The stream has two dimensions; beside it a join with another stream, which has a third."""
+    own = [Indexed(alias, "R", ("k",), micro(w)) for alias, w in zip("ab", (first, second), strict=True)]
+    both = [Indexed("R", "R", ("k",), micro(first)), Indexed("S", "S", ("j",), micro(second))]
+    comparable = case.schema.field("k").type == case.schema.field("j").type
+    joins = {"own": own, **({"both": both} if comparable else {})}
+    grids = RestlessGrids(heavy_hashes(case, inputs=own), seed, max_dim=3)
+    with harness_of(case, slots, groups, joins=joins, regridder=grids) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        twice = [oracle.Stream(a, case.streams[0].rows, micro(w)) for a, w in zip("ab", (first, second), strict=True)]
+        assert multiset(harness.results("own")) == composites_of(twice, [("a.k", "b.k")])
+        if comparable:
+            windows = zip(case.streams, (first, second), strict=True)
+            pair = [oracle.Stream(s.name, s.rows, micro(w)) for s, w in windows]
+            assert multiset(harness.results("both")) == composites_of(pair, [("R.k", "S.j")])
+
+
+@settings(MANY, max_examples=40)
+@given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.integers(1, 4))
+def test_keys_whose_hashes_collide_share_a_grid_and_are_told_apart(
+    case: Case, slots: int, groups: int, seed: int, n_hashes: int
+) -> None:
+    keys = crowded(n_hashes)
+    grids = regridder(case, seed, keys)
+    with harness_of(case, slots, groups, hash_keys=keys, regridder=grids) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        assert multiset(harness.results("q")) == multiset(expected(case))
+
+
+def test_the_regridder_of_these_tests_does_everything() -> None:
+    """Not a property of the engine: keys turn heavy and light, grids change, and most results come from cells."""
+    asked: Counter[str] = Counter()
+
+    @settings(MANY, max_examples=25, derandomize=True)
+    @given(two_streams(max_epochs=10), SLOTS, GROUPS, SEEDS)
+    def count(case: Case, slots: int, groups: int, seed: int) -> None:
+        grids = regridder(case, seed)
+        with harness_of(case, slots, groups, regridder=grids) as harness, often_compacted():
+            for epoch in case.epochs:
+                harness.epoch(tables(case, epoch))
+            asked.update(grids.asked)
+            asked["cells stored"] += sum(bool(segment.cells) for segment in harness.manifest.segments)
+            asked["retired"] += len(harness.manifest.retired)
+            asked["results"] += len(harness.results("q"))
+
+    count()
+    kinds = ("heavy", "light", "other", "moved", "cells stored", "retired", "results")
+    assert min(asked[kind] for kind in kinds) >= 10, asked
+
+
+def test_one_key_for_all_tuples_is_spread_over_all_slots(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A grid of 2 x 3 on six slots: every slot stores a stripe of each stream, and produces a share of the matches."""
+    from braidstream.control.grids import Grid, Regrid
+    from braidstream.state.cells import regridded
+    from braidstream.testing.harness import Harness
+
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    inputs = [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]
+    harness = Harness(tmp_path, {"R": schema, "S": schema}, {"q": inputs}, slots=6)
+    n = 300
+
+    def rows(first: int) -> pa.Table:
+        return pa.table([[7] * n, range(first, first + n), range(first, first + n)], schema=schema)
+
+    harness.epoch({"R": rows(0), "S": rows(0)})
+    family = harness.runner.plan.stores[0].family
+    hash_ = int(hash_columns([pa.array([7])])[0][0])
+    manifest = regridded(harness.manifest, [Regrid(family, hash_, Grid(1, family, hash_, (2, 3), tuple(range(6))))])
+    manifest.write(harness.runner.checkpoint.files)
+    harness.restart()
+    harness.epoch({"R": rows(n), "S": rows(n)})
+    assert len(harness.results("q")) == (2 * n) ** 2
+    stored = [segment for segment in harness.manifest.segments if segment.cells]
+    by_store = Counter({segment.store: 0 for segment in stored})
+    for segment in stored:
+        by_store[segment.store] += segment.live_rows
+    assert by_store == {"R[k]": 3 * n, "S[k]": 2 * n}
+    assert np.unique([code for segment in stored for code, _ in segment.cells]).size == 6
