@@ -64,7 +64,7 @@ def check_job(job: Job) -> Checked:
         with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
     if job.flow.silence is not None:
         with_place(job, "[flow] silence", parse_duration, job.flow.silence)
-    with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule)
+    with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
     sinks = _sinks(job, queries)

@@ -1,6 +1,6 @@
 """Job files: a flow in TOML. `read` makes a `Job` of a file, `check` validates it, `build` makes the `Flow` of it.
 
-    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule
+    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule, ...
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [control]               enabled, and the controller's settings (docs/controller.md)
@@ -59,9 +59,11 @@ class JobFlow:
     silence: str | None = None
     """How long a stream may be silent before work that waits for it is suspended."""
     router: str = "auto"
-    """How rows of one key are spread over slots: "auto", "hash" or "grid" (docs/skew.md)."""
+    """How rows of one key are spread over slots: "auto", "hash", "grid" or "biclique" (docs/skew.md)."""
     rule: str = "even"
     """For grids: "even", or "paper" with router = "grid"."""
+    subgroups: int | None = None
+    """For a biclique."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def build(job: Job, spark: Any) -> Flow:
         controller=controller,
         router=job.flow.router,
         rule=job.flow.rule,
+        subgroups=job.flow.subgroups,
     )
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
@@ -284,6 +287,7 @@ _EXAMPLES = {
     "silence": '"1 minute"',
     "router": '"auto"',
     "rule": '"even"',
+    "subgroups": "2",
     "format": '"parquet"',
     "time": '"ts"',
     "path": '"data/R"',

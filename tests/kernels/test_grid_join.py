@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidstream.control.grid_even import EvenSettings
+from braidstream.control.grids import Grid, Regrid
+from braidstream.control.regrid import RULES, GridSettings
 from braidstream.kernels.hashing import hash_columns
+from braidstream.spark.regrid import GridRouter
+from braidstream.state.cells import regridded
 from braidstream.testing import oracle
 from braidstream.testing.faults import POINTS
-from braidstream.testing.harness import HashKeys, Indexed
+from braidstream.testing.harness import Harness, HashKeys, Indexed
 from braidstream.testing.restless_grids import RestlessGrids
 from braidstream.testing.strategies import Case, many_streams, two_streams
 from tests.backends import expected, indexed, multiset, tables
@@ -141,6 +147,38 @@ def test_keys_whose_hashes_collide_share_a_grid_and_are_told_apart(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
+@settings(MANY, max_examples=60)
+@given(two_streams(max_epochs=8), SLOTS, GROUPS, st.sampled_from(RULES), st.data())
+def test_the_router_that_finds_heavy_keys_itself(
+    case: Case, slots: int, groups: int, rule: str, data: st.DataObject
+) -> None:
+    """Grids for whatever is frequent in a handful of rows, with moves and crashes in between."""
+    tracker = GridRouter(GridSettings(rule=rule, even=EvenSettings(least=1.0)))  # type: ignore[arg-type]
+    with harness_of(case, slots, groups, controller=restless(groups), regridder=tracker) as harness, often_compacted():
+        for i, epoch in enumerate(case.epochs):
+            if data.draw(st.booleans(), label="fails"):
+                with_a_fault(harness, data.draw(st.sampled_from(POINTS)), i, tables(case, epoch))
+                harness.restart(data.draw(st.none() | SLOTS, label="slots"))
+            if harness.manifest.epoch < i:
+                harness.epoch(tables(case, epoch))
+        assert multiset(harness.results("q")) == multiset(expected(case))
+
+
+@settings(MANY, max_examples=80)
+@given(two_streams(max_epochs=8), SLOTS, st.integers(1, 3), st.data())
+def test_a_biclique_gives_what_the_oracle_says(case: Case, slots: int, subgroups: int, data: st.DataObject) -> None:
+    """Each row is stored in one unit, and probes the units of the other side; with crashes in between."""
+    with harness_of(case, slots, 1, biclique=subgroups) as harness, often_compacted():
+        for i, epoch in enumerate(case.epochs):
+            if data.draw(st.booleans(), label="fails"):
+                with_a_fault(harness, data.draw(st.sampled_from(POINTS)), i, tables(case, epoch))
+                harness.restart()
+            if harness.manifest.epoch < i:
+                harness.epoch(tables(case, epoch))
+        assert multiset(harness.results("q")) == multiset(expected(case))
+        assert leftovers(harness) == []
+
+
 def test_the_regridder_of_these_tests_does_everything() -> None:
     """Not a property of the engine: keys turn heavy and light, grids change, and most results come from cells."""
     asked: Counter[str] = Counter()
@@ -162,12 +200,8 @@ def test_the_regridder_of_these_tests_does_everything() -> None:
     assert min(asked[kind] for kind in kinds) >= 10, asked
 
 
-def test_one_key_for_all_tuples_is_spread_over_all_slots(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_one_key_for_all_tuples_is_spread_over_all_slots(tmp_path: Path) -> None:
     """A grid of 2 x 3 on six slots: every slot stores a stripe of each stream, and produces a share of the matches."""
-    from braidstream.control.grids import Grid, Regrid
-    from braidstream.state.cells import regridded
-    from braidstream.testing.harness import Harness
-
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
     inputs = [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]
     harness = Harness(tmp_path, {"R": schema, "S": schema}, {"q": inputs}, slots=6)

@@ -138,7 +138,9 @@ def apply(directory: Directory, n_slots: int, instructions: Iterable[Instruction
 
 def instruction_to_json(instruction: Instruction) -> dict[str, Any]:
     """A plain form."""
-    return instruction.as_json() if isinstance(instruction, Regrid) else {"kind": instruction.kind, **asdict(instruction)}
+    if isinstance(instruction, Regrid):
+        return instruction.as_json()
+    return {"kind": instruction.kind, **asdict(instruction)}
 
 
 def instruction_from_json(plain: Mapping[str, Any]) -> Instruction:

@@ -1,9 +1,9 @@
 """Join-biclique with subgroups (BiStream, SHC's second baseline): each side is stored once, and probes the other side.
 
 The slots are divided: one half are the units of the first side, the other half those of the second. The units of a side
-are divided into `subgroups` by key hash. A row is *stored* in one unit of its own side, chosen within its subgroup by its
-stripe number, and *probes* all units of its subgroup on the other side. So no row is stored twice, whatever the skew; but
-every row, heavy key or not, is sent to 1 + (units of a side / subgroups) slots.
+are divided into `subgroups` by key hash. A row is *stored* in one unit of its own side, chosen within its subgroup by
+its stripe number, and *probes* all units of its subgroup on the other side. So no row is stored twice, whatever the
+skew; but every row, heavy key or not, is sent to 1 + (units of a side / subgroups) slots.
 
 A pair is produced where its earlier row is stored. Two rows of one epoch would meet twice, in a unit of each side: they
 are joined in units of the second side only. With one slot both sides are there.

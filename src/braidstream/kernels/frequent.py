@@ -27,7 +27,7 @@ _CAST = re.compile(r"CAST\(`(?P<column>[^`]+)` AS (?P<type>\w+)\)$")
 
 @dataclass(frozen=True)
 class Runs:
-    """The largest runs: (hash, count), no key that is not listed having more than `left_out`; some with their values."""
+    """The largest runs, (hash, count): no key that is not listed has more than `left_out`. Some with their values."""
 
     rows: int
     keys: list[tuple[int, int]]

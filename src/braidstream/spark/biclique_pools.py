@@ -24,7 +24,7 @@ __all__ = ["BicliquePools"]
 
 
 class BicliquePools:
-    """What a slot joins in one epoch as a unit. `new` has the new rows by store and whether they are stored or probe."""
+    """What a slot joins in one epoch as a unit. `new` has the new rows by store, and by whether they are stored."""
 
     def __init__(
         self, files: Files, manifest: Manifest, slot: int, stores: Sequence[Store], new: Mapping[tuple[int, int], Rows]
@@ -55,9 +55,7 @@ class BicliquePools:
     def write(self, place: Place) -> list[Segment]:
         """The new rows that are stored here, as segments."""
         stores = self._stores
-        return [
-            place.write_unit(rows, stores[i].name, STORED, stores[i].window_us) for i, rows in self._stored.items()
-        ]
+        return [place.write_unit(rows, stores[i].name, STORED, stores[i].window_us) for i, rows in self._stored.items()]
 
     def _gathered(self, store: int, hashes: U64, since: int) -> list[Rows]:
         window_us, found = self._stores[store].window_us, []

@@ -1,8 +1,8 @@
 """The cells of a slot in one epoch: the pools of their joins, and what is stored and reported of them.
 
 Rows of cells have the cell's code in the place of the key hash, so the join's kernel needs to know nothing of grids. A
-join over some of a family's stores produces only in cells whose other coordinates are 0, because its inputs are repeated
-along those. Stored rows are gathered for the cells that got new rows of the other inputs, and only for them.
+join over some of a family's stores produces only in cells whose other coordinates are 0, because its inputs are
+repeated along those. Stored rows are gathered for the cells that got new rows of the other inputs, and only for them.
 
 Invariant: a composite of a heavy key is produced in one cell, once. Cost: that of `spark.pools`, and for slices from
 before the last regrid a hash of each row that a cell looks at.
@@ -126,9 +126,7 @@ class CellPools:
         dimensions = [use_name(self._stores[store].name, use) for store, use in input_uses(join)]
         codes = rows.distinct_hashes()
         layouts = {split_code(code)[0]: self._cells.layouts[split_code(code)[0]] for code in codes.tolist()}
-        producing = [
-            layout.code(cell) for layout in layouts.values() for cell in layout.producing_cells(dimensions)
-        ]
+        producing = [layout.code(cell) for layout in layouts.values() for cell in layout.producing_cells(dimensions)]
         kept = np.isin(codes, np.array(producing, dtype=np.uint64))
         if kept.all():
             return rows

@@ -54,9 +54,7 @@ _RECENT = 200
 class Regridder(Protocol):
     """Gives heavy keys their grids."""
 
-    def regridded(
-        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
-    ) -> Manifest:
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
         """The manifest to commit, after the reports of its epoch."""
         ...
 

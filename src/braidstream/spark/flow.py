@@ -91,6 +91,7 @@ class Flow:
         controller: Controller | None = None,
         router: str = "auto",
         rule: str = "even",
+        subgroups: int | None = None,
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -98,7 +99,7 @@ class Flow:
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
-        self.routing = Routing(router, rule)
+        self.routing = Routing(router, rule, subgroups)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
@@ -213,6 +214,8 @@ class Flow:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
         if self._function is None:
             self._check_complete()
+            plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
+            self.routing.check(plan.stores, plan.joins, unused)
         trigger = _trigger(epoch)
         _check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(_located(checkpoint), keep)
@@ -225,7 +228,8 @@ class Flow:
             first = self._resumed(store)
             self._recall(first)
         else:
-            first = Manifest(-1, Directory.of(self.groups, self._n_slots()), self._n_slots())
+            n_slots = self._n_slots()
+            first = Manifest(-1, Directory.of(self.groups, n_slots), n_slots, memory=self.routing.memory(n_slots))
         sinks, late = self._sinks(), self._late_sinks()
         _refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
         every_sink = [*sinks.values(), *late.values()]
@@ -396,6 +400,7 @@ class Flow:
         last = store.latest()
         store.check_offsets(last.epoch)
         store.verify(last)
+        self.routing.check_restart(last, self.slots)
         declusters = self.controller is not None and self.controller.settings.declustering
         wanted = last.n_slots if declusters else self.slots or last.n_slots
         if wanted != last.n_slots:

@@ -70,9 +70,7 @@ class Pools:
         stored = [self._gather(s, hashes, index) for s in segments]
         return made_pool([*stored, *self._returned(index, hashes, since)], self._new.get(index))
 
-    def _returned(
-        self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None
-    ) -> Iterator[Rows]:
+    def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
         store = self._stores[index]
         keys = [key for key in self._cells.returned(store.name) if self._manifest.directory.at(key).slot == self._slot]

@@ -1,12 +1,12 @@
 """From the slots' reports to grids: the frequent keys are tracked, and the rule of `control.regrid` decides.
 
 Slots report the largest runs of keys among their new rows, and of cells how many rows each got. The driver adds them to
-one tracker a store (`control.heavy`), which is kept in the manifest's memory; so a replayed epoch is decided alike, and a
-restart goes on where it was. A key's tuples are counted, not their replicas: of each dimension only the cells whose other
-coordinates are 0.
+one tracker a store (`control.heavy`), which is kept in the manifest's memory; so a replayed epoch is decided alike, and
+a restart goes on where it was. A key's tuples are counted, not their replicas: of each dimension only the cells whose
+other coordinates are 0.
 
-Invariant: grids change only in the manifest that is about to be committed. Cost: O(keys reported + heavy keys) an epoch,
-whatever the number of keys.
+Invariant: grids change only in the manifest that is about to be committed. Cost: O(keys reported + heavy keys) for an
+epoch, whatever the number of keys.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ class GridRouter:
     settings: GridSettings = field(default_factory=GridSettings)
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
 
-    def regridded(
-        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
-    ) -> Manifest:
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
         """The manifest to commit, after the reports of its epoch."""
         if manifest.n_slots == 1 and not manifest.grids:
             return manifest
@@ -74,9 +72,7 @@ class GridRouter:
             tracked[store.name] = before.resized(manifest.n_slots).seen(seen.get(store.index, []), clock)
         return tracked
 
-    def _plan(
-        self, manifest: Manifest, stores: Sequence[Store], trackers: Mapping[str, Tracker], next_id: int
-    ) -> Plan:
+    def _plan(self, manifest: Manifest, stores: Sequence[Store], trackers: Mapping[str, Tracker], next_id: int) -> Plan:
         families = []
         for name in sorted({store.family for store in stores if store.family}):
             own = [trackers[store_of(dimension)] for dimension in dimensions_of(name)]

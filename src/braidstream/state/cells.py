@@ -2,8 +2,8 @@
 
 A segment of cells has codes instead of parts. A grid that was replaced is *retired*: it stays in the manifest for as
 long as live slices were written under it, because its dimensions say which cells of the present grid see them
-(`kernels.cells` has the rule). What was stored before a key turned heavy stays in the segments of its group; the group's
-slot never looks at it while the key is heavy, since no new row of that key reaches it.
+(`kernels.cells` has the rule). What was stored before a key turned heavy stays in the segments of its group; the slot
+of that group never looks at it while the key is heavy, since no new row of that key reaches it.
 
 Invariants: every cell is at a slot below the number of slots; a code is never used again; every live code belongs to a
 grid of the manifest. Cost: O(grids + cells) for a change; what a cell reads follows the rows of its key.
@@ -28,7 +28,17 @@ from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment
 
-__all__ = ["Cells", "Reader", "heavy_keys", "is_unit", "layout_of", "pruned", "regridded", "resettled", "without_families"]
+__all__ = [
+    "Cells",
+    "Reader",
+    "heavy_keys",
+    "is_unit",
+    "layout_of",
+    "pruned",
+    "regridded",
+    "resettled",
+    "without_families",
+]
 
 
 def layout_of(grid: Grid) -> Layout:

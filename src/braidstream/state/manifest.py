@@ -218,6 +218,4 @@ def _from_plain(plain: dict[str, Any]) -> Manifest:
     directory = Directory.from_json(plain.pop("directory"))
     executors = {int(slot): where for slot, where in plain.pop("executors").items()}
     grids, retired = (tuple(Grid.from_json(grid) for grid in plain.pop(name, ())) for name in ("grids", "retired"))
-    return Manifest(
-        directory=directory, segments=segments, executors=executors, grids=grids, retired=retired, **plain
-    )
+    return Manifest(directory=directory, segments=segments, executors=executors, grids=grids, retired=retired, **plain)

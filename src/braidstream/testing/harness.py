@@ -87,6 +87,7 @@ class Harness:
         root: str | None = None,
         controller: Controller | None = None,
         regridder: Regridder | None = None,
+        biclique: int | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
@@ -104,7 +105,8 @@ class Harness:
         self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
         checkpoint = Checkpoint(self._root, keep)
         self._identity = Identity.new("harness", {}, {})
-        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots))
+        memory = {} if biclique is None else {"biclique": biclique}
+        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots, memory=memory))
         self.runner = self._start(checkpoint)
 
     @property
