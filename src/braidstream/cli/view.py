@@ -205,6 +205,8 @@ class LiveView(LineView):
         table.add_row("watermark", words.moment(last.watermark).removesuffix(" UTC"), Text("UTC", style="dim"))
         kept = f"{words.count(last.groups, 'group')}, {words.count(last.segments, 'segment')}"
         table.add_row("slots", str(last.slots), kept)
+        if last.heavy:
+            table.add_row("heavy keys", words.number(len(last.heavy)), Text(_heavy(last)))
         return table
 
     def _so_far(self) -> Table:
@@ -226,6 +228,13 @@ def _grid() -> Table:
     return table
 
 
+def _heavy(entry: EpochProgress) -> str:
+    """The most frequent heavy keys with their shares and grids, and how even the slots' matches are."""
+    keys = ", ".join(f"{one.key} ({one.share:.0%}, {one.shape})" for one in entry.heavy[:3])
+    more = f" and {len(entry.heavy) - 3} more" if len(entry.heavy) > 3 else ""
+    return f"{keys}{more}; largest over mean of slots {entry.balance['matches']:.2f} in matches"
+
+
 def _matches_per_s(entry: EpochProgress) -> float:
     return sum(entry.matches.values()) / max(entry.seconds["total"], 1e-9)
 
@@ -243,6 +252,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  late        {words.number(sum(run.late.values()))}",
         f"  state       {words.number(last.state_rows)} rows, {words.size(last.state_bytes)}",
         f"  watermark   {words.moment(last.watermark)}",
+        *([f"  heavy keys  {_heavy(last)}"] if last.heavy else []),
         *([f"  changes     {words.each(run.decisions)}"] if run.decisions else []),
         f"  checkpoint  {checkpoint} (epoch {last.epoch})",
     ]
