@@ -38,7 +38,7 @@ from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
-from braidstream.state import compaction
+from braidstream.state import adoption, compaction
 from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import Files
@@ -119,13 +119,13 @@ class EpochRunner:
         reports += self._enumerated(spark, task, reports)
         _raise_damage(reports)
         if self._silent(reports):
-            reports += self._join(spark, self._ticks(spark), replace(task, merges={}))
+            reports += self._join(spark, self._ticks(spark), replace(task, merges={}, adoptions=()))
         after, resumed = self._next(self.manifest, epoch, reports)
         if resumed:
             reached, _ = self._next(self.manifest, epoch, reports, expires=False)
             reached.write(self.checkpoint.files, pending=True)
             more = self._join(
-                spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed)
+                spark, self._ticks(spark), replace(task, merges={}, adoptions=(), suspended=frozenset(), deferred=resumed)
             )
             _raise_damage(more)
             reports += more
@@ -206,6 +206,7 @@ class EpochRunner:
         staging = {q: sink.staging(root, self.plan.finished[q]) for q, sink in self.sinks.items()}
         staging |= {composites_of(p): Staging(root, STAGED) for p in self.plan.aggregates if p.enumeration is not None}
         late = {stream: sink.staging(root, True) for stream, sink in self.late.items()}
+        adoptions = self._adoptions(epoch, windows)
         return EpochTask(
             root,
             self.run,
@@ -215,12 +216,16 @@ class EpochRunner:
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows, self._barriers()),
+            compaction.plan(self.manifest, windows, self._barriers(), adoption.sources(adoptions)),
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
+            adoptions=adoptions,
             tracks=self.regridder is not None and self.manifest.n_slots > 1,
         )
+
+    def _adoptions(self, epoch: int, windows: Mapping[str, int | None]) -> tuple[adoption.Adoption, ...]:
+        return adoption.plan(self.manifest, windows, epoch, self._barriers())
 
     def _suspended(self) -> dict[str, int]:
         """The suspended joins, each with the last epoch whose tuples it has joined."""
@@ -349,6 +354,8 @@ class EpochRunner:
                     live[made.name] = made
             for plain in report["segments"]:
                 live[plain["name"]] = Segment.from_plain(plain)
+        windows = {store.name: store.merge_span_us for store in self.plan.stores}
+        live = adoption.adopted(live, self._adoptions(before.epoch + 1, windows), reports)
         kept = {store.name for store in self.plan.stores}
         return tuple(
             segment

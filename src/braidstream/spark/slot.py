@@ -53,7 +53,7 @@ from braidstream.spark.aggregation import SlotAggregates, merge_segments, reache
 from braidstream.spark.biclique_pools import BicliquePools
 from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
-from braidstream.state import compaction
+from braidstream.state import adoption, compaction
 from braidstream.state.cells import heavy_keys
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
@@ -95,6 +95,7 @@ class EpochTask:
     """The watermark after the epoch, once the driver knows it."""
     tracks: bool = False
     """Whether slots report their frequent keys."""
+    adoptions: tuple[adoption.Adoption, ...] = ()
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -243,6 +244,7 @@ class _Slot:
                 "rows": sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
                 "segments": [segment.as_plain() for segment in segments],
                 "merged": merged,
+                "adopted": self._adopted(place),
                 "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
                 "produced": dict(self.produced),
                 "probes": self.probes,
@@ -347,6 +349,15 @@ class _Slot:
             "codes": merge.codes,
             "segment": None if made is None else made.as_plain(),
         }
+
+    def _adopted(self, place: Place) -> dict[str, list[dict[str, Any]]]:
+        """What the slot's cells take over after a regrid, by the number of the adoption."""
+        here = {store.name for store in self.task.stores if store.stage == self.stage}
+        own = [one for one in self.task.adoptions if self.slot in one.slots and one.store in here]
+        if own:
+            reach("compaction", epoch=self.task.epoch)
+        made = {one.number: adoption.run(place, self.manifest, one) for one in own}
+        return {str(number): [segment.as_plain() for segment in segments] for number, segments in made.items()}
 
     def _frequent(self) -> dict[int, dict[str, Any]]:
         """The largest runs of keys among the new rows of each store that may have grids."""

@@ -164,14 +164,18 @@ class Reader:
 
     def seen(self, codes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
         """What the current cells with these codes see, in rows with these codes."""
-        wanted: dict[int, list[int]] = defaultdict(list)
-        for code in codes:
-            grid, cell = split_code(code)
-            wanted[grid].append(cell)
         own = np.array(sorted(codes), dtype=np.uint64)
         for segment in segments:
             if segment.cells and segment.use == self.use:
                 yield self._gather(segment, np.intersect1d(own, _codes(segment)))
+        yield from self.seen_elsewhere(codes, segments)
+
+    def seen_elsewhere(self, codes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
+        """What they see of slices that were written under other layouts."""
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for code in codes:
+            grid, cell = split_code(code)
+            wanted[grid].append(cell)
         for grid, found in wanted.items():
             yield from self._seen_of(self.cells.layouts[grid], found, segments)
 
@@ -188,7 +192,8 @@ class Reader:
         """What cells of one layout see of slices that were written under others."""
         for segment in segments:
             if segment.parts:
-                if any(part.low <= layout.hash <= part.high for part in segment.parts):
+                is_there = any(part.low <= layout.hash <= part.high for part in segment.parts)
+                if is_there and layout.hash not in segment.given:
                     rows = self._gather(segment, np.array([layout.hash], dtype=np.uint64))
                     yield from self._striped(rows, layout, wanted)
                 continue

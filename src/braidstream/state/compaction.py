@@ -7,7 +7,7 @@ whole merged segment can be dropped soon after its rows expire. A merge takes th
 shared with other slots after a move is taken apart step by step. Every row is rewritten O(log) times.
 
 Cells of heavy keys are merged apart from groups, by the same tiers: the slices that were written under the present
-grid. What was written under earlier ones, or while the key was light, is read where it is until it expires.
+grid. What was written under earlier ones, or while the key was light, is taken over by `state.adoption`.
 
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,12 +47,19 @@ class Merge:
     """For segments of cells: which cells are merged."""
 
 
-def plan(manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterable[int] = ()) -> dict[int, list[Merge]]:
+def plan(
+    manifest: Manifest,
+    windows: Mapping[str, int | None],
+    barriers: Iterable[int] = (),
+    busy: Collection[str] = (),
+) -> dict[int, list[Merge]]:
     """The merges of each slot; at most one for each store, the lowest tier first.
 
     A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
-    somebody still tells them apart.
+    somebody still tells them apart. Segments that are `busy` in this epoch are left alone.
     """
+    if busy:
+        manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
     between = sorted(barriers)
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():

@@ -72,6 +72,8 @@ class Segment:
     """For a segment of cells instead of parts: the codes that are live in it, ascending, with their rows."""
     use: int = 0
     """For a segment of cells: for which use of its store in a join."""
+    given: tuple[int, ...] = ()
+    """Hashes of heavy keys whose rows in it are not live any more: cells have taken them over (`state.adoption`)."""
 
     @property
     def live_rows(self) -> int:
@@ -86,15 +88,14 @@ class Segment:
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
         plain = {**asdict(self), "parts": [[part.prefix, part.depth, part.rows] for part in self.parts]}
-        if not self.cells:
-            del plain["cells"], plain["use"]
-        return plain
+        return {name: value for name, value in plain.items() if value or name not in ("cells", "use", "given")}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
         """From its plain form."""
         cells = tuple((code, rows) for code, rows in plain.get("cells", ()))
-        return cls(**{**plain, "parts": tuple(Part(*part) for part in plain["parts"]), "cells": cells})
+        parts, given = tuple(Part(*part) for part in plain["parts"]), tuple(plain.get("given", ()))
+        return cls(**{**plain, "parts": parts, "cells": cells, "given": given})
 
     def without_cells(self, codes: Iterable[int]) -> Segment:
         """The segment without some cells."""

@@ -108,7 +108,7 @@ def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[
     own = [p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high]
     begins = np.searchsorted(rows.hashes, np.array([part.low for part in own], dtype=np.uint64)).tolist()
     ends = np.searchsorted(rows.hashes, np.array([part.high for part in own], dtype=np.uint64), side="right").tolist()
-    return _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0]))
+    return _without_given(rows, segment, _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0])))
 
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
@@ -128,6 +128,16 @@ def owned_index(rows: Rows, index: I64, segment: Segment, groups: Sequence[Group
     begins, ends = (np.array(side, dtype=np.int64) for side in zip(*ranges, strict=True)) if ranges else ((), ())
     at = np.searchsorted(begins, index, side="right") - 1
     return index[(at >= 0) & (index < np.asarray(ends)[np.maximum(at, 0)])] if ranges else index[:0]
+
+
+def _without_given(rows: Rows, segment: Segment, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges without the rows of keys that cells have taken over."""
+    given = np.array(segment.given, dtype=np.uint64)
+    gaps = zip(np.searchsorted(rows.hashes, given), np.searchsorted(rows.hashes, given, side="right"), strict=True)
+    for first, last in ((int(first), int(last)) for first, last in gaps):
+        cut = (piece for begin, end in ranges for piece in ((begin, min(end, first)), (max(begin, last), end)))
+        ranges = [(begin, end) for begin, end in cut if begin < end] if first < last else ranges
+    return ranges
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
