@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from braidstream.control.grid_even import EvenSettings
 from braidstream.control.grids import Grid, Regrid
 from braidstream.control.regrid import RULES, GridSettings
+from braidstream.kernels.cells import split_code
 from braidstream.kernels.hashing import hash_columns
 from braidstream.spark.regrid import GridRouter
 from braidstream.state.cells import regridded
@@ -224,3 +225,42 @@ def test_one_key_for_all_tuples_is_spread_over_all_slots(tmp_path: Path) -> None
         by_store[segment.store] += segment.live_rows
     assert by_store == {"R[k]": 3 * n, "S[k]": 2 * n}
     assert np.unique([code for segment in stored for code, _ in segment.cells]).size == 6
+
+
+def test_a_regrid_is_made_physical_and_taken_back(tmp_path: Path) -> None:
+    """Light, 2 x 3, 3 x 1, light: each time nothing is left where it was before, and every pair comes once."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    inputs = [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]
+    harness = Harness(tmp_path, {"R": schema, "S": schema}, {"q": inputs}, slots=3)
+    hash_ = int(hash_columns([pa.array([7])])[0][0])
+    family, n = harness.runner.plan.stores[0].family, 40
+
+    def epochs() -> None:
+        for _ in range(3):
+            first = n * (harness.manifest.epoch + 1)
+            rows = pa.table([[7] * n, range(first, first + n), range(first, first + n)], schema=schema)
+            harness.epoch({"R": rows, "S": rows})
+
+    def regrid(grid: Grid | None) -> None:
+        regridded(harness.manifest, [Regrid(family, hash_, grid)]).write(harness.runner.checkpoint.files)
+        harness.restart()
+        epochs()
+
+    def live() -> dict[str, set[int]]:
+        """The grids in which rows of each store are live; 0 stands for the key's group."""
+        found: dict[str, set[int]] = {"R[k]": set(), "S[k]": set()}
+        for segment in harness.manifest.segments:
+            found[segment.store] |= {split_code(code)[0] for code, _ in segment.cells}
+            found[segment.store] |= {0} if segment.parts and hash_ not in segment.given else set()
+        return found
+
+    epochs()
+    regrid(Grid(1, family, hash_, (2, 3), (0, 1, 2, 0, 1, 2)))
+    assert live() == {"R[k]": {1}, "S[k]": {1}}
+    regrid(Grid(2, family, hash_, (3, 1), (2, 1, 0)))
+    assert live() == {"R[k]": {2}, "S[k]": {2}}
+    assert harness.manifest.retired == ()
+    regrid(None)
+    assert live() == {"R[k]": {0}, "S[k]": {0}}
+    regrid(Grid(3, family, hash_, (1, 2), (0, 1)))
+    assert len(harness.results("q")) == (15 * n) ** 2

@@ -125,7 +125,9 @@ class EpochRunner:
             reached, _ = self._next(self.manifest, epoch, reports, expires=False)
             reached.write(self.checkpoint.files, pending=True)
             more = self._join(
-                spark, self._ticks(spark), replace(task, merges={}, adoptions=(), suspended=frozenset(), deferred=resumed)
+                spark,
+                self._ticks(spark),
+                replace(task, merges={}, adoptions=(), suspended=frozenset(), deferred=resumed),
             )
             _raise_damage(more)
             reports += more

@@ -68,9 +68,7 @@ def plan(
             given = frozenset(code for _, codes in found for code in codes)
             grid = layout.id if layout.dims else None
             sources = tuple(segment for segment, _ in found)
-            made.append(
-                Adoption(len(made), layout.hash, store, uses, grid, slots, sources, given, windows.get(store))
-            )
+            made.append(Adoption(len(made), layout.hash, store, uses, grid, slots, sources, given, windows.get(store)))
     return tuple(made)
 
 
