@@ -109,8 +109,8 @@ class CellPools:
         new: dict[Use, Rows | None] = {}
         for use in uses:
             later = [s for s in self._segments[self._stores[use[0]].name] if s.first_epoch > since]
-            rows = [*self._reader(use).seen(own, later), *([self._new[use]] if use in self._new else [])]
-            tables = [part.table for part in rows if len(part)]
+            parts = [*self._reader(use).seen(own, later), *([self._new[use]] if use in self._new else [])]
+            tables = [part.table for part in parts if len(part)]
             merged = sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
             new[use] = None if merged is None else self._producing(join, merged)
         pools = []
