@@ -264,3 +264,34 @@ def test_a_regrid_is_made_physical_and_taken_back(tmp_path: Path) -> None:
     assert live() == {"R[k]": {0}, "S[k]": {0}}
     regrid(Grid(3, family, hash_, (1, 2), (0, 1)))
     assert len(harness.results("q")) == (15 * n) ** 2
+
+
+def test_what_is_repeated_through_the_exchange(tmp_path: Path) -> None:
+    """Rows of a key with half of the tuples go to at most 2 sqrt(p) cells each; others once, and none without skew."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    inputs = [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]
+    slots, n, rng = 16, 1000, np.random.default_rng(1)
+
+    def exchanged(folder: str, share: float, router: GridRouter | None) -> tuple[int, int, float]:
+        harness = Harness(
+            tmp_path / folder, {"R": schema, "S": schema}, {"q": inputs}, slots=slots, groups=64, regridder=router
+        )
+        for epoch in range(3):
+            tables = {}
+            for name in "RS":
+                keys = np.append(np.full(int(share * n), 7), rng.integers(1000, 10**9, n - int(share * n)))
+                times = np.arange(epoch * n, epoch * n + n)
+                tables[name] = pa.table([keys, rng.integers(0, 10**9, n), times], schema=schema)
+            harness.epoch(tables)
+        last = harness.runner.progress[-1]
+        return last.indexed, last.exchanged_bytes, last.balance["matches"]
+
+    assert exchanged("even", 0.0, GridRouter())[0] == 2 * n
+    rows, size, balance = exchanged("hashed", 0.5, None)
+    assert rows == 2 * n
+    assert balance > 0.9 * slots
+    spread, spread_size, spread_balance = exchanged("spread", 0.5, GridRouter())
+    light, heavy = n, n
+    assert 1 < (spread - light) / heavy <= 2 * slots**0.5
+    assert spread_size / size <= 0.5 + 0.5 * 2 * slots**0.5
+    assert spread_balance < 1.5
