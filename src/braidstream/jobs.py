@@ -276,7 +276,7 @@ _FORMS: Mapping[Any, tuple[str, Any]] = {
     "int | None": ("a whole number", int),
     "JobSink": ("a table with a format", Mapping),
 }
-_RANGES = {"slots": (1, 4096), "groups": (1, 1 << 16), "keep": (2, 1 << 20)}
+_RANGES = {"slots": (1, 4096), "groups": (1, 1 << 16), "keep": (2, 1 << 20), "subgroups": (1, 4096)}
 _EXAMPLES = {
     "checkpoint": '"ck"',
     "name": '"pairs"',
