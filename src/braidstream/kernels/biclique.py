@@ -5,8 +5,8 @@ are divided into `subgroups` by key hash. A row is *stored* in one unit of its o
 its stripe number, and *probes* all units of its subgroup on the other side. So no row is stored twice, whatever the
 skew; but every row, heavy key or not, is sent to 1 + (units of a side / subgroups) slots.
 
-A pair is produced where its earlier row is stored. Two rows of one epoch would meet twice, in a unit of each side: they
-are joined in units of the second side only. With one slot both sides are there.
+A pair is produced where its earlier row is stored: by the epoch of arrival, and within one epoch by event time (of
+equal times the first side's row counts as the earlier). With one slot both sides are there.
 
 Cost: that of routing, times the number of copies.
 """

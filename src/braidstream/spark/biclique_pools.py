@@ -1,15 +1,16 @@
 """The pools of a biclique unit: what is stored here of one side, and the rows of the other side that probe it.
 
 Segments of units have the real key hashes, and one cell, whose code is the slot. Rows that probe are joined and
-forgotten. In a unit of the first side new rows are stored but not joined with new probes: those pairs are found in the
-units of the second side (`kernels.biclique`).
+forgotten. They are joined with stored rows in the windows of the query. Two new rows meet in a unit of each side, and
+are joined where the earlier one is stored: the window of the side that probes is cut so that it must not be the
+earlier.
 
 Invariant: a pair is produced once. Cost: that of `spark.pools`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.join import Pool, gather
@@ -35,22 +36,23 @@ class BicliquePools:
         own = [s for s in manifest.segments if s.use == STORED and s.cells and s.cells[0][0] == slot]
         self._segments = {store.name: [s for s in own if s.store == store.name] for store in stores}
 
-    def of(self, join: Join) -> list[list[Pool]]:
-        """The pools of the join's inputs, for each side that is stored here and probed in this epoch."""
-        found = []
+    def of(self, join: Join) -> Iterator[tuple[list[Pool], list[int | None]]]:
+        """The pools of the join's inputs and their windows, for each side that is stored here and probed now."""
+        windows = [entry.window_us for entry in join.inputs]
         for place, entry in enumerate(join.inputs):
-            other = join.inputs[1 - place]
-            probes = self._probes.get(other.store)
+            probes = self._probes.get(join.inputs[1 - place].store)
             if probes is None:
                 continue
-            is_second = self._stores[entry.store].places[0] == 1
-            new = self._stored.get(entry.store) if is_second else None
-            stored = self._gathered(entry.store, probes.distinct_hashes(), join.since)
-            own = made_pool(stored, new)
-            if own is not None:
-                probing = Pool(Rows(probes.table.slice(0, 0)), probes)
-                found.append([own, probing] if place == 0 else [probing, own])
-        return found
+            probing = Pool(Rows(probes.table.slice(0, 0)), probes)
+            stored = made_pool(self._gathered(entry.store, probes.distinct_hashes(), join.since), None)
+            if stored is not None:
+                yield _ordered(place, stored, probing), windows
+            new = self._stored.get(entry.store)
+            if new is not None:
+                is_first = self._stores[entry.store].places[0] == 0
+                cut = list(windows)
+                cut[1 - place] = 0 if is_first else -1
+                yield _ordered(place, Pool(Rows(new.table.slice(0, 0)), new), probing), cut
 
     def write(self, place: Place) -> list[Segment]:
         """The new rows that are stored here, as segments."""
@@ -64,3 +66,7 @@ class BicliquePools:
                 rows = open_segment(self._files, segment)
                 found.append(rows.take(gather(rows, hashes, self._watermark, window_us)))
         return found
+
+
+def _ordered(place: int, own: Pool, probing: Pool) -> list[Pool]:
+    return [own, probing] if place == 0 else [probing, own]

@@ -69,7 +69,7 @@ class Routing:
             if value is not None:
                 raise InputError(f"router {_BICLIQUE!r} with {name}", f"no {name}", 'use router = "auto"')
         pairs = all(len({entry.store for entry in join.inputs}) == 2 == len(join.inputs) for join in joins)
-        if not pairs or any(len(store.places) != 1 or max(store.places) > 1 for store in stores):
+        if not pairs or any(store.derived or len(store.places) != 1 or max(store.places) > 1 for store in stores):
             raise InputError(
                 f"router {_BICLIQUE!r} with these queries",
                 "joins of two streams, each stream and key in one of them, without aggregates",

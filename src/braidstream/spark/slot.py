@@ -66,8 +66,17 @@ __all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
 
 REPORTS = "report binary"
 _REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
-_Sides = Sequence[tuple[Sequence[Pool] | None, U64, I64]]
-"""The pools of a join in the slot's groups, and in its cells; what to count matches by, and their counts."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The pools of a join in the slot's groups, its cells, or as a unit: what matches are counted by, their counts."""
+
+    pools: Sequence[Pool] | None
+    lows: U64
+    matches: I64
+    windows: Sequence[int | None] | None = None
+    """Where they are not those of the join's inputs."""
 
 
 @dataclass(frozen=True)
@@ -213,9 +222,10 @@ class _Slot:
         results: dict[str, Writer] = {}
         for join in self.joins:
             deferred = self.task.deferred.get(join.query)
-            inputs = [(pools.of(join, deferred), self.lows, self.matches)]
-            inputs.append((cells.of(join, deferred), self.codes, self.cell_matches))
-            inputs += [(one, np.zeros(1, dtype=np.uint64), self.cell_matches[-1:]) for one in unit.of(join)]
+            inputs = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            inputs.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
+            whole = np.zeros(1, dtype=np.uint64)
+            inputs += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
             if join.target is None:
                 results[join.query] = self._result(join, inputs)
             else:
@@ -292,14 +302,14 @@ class _Slot:
         plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
-    def _result(self, join: Join, sides: _Sides) -> Writer:
+    def _result(self, join: Join, sides: Sequence[_Side]) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
         for pools, found in self._composites(join, sides):
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write(with_ends(join, pools, found, columns, self.reached) if join.lives else columns)
         return writer
 
-    def _derive(self, join: Join, sides: _Sides) -> Iterator[Envelope]:
+    def _derive(self, join: Join, sides: Sequence[_Side]) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
@@ -318,22 +328,22 @@ class _Slot:
             self.produced[join.query] += rows.num_rows
             yield from deal(rows, target.store, routes, self.task.stores[target.store])
 
-    def _composites(self, join: Join, sides: _Sides) -> Iterator[tuple[Sequence[Pool], Composites]]:
+    def _composites(self, join: Join, sides: Sequence[_Side]) -> Iterator[tuple[Sequence[Pool], Composites]]:
         """What the groups and then the cells of the slot produce, counted for each of them."""
-        for pools, lows, matches in sides:
-            for found in self._found(join, pools, lows, matches) if pools is not None else ():
-                assert pools is not None
-                yield pools, found
+        for side in sides:
+            if side.pools is not None:
+                for found in self._found(join, side.pools, side):
+                    yield side.pools, found
 
-    def _found(self, join: Join, pools: Sequence[Pool], lows: U64, matches: I64) -> Iterator[Composites]:
-        cuts = [pool.new.cuts(lows) for pool in pools]
-        windows = [None if join.lives else entry.window_us for entry in join.inputs]
+    def _found(self, join: Join, pools: Sequence[Pool], side: _Side) -> Iterator[Composites]:
+        cuts = [pool.new.cuts(side.lows) for pool in pools]
+        windows = side.windows or [None if join.lives else entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
         probes = self.probes[join.query]
         for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
             source = found.index[found.source] - found.offset
-            matches += np.diff(np.searchsorted(source, cuts[found.source]))
+            side.matches[:] += np.diff(np.searchsorted(source, cuts[found.source]))
             yield found
 
     def _merges(self) -> list[compaction.Merge]:
