@@ -7,8 +7,9 @@ so the two cannot disagree. A new kind of instruction is a dataclass with a `kin
 Invariant: `apply` returns a directory that covers the hash space exactly once, with every group at a slot below
 `n_slots`, or raises `IllegalInstruction` and changes nothing.
 
-Slots are numbered densely from 0 (a slot is a Spark partition), so only the last slot can go, and only when it is
-empty.
+Slots are numbered densely from 0 (a slot is a Spark partition), so only the last slot can go, and only when it holds
+no group; cells of grids that it holds are placed elsewhere (`state.cells.resettled`). A Regrid changes no group: the
+manifest carries it out (`state.cells.regridded`).
 
 Cost: O(groups) for each instruction.
 """
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from braidstream.control.directory import HASH_BITS, Directory
+from braidstream.control.grids import Regrid
 from braidstream.errors import RunError, nearest
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Instruction",
     "Merge",
     "Move",
+    "Regrid",
     "RemoveSlot",
     "Split",
     "apply",
@@ -79,8 +82,8 @@ class RemoveSlot:
     slot: int
 
 
-Instruction = Move | Split | Merge | AddSlot | RemoveSlot
-_KINDS: dict[str, type[Instruction]] = {one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot)}
+Instruction = Move | Split | Merge | AddSlot | RemoveSlot | Regrid
+_KINDS: dict[str, type[Instruction]] = {one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot, Regrid)}
 
 
 class IllegalInstruction(RunError):
@@ -135,6 +138,8 @@ def apply(directory: Directory, n_slots: int, instructions: Iterable[Instruction
 
 def instruction_to_json(instruction: Instruction) -> dict[str, Any]:
     """A plain form."""
+    if isinstance(instruction, Regrid):
+        return instruction.as_json()
     return {"kind": instruction.kind, **asdict(instruction)}
 
 
@@ -143,6 +148,8 @@ def instruction_from_json(plain: Mapping[str, Any]) -> Instruction:
     kind = plain.get("kind", "")
     if kind not in _KINDS:
         raise RunError(f"unknown instruction kind {kind!r}", f"one of {', '.join(_KINDS)}", nearest(str(kind), _KINDS))
+    if kind == Regrid.kind:
+        return Regrid.from_json(plain)
     return _KINDS[kind](**{name: value for name, value in plain.items() if name != "kind"})
 
 
@@ -202,6 +209,10 @@ def _applied(directory: Directory, n_slots: int, instruction: Instruction) -> tu
     if isinstance(instruction, RemoveSlot):
         check.removable(instruction.slot)
         return directory, n_slots - 1
+    if isinstance(instruction, Regrid):
+        for slot in instruction.grid.slots if instruction.grid else ():
+            check.slot(slot)
+        return directory, n_slots
     check.group(instruction.group)
     if isinstance(instruction, Merge):
         check.has_buddy(instruction.group)

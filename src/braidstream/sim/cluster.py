@@ -242,7 +242,7 @@ class Cluster:
                 moves += self._split(one)
             elif isinstance(one, Merge):
                 self._merge(one)
-            else:
+            elif isinstance(one, Move):
                 moves.append(one)
         self._relocate(moves)
         self._leave()

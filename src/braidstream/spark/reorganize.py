@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import Decision, Instruction, apply
+from braidstream.control.instructions import Decision, Instruction, Regrid, apply
 from braidstream.control.reports import GroupReport, SlotReport
+from braidstream.state.cells import regridded, resettled
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Reorganizer", "slot_reports"]
@@ -71,7 +72,8 @@ def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifes
         return manifest
     directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
     executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
-    return replace(manifest.fitted(directory), n_slots=n_slots, executors=executors)
+    fitted = resettled(replace(manifest.fitted(directory), executors=executors), n_slots)
+    return regridded(fitted, [one for one in instructions if isinstance(one, Regrid)])
 
 
 def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
@@ -80,18 +82,20 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
     matches: dict[int, int] = defaultdict(int)
     busy: dict[int, float] = defaultdict(float)
     executors: dict[int, str] = {}
+    in_cells: dict[int, int] = defaultdict(int)
     for report in reports:
         busy[report["slot"]] += report["busy_s"]
         executors[report["slot"]] = report["executor"]
         for group, arrived, matched in report["groups"]:
             rows[group] += arrived
             matches[group] += matched
+        in_cells[report["slot"]] += sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
     stored = _stored(manifest)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
         work = {g.id: rows[g.id] + matches[g.id] for g in groups}
-        total = sum(work.values()) or 1
+        total = sum(work.values()) + in_cells[slot] or 1  # no group can give away what its slot does for cells
         entries = tuple(
             GroupReport(g.id, rows[g.id], matches[g.id], *stored[g.id], busy[slot] * work[g.id] / total) for g in groups
         )
