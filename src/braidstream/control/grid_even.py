@@ -1,8 +1,8 @@
 """Our rule: the grids whose largest slot load, in tuples received plus matches, is smallest.
 
 SHC's rule (`grid_paper`) is right up to a factor of 2 in each dimension, counts cells instead of weighing them, and
-calls a key heavy by its tuples alone; but a key with little more than a thousandth of the tuples may have a tenth of the
-matches. Here a key's *weight* is its load where it is not spread, and one search settles all three questions:
+calls a key heavy by its tuples alone; but a key with a hundredth of the tuples may have a tenth of the matches. Here a
+key's *weight* is its load where it is not spread, and one search settles all three questions:
 
 - *Which keys*: those above a share of the mean load, from the whole of it down to `heavy_above`. The first share that
   reaches `goal` (largest over mean) is taken, so no more keys than necessary are heavy.
@@ -15,8 +15,8 @@ Hysteresis. Dimensions stay where they are still nearly as cheap, cells where th
 changed at all unless the largest expected load falls by `margin`. So a constant distribution causes at most one change:
 the next search finds nothing that is better by the margin. A key is light again below half of `heavy_above`.
 
-Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each of
-some fifty trials: about 20 ms at p = 8 and 0.2 s at p = 48, at reorganizations only and independent of the stream.
+Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each
+of some fifty trials, at reorganizations only and independent of the stream's length and its number of keys.
 """
 
 from __future__ import annotations
