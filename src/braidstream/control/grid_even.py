@@ -39,6 +39,8 @@ _THRESHOLDS = (1.0, 0.5, 0.25, 0.1)
 _CELLS_A_SLOT = 4
 _NEARLY = 1.2
 """Dimensions and slots are kept while within this factor of the best."""
+_ALIKE = 1.05
+"""Trials whose largest loads are within this factor differ by their replication only."""
 
 Key = tuple[str, int]
 
@@ -184,9 +186,11 @@ class _Search:
         ]
 
     def _best_grain(self, heavy: Sequence[Key]) -> _Layout:
+        """The trial with the least replication of those whose largest load is nearly the smallest."""
         priced = {key: _priced(self.keys[key], self.n_slots) for key in heavy}
         trials = [self._laid_out(priced, grain * self.even) for grain in _GRAINS]
-        return min(trials, key=lambda trial: (trial.largest, trial.mean))
+        limit = _ALIKE * min(trial.largest for trial in trials)
+        return min((trial for trial in trials if trial.largest <= limit), key=lambda trial: trial.mean)
 
     def _laid_out(self, priced: Mapping[Key, _Priced], limit: float) -> _Layout:
         """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first."""
