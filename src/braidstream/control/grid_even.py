@@ -292,15 +292,30 @@ def _floor(
     n_slots: int,
     held: Mapping[Key, Grid],
 ) -> tuple[float, ...]:
-    """The slots' light load without the candidates; where it was not measured, all other tuples spread evenly."""
+    """The slots' light load without the candidates; where it was not measured, that of the other keys spread evenly."""
     if light is None:
-        others = sum(family.tuples for family in families) - sum(one.tuples for one in keys.values())
-        return (max(0.0, others) / n_slots,) * n_slots
+        return (sum(_others(family) for family in families) / n_slots,) * n_slots
     floor = [float(load) for load in light[:n_slots]] + [0.0] * (n_slots - len(light))
     for key, one in keys.items():
         if key not in held and one.slot < n_slots:
             floor[one.slot] = max(0.0, floor[one.slot] - one.weight)
     return tuple(floor)
+
+
+def _others(family: Family) -> float:
+    """The load of the keys that are no candidates, as far as it can be told.
+
+    Their tuples are known. Each of them has fewer rows than the candidates have, so of the matches that their tuples
+    would have with keys as frequent as the least candidates (the lowest tenth is left out: keys that fade), half is
+    taken. Without that, every candidate would look heavy where no key is.
+    """
+    counts = [one.counts for one in family.candidates]
+    tuples = [max(0.0, total - sum(c[i] for c in counts)) for i, total in enumerate(family.totals)]
+    if not counts:
+        return sum(tuples)
+    least = [sorted(c[i] for c in counts)[len(counts) // 10] for i in range(len(tuples))]
+    matches = min(rest * prod(least[:i] + least[i + 1 :]) for i, rest in enumerate(tuples))
+    return sum(tuples) + matches / 2
 
 
 def _reason(before: Grid | None, grid: Grid) -> str:

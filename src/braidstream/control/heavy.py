@@ -9,8 +9,10 @@ manifest small.
 The error is known: with estimate e of a key's true count n over the panes, |e - n| <= `error`, which adds what the
 sketches may have lost, what was cut off panes, and, for each epoch, the largest bound that a slot gave. (A key's new
 rows are at one slot in an epoch, or, if it is heavy, reported by its cells in any case; so the bounds of slots do not
-add up.) The sketch has at least 7 p counters, which keeps its part below N / (2p), the epsilon that SHC allows; never
-fewer than 2,048, because our rule weighs matches, to which keys with far fewer tuples contribute.
+add up.) An estimate is the upper bound, exact for a key that was frequent from the start; but where more may have been
+lost than was counted it is the lower one, or all keys would look frequent where none is. The sketch has at least 7 p
+counters, which keeps its part below N / (2p), the epsilon that SHC allows; never fewer than 4,096, because our rule
+weighs matches, to which keys with far fewer tuples contribute.
 
 A window's answer covers the whole panes that it touches: up to one pane more than the window.
 
@@ -37,7 +39,7 @@ MOST_ENTRIES = 256
 """How many keys a slot reports for a store and an epoch, at most."""
 _PANES = 4
 """Panes in a window: it forgets in steps of a quarter."""
-_SMALLEST = 11
+_SMALLEST = 12
 """The least log2 of the sketch's counters."""
 _KEPT = 512
 """Counts kept of a pane that is over."""
@@ -127,7 +129,7 @@ class Tracker:
     def estimates(self, keys: Sequence[int]) -> list[int]:
         """The estimated count of each key; 0 for one that is not tracked."""
         merged = self._merged
-        return [int(merged.get_estimate(_name(key))) for key in keys]
+        return [_estimate(int(merged.get_lower_bound(_name(key))), _lost(merged)) for key in keys]
 
     @property
     def error(self) -> int:
@@ -179,7 +181,7 @@ class Tracker:
         small = frequent_strings_sketch(self.lg_size)
         for key, count in counts[:_KEPT]:
             small.update(_name(key), count)
-        left_out = pane.left_out + max(_lost(sketch), counts[_KEPT][1])
+        left_out = pane.left_out + _lost(sketch) + counts[_KEPT][1]
         return replace(pane, left_out=left_out, sketch=_encoded(small))
 
     @cached_property
@@ -237,8 +239,14 @@ def _name(key: int) -> str:
 
 def _counts(sketch: frequent_strings_sketch) -> list[tuple[int, int]]:
     """The tracked keys with their estimates, largest first."""
-    found = sketch.get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
-    return sorted(((int(item[0], 16), int(item[1])) for item in found), key=lambda entry: (-entry[1], entry[0]))
+    found, lost = sketch.get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0), _lost(sketch)
+    counts = [(int(item[0], 16), _estimate(int(item[2]), lost)) for item in found]
+    return sorted(counts, key=lambda entry: (-entry[1], entry[0]))
+
+
+def _estimate(counted: int, lost: int) -> int:
+    """A count from what was counted for certain and what may have been lost before."""
+    return counted + lost if counted > lost else counted
 
 
 def _lost(sketch: frequent_strings_sketch) -> int:

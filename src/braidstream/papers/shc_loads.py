@@ -17,14 +17,14 @@ Cost: O(epochs x rows of heavy keys + keys), a second for a million rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.control.directory import Directory
-from braidstream.control.grids import Candidate, Family, Grid
+from braidstream.control.grids import Family, Grid
 from braidstream.control.heavy import MOST_ENTRIES, Frequent, Tracker, candidates
 from braidstream.control.regrid import GridSettings, decide, imbalance
 from braidstream.kernels.hashing import hash_columns
@@ -36,6 +36,8 @@ Floats = npt.NDArray[np.float64]
 
 GROUPS = 1024
 """Groups of the directory: a power of two and many a slot, so that its own unevenness does not show."""
+CANDIDATES_A_SLOT = 8
+"""How many keys are looked at for each slot, as on Spark."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,6 @@ class Streams:
     domain: int
     epochs: int = 20
     seed: int = 1
-    _cache: dict[str, Ints] = field(default_factory=dict, repr=False)
 
     @property
     def sides(self) -> tuple[Ints, Ints]:
@@ -154,9 +155,12 @@ def biclique(streams: Streams, n_slots: int, subgroups: int) -> Loads:
     return Loads(received, matches)
 
 
-def gridded(streams: Streams, n_slots: int, settings: GridSettings, candidates_a_slot: int = 16) -> Loads:
-    """Hash until a key is heavy, then its grid, decided anew after every epoch."""
-    run = _Gridded(streams, n_slots, settings, min(512, candidates_a_slot * n_slots))
+def gridded(streams: Streams, n_slots: int, settings: GridSettings, *, light_known: bool = False) -> Loads:
+    """Hash until a key is heavy, then its grid, decided anew after every epoch.
+
+    As on Spark, the rule is not told the slots' light load; with `light_known` it is.
+    """
+    run = _Gridded(streams, n_slots, settings, light_known)
     for new in streams.epoch_counts():
         run.epoch(*new)
     return Loads(run.received, run.matches, run.regrids, run.grids)
@@ -165,8 +169,8 @@ def gridded(streams: Streams, n_slots: int, settings: GridSettings, candidates_a
 class _Gridded:
     """The state of one run: counts so far, trackers, grids, loads."""
 
-    def __init__(self, streams: Streams, n_slots: int, settings: GridSettings, n_candidates: int) -> None:
-        self.n_slots, self.settings, self.n_candidates = n_slots, settings, n_candidates
+    def __init__(self, streams: Streams, n_slots: int, settings: GridSettings, light_known: bool) -> None:
+        self.n_slots, self.settings, self.light_known = n_slots, settings, light_known
         self.hashes, self.slots, self.stripes = streams.hashes, streams.slots(n_slots), streams.stripes()
         self.key_of = {int(h): key for key, h in enumerate(self.hashes)}
         self.counts = [np.zeros(streams.domain, np.int64) for _ in range(2)]
@@ -223,12 +227,12 @@ class _Gridded:
         return reports
 
     def _decide(self, heavy: Ints) -> None:
-        found = candidates(
-            self.trackers, self.n_candidates, lambda h: int(self.slots[self.key_of[h]]), [g.hash for g in self.grids]
-        )
-        known: Sequence[Candidate] = found
-        family = Family("rs", tuple(float(tracker.rows) for tracker in self.trackers), tuple(known))
-        plan = decide([family], self._light_load(heavy).tolist(), self.n_slots, self.grids, self.next_id, self.settings)
+        held = [grid.hash for grid in self.grids]
+        n_candidates = CANDIDATES_A_SLOT * self.n_slots
+        found = candidates(self.trackers, n_candidates, lambda h: int(self.slots[self.key_of[h]]), held)
+        family = Family("rs", tuple(float(tracker.rows) for tracker in self.trackers), tuple(found))
+        light = self._light_load(heavy).tolist() if self.light_known else None
+        plan = decide([family], light, self.n_slots, self.grids, self.next_id, self.settings)
         self.grids, self.next_id = plan.grids, plan.next_id
         self.regrids += len(plan.changes)
 
