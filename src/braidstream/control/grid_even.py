@@ -1,8 +1,8 @@
 """Our rule: the grids whose largest slot load, in tuples received plus matches, is smallest.
 
 SHC's rule (`grid_paper`) is right up to a factor of 2 in each dimension, counts cells instead of weighing them, and
-calls a key heavy by its tuples alone; but a key with little more than a thousandth of the tuples may have a tenth of the
-matches. Here a key's *weight* is its load where it is not spread, and one search settles all three questions:
+calls a key heavy by its tuples alone; but a key with a hundredth of the tuples may have a tenth of the matches. Here a
+key's *weight* is its load where it is not spread, and one search settles all three questions:
 
 - *Which keys*: those above a share of the mean load, from the whole of it down to `heavy_above`. The first share that
   reaches `goal` (largest over mean) is taken, so no more keys than necessary are heavy.
@@ -15,8 +15,8 @@ Hysteresis. Dimensions stay where they are still nearly as cheap, cells where th
 changed at all unless the largest expected load falls by `margin`. So a constant distribution causes at most one change:
 the next search finds nothing that is better by the margin. A key is light again below half of `heavy_above`.
 
-Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each of
-some fifty trials: about 20 ms at p = 8 and 0.2 s at p = 48, at reorganizations only and independent of the stream.
+Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each
+of some fifty trials, at reorganizations only and independent of the stream's length and its number of keys.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _THRESHOLDS = (1.0, 0.5, 0.25, 0.1)
 _CELLS_A_SLOT = 4
 _NEARLY = 1.2
 """Dimensions and slots are kept while within this factor of the best."""
+_ALIKE = 1.05
+"""Trials whose largest loads are within this factor differ by their replication only."""
 
 Key = tuple[str, int]
 
@@ -184,9 +186,11 @@ class _Search:
         ]
 
     def _best_grain(self, heavy: Sequence[Key]) -> _Layout:
+        """The trial with the least replication of those whose largest load is nearly the smallest."""
         priced = {key: _priced(self.keys[key], self.n_slots) for key in heavy}
         trials = [self._laid_out(priced, grain * self.even) for grain in _GRAINS]
-        return min(trials, key=lambda trial: (trial.largest, trial.mean))
+        limit = _ALIKE * min(trial.largest for trial in trials)
+        return min((trial for trial in trials if trial.largest <= limit), key=lambda trial: trial.mean)
 
     def _laid_out(self, priced: Mapping[Key, _Priced], limit: float) -> _Layout:
         """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first."""
@@ -288,15 +292,30 @@ def _floor(
     n_slots: int,
     held: Mapping[Key, Grid],
 ) -> tuple[float, ...]:
-    """The slots' light load without the candidates; where it was not measured, all other tuples spread evenly."""
+    """The slots' light load without the candidates; where it was not measured, that of the other keys spread evenly."""
     if light is None:
-        others = sum(family.tuples for family in families) - sum(one.tuples for one in keys.values())
-        return (max(0.0, others) / n_slots,) * n_slots
+        return (sum(_others(family) for family in families) / n_slots,) * n_slots
     floor = [float(load) for load in light[:n_slots]] + [0.0] * (n_slots - len(light))
     for key, one in keys.items():
         if key not in held and one.slot < n_slots:
             floor[one.slot] = max(0.0, floor[one.slot] - one.weight)
     return tuple(floor)
+
+
+def _others(family: Family) -> float:
+    """The load of the keys that are no candidates, as far as it can be told.
+
+    Their tuples are known. Each of them has fewer rows than the candidates have, so of the matches that their tuples
+    would have with keys as frequent as the least candidates (the lowest tenth is left out: keys that fade), half is
+    taken. Without that, every candidate would look heavy where no key is.
+    """
+    counts = [one.counts for one in family.candidates]
+    tuples = [max(0.0, total - sum(c[i] for c in counts)) for i, total in enumerate(family.totals)]
+    if not counts:
+        return sum(tuples)
+    least = [sorted(c[i] for c in counts)[len(counts) // 10] for i in range(len(tuples))]
+    matches = min(rest * prod(least[:i] + least[i + 1 :]) for i, rest in enumerate(tuples))
+    return sum(tuples) + matches / 2
 
 
 def _reason(before: Grid | None, grid: Grid) -> str:
