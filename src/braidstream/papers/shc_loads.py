@@ -129,8 +129,7 @@ def hashed(streams: Streams, n_slots: int) -> Loads:
     """Parallel hash join."""
     slots = streams.slots(n_slots)
     left, right = (np.bincount(side, minlength=streams.domain).astype(np.float64) for side in streams.sides)
-    received = np.bincount(slots, weights=left + right, minlength=n_slots)
-    return Loads(received, np.bincount(slots, weights=left * right, minlength=n_slots))
+    return Loads(_sums(slots, left + right, n_slots), _sums(slots, left * right, n_slots))
 
 
 def subgroup_choices(n_slots: int) -> list[int]:
@@ -198,8 +197,8 @@ class _Gridded:
         rows = (new[0] + new[1]).astype(np.float64)
         pairs = self.counts[0].astype(np.float64) * self.counts[1] - before[0].astype(np.float64) * before[1]
         rows[heavy] = pairs[heavy] = 0.0
-        self.received += np.bincount(self.slots, weights=rows, minlength=self.n_slots)
-        self.matches += np.bincount(self.slots, weights=pairs, minlength=self.n_slots)
+        self.received += _sums(self.slots, rows, self.n_slots)
+        self.matches += _sums(self.slots, pairs, self.n_slots)
 
     def _grid(self, key: int, grid: Grid, before: Sequence[Ints]) -> None:
         """A cell receives its stripes of both sides, and joins each pair in which it has a new row."""
@@ -240,4 +239,9 @@ class _Gridded:
         """Tuples and matches of light keys over the stream so far, by slot."""
         loads = (self.counts[0] + self.counts[1]).astype(np.float64) + self.counts[0].astype(float) * self.counts[1]
         loads[heavy] = 0.0
-        return np.bincount(self.slots, weights=loads, minlength=self.n_slots)
+        return _sums(self.slots, loads, self.n_slots)
+
+
+def _sums(slots: Ints, weights: Floats, n_slots: int) -> Floats:
+    """The weights added up by slot."""
+    return np.asarray(np.bincount(slots, weights=weights, minlength=n_slots), np.float64)
