@@ -29,7 +29,7 @@ from braidstream.control.heavy import MOST_ENTRIES, Frequent, Tracker, candidate
 from braidstream.control.regrid import GridSettings, decide, imbalance
 from braidstream.kernels.hashing import hash_columns
 
-__all__ = ["Loads", "Streams", "biclique", "bound", "gridded", "hashed", "subgroup_choices"]
+__all__ = ["Loads", "Streams", "biclique", "bound", "gridded", "hashed", "subgroup_choices", "tuple_bound"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -72,7 +72,7 @@ class Streams:
     left: Ints
     right: Ints
     domain: int
-    epochs: int = 20
+    epochs: int = 50
     seed: int = 1
 
     @property
@@ -120,9 +120,14 @@ class Streams:
         return both[0], both[1]
 
 
+def tuple_bound(streams: Streams, n_slots: int) -> float:
+    """N/p + sqrt(OUT/p): the tuples that a slot receives, in SHC's bound up to a constant."""
+    return streams.rows / n_slots + float(np.sqrt(streams.out / n_slots))
+
+
 def bound(streams: Streams, n_slots: int) -> float:
-    """N/p + sqrt(OUT/p), the tuples a slot receives in SHC's bound up to a constant, plus its share of the matches."""
-    return streams.rows / n_slots + float(np.sqrt(streams.out / n_slots)) + streams.out / n_slots
+    """SHC's bound on tuples, and an even share of the matches."""
+    return tuple_bound(streams, n_slots) + streams.out / n_slots
 
 
 def hashed(streams: Streams, n_slots: int) -> Loads:
