@@ -10,7 +10,6 @@ from braidstream.papers.registry import Run, find
 from braidstream.papers.shc import ROUTERS, zipf_streams
 from braidstream.papers.shc_loads import Streams, biclique, gridded, hashed, subgroup_choices
 
-
 FAST, SLOW = ["loads", "fig4", "fig7"], ["fig5", "fig6"]
 
 
