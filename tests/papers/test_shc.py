@@ -10,8 +10,10 @@ from braidstream.papers.registry import Run, find
 from braidstream.papers.shc import ROUTERS, zipf_streams
 from braidstream.papers.shc_loads import Streams, biclique, gridded, hashed, subgroup_choices
 
+FAST, SLOW = ["loads", "fig4", "fig7"], ["fig5", "fig6"]
 
-@pytest.mark.parametrize("figure", ["loads", "fig4", "fig5", "fig6", "fig7"])
+
+@pytest.mark.parametrize("figure", [*FAST, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
 def test_the_claim_holds(figure: str) -> None:
     outcome = find("shc", figure).function(Run(quick=True))
     assert outcome.holds, outcome.notes
@@ -21,7 +23,7 @@ def test_the_claim_holds(figure: str) -> None:
 @pytest.mark.parametrize("router", ROUTERS.values(), ids=ROUTERS.keys())
 @pytest.mark.parametrize("alpha", [0.0, 1.3])
 def test_every_match_is_produced_once_whatever_the_router(router: object, alpha: float) -> None:
-    streams = zipf_streams(20_000, alpha, seed=3)
+    streams = zipf_streams(20_000, alpha, Run(quick=True, seed=3))
     loads = router(streams, 8)  # type: ignore[operator]
     assert loads.matches.sum() == pytest.approx(streams.out)
     assert loads.received.sum() >= streams.rows

@@ -11,9 +11,10 @@ key's *weight* is its load where it is not spread, and one search settles all th
 - *Where*: cells are placed heaviest first, each on the least loaded slot, on top of the slots' light load. A key that
   is too small to be spread gets a single cell: it is placed, not spread.
 
-Hysteresis. Dimensions stay where they are still nearly as cheap, cells where the slot has room for them, and nothing is
-changed at all unless the largest expected load falls by `margin`. So a constant distribution causes at most one change:
-the next search finds nothing that is better by the margin. A key is light again below half of `heavy_above`.
+Hysteresis. Dimensions stay where all of them can, or where they are still nearly as cheap, cells where the slot has
+room for them, and nothing is changed at all unless the largest expected load falls by `margin` (by twice as much where
+the goal is reached already). So a constant distribution causes at most one change: the next search finds nothing that
+is better by the margin. A key is light again below half of `heavy_above`.
 
 Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each
 of some fifty trials, at reorganizations only and independent of the stream's length and its number of keys.
@@ -53,8 +54,8 @@ class EvenSettings:
     """Largest over mean load at which no further keys are made heavy."""
     heavy_above: float = 0.05
     """No key with less than this share of the mean slot load gets a grid; below half of it, it loses its grid."""
-    margin: float = 0.1
-    """Grids change only if the largest expected load falls by this share."""
+    margin: float = 0.15
+    """Grids change only if the largest expected load falls by this share, or twice of it where the goal is reached."""
     least: float = 1000.0
     """No key with less load than this (tuples and matches) gets a grid."""
 
@@ -87,7 +88,8 @@ def plan(
     search = _Search.of(families, light, n_slots, grids, settings)
     now = search.current()
     best = search.best()
-    if search.is_homeless(now) or best.largest < (1 - settings.margin) * now.largest:
+    margin = settings.margin if now.largest > settings.goal * now.mean else 2 * settings.margin
+    if search.is_homeless(now) or best.largest < (1 - margin) * now.largest:
         return search.changed(now, best, next_id)
     return search.changed(now, now, next_id)
 
@@ -186,15 +188,20 @@ class _Search:
         ]
 
     def _best_grain(self, heavy: Sequence[Key]) -> _Layout:
-        """The trial with the least replication of those whose largest load is nearly the smallest."""
+        """Of the trials whose largest load is nearly the smallest, one that keeps all dimensions, then the cheapest."""
         priced = {key: _priced(self.keys[key], self.n_slots) for key in heavy}
-        trials = [self._laid_out(priced, grain * self.even) for grain in _GRAINS]
-        limit = _ALIKE * min(trial.largest for trial in trials)
-        return min((trial for trial in trials if trial.largest <= limit), key=lambda trial: trial.mean)
+        free = [self._laid_out(priced, grain * self.even, _NEARLY) for grain in _GRAINS]
+        kept = [self._laid_out(priced, grain * self.even, None) for grain in _GRAINS] if self.held else []
+        limit = _ALIKE * min(trial.largest for trial in [*kept, *free])
+        alike = [trial for trial in kept if trial.largest <= limit] or [one for one in free if one.largest <= limit]
+        return min(alike, key=lambda trial: trial.mean)
 
-    def _laid_out(self, priced: Mapping[Key, _Priced], limit: float) -> _Layout:
-        """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first."""
-        dims = {key: self._dims(key, prices, limit) for key, prices in priced.items()}
+    def _laid_out(self, priced: Mapping[Key, _Priced], limit: float, slack: float | None) -> _Layout:
+        """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first.
+
+        A grid that is there keeps its dimensions if they are within `slack` of that; without slack, in any case.
+        """
+        dims = {key: self._dims(key, prices, limit, slack) for key, prices in priced.items()}
         cells = sorted(
             ((cell_load(self.keys[k], d), k, i) for k, d in dims.items() for i in range(prod(d))),
             key=lambda cell: (-cell[0], cell[1], cell[2]),
@@ -208,14 +215,14 @@ class _Search:
         grids = {k: Grid(0, *k, dims[k], tuple(slots[k]), self.keys[k].label) for k in dims}
         return _Layout(grids, tuple(room.loads))
 
-    def _dims(self, key: Key, prices: _Priced, limit: float) -> tuple[int, ...]:
+    def _dims(self, key: Key, prices: _Priced, limit: float, slack: float | None) -> tuple[int, ...]:
         cheapest, cost = prices.cheapest(limit)
         held = self.held.get(key)
-        if held is not None and held.dims != cheapest:
-            load = cell_load(self.keys[key], held.dims)
-            if load <= _NEARLY * limit and load * prod(held.dims) <= _NEARLY * cost:
-                return held.dims
-        return cheapest
+        if held is None:
+            return cheapest
+        load = cell_load(self.keys[key], held.dims)
+        is_near = slack is None or (load <= slack * limit and load * prod(held.dims) <= slack * cost)
+        return held.dims if is_near else cheapest
 
     def _lights(self, heavy: Mapping[Key, object]) -> list[float]:
         """The slots' loads of everything but the heavy keys."""

@@ -29,7 +29,7 @@ from braidstream.control.heavy import MOST_ENTRIES, Frequent, Tracker, candidate
 from braidstream.control.regrid import GridSettings, decide, imbalance
 from braidstream.kernels.hashing import hash_columns
 
-__all__ = ["Loads", "Streams", "biclique", "bound", "gridded", "hashed", "subgroup_choices"]
+__all__ = ["Loads", "Streams", "biclique", "bound", "gridded", "hashed", "subgroup_choices", "tuple_bound"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -72,7 +72,7 @@ class Streams:
     left: Ints
     right: Ints
     domain: int
-    epochs: int = 20
+    epochs: int = 50
     seed: int = 1
 
     @property
@@ -120,17 +120,21 @@ class Streams:
         return both[0], both[1]
 
 
+def tuple_bound(streams: Streams, n_slots: int) -> float:
+    """N/p + sqrt(OUT/p): the tuples that a slot receives, in SHC's bound up to a constant."""
+    return streams.rows / n_slots + float(np.sqrt(streams.out / n_slots))
+
+
 def bound(streams: Streams, n_slots: int) -> float:
-    """N/p + sqrt(OUT/p), the tuples a slot receives in SHC's bound up to a constant, plus its share of the matches."""
-    return streams.rows / n_slots + float(np.sqrt(streams.out / n_slots)) + streams.out / n_slots
+    """SHC's bound on tuples, and an even share of the matches."""
+    return tuple_bound(streams, n_slots) + streams.out / n_slots
 
 
 def hashed(streams: Streams, n_slots: int) -> Loads:
     """Parallel hash join."""
     slots = streams.slots(n_slots)
     left, right = (np.bincount(side, minlength=streams.domain).astype(np.float64) for side in streams.sides)
-    received = np.bincount(slots, weights=left + right, minlength=n_slots)
-    return Loads(received, np.bincount(slots, weights=left * right, minlength=n_slots))
+    return Loads(_sums(slots, left + right, n_slots), _sums(slots, left * right, n_slots))
 
 
 def subgroup_choices(n_slots: int) -> list[int]:
@@ -198,8 +202,8 @@ class _Gridded:
         rows = (new[0] + new[1]).astype(np.float64)
         pairs = self.counts[0].astype(np.float64) * self.counts[1] - before[0].astype(np.float64) * before[1]
         rows[heavy] = pairs[heavy] = 0.0
-        self.received += np.bincount(self.slots, weights=rows, minlength=self.n_slots)
-        self.matches += np.bincount(self.slots, weights=pairs, minlength=self.n_slots)
+        self.received += _sums(self.slots, rows, self.n_slots)
+        self.matches += _sums(self.slots, pairs, self.n_slots)
 
     def _grid(self, key: int, grid: Grid, before: Sequence[Ints]) -> None:
         """A cell receives its stripes of both sides, and joins each pair in which it has a new row."""
@@ -240,4 +244,9 @@ class _Gridded:
         """Tuples and matches of light keys over the stream so far, by slot."""
         loads = (self.counts[0] + self.counts[1]).astype(np.float64) + self.counts[0].astype(float) * self.counts[1]
         loads[heavy] = 0.0
-        return np.bincount(self.slots, weights=loads, minlength=self.n_slots)
+        return _sums(self.slots, loads, self.n_slots)
+
+
+def _sums(slots: Ints, weights: Floats, n_slots: int) -> Floats:
+    """The weights added up by slot."""
+    return np.asarray(np.bincount(slots, weights=weights, minlength=n_slots), np.float64)
