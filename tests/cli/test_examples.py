@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -37,3 +38,9 @@ def test_late_rows_go_to_their_own_output(clone: Path) -> None:
     shown = run(clone / "examples/late_rows.py")
     assert "epoch 1: order 4 (milk) was paid by cash" in shown
     assert "too late: [(5, 'bread')]" in shown
+
+
+def test_similar_digits_are_found(clone: Path) -> None:
+    shown = run(clone / "examples/similar_digits.py")
+    found, existing = (int(word) for word in re.findall(r"^(\d+) pairs .* there are (\d+)", shown, re.MULTILINE)[0])
+    assert 0.9 * existing <= found <= existing == 1432

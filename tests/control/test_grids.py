@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from braidstream.control.grid_even import EvenSettings
 from braidstream.control.grid_paper import desired_dims, stepped
 from braidstream.control.grids import Candidate, Family, Grid, Plan, Regrid, cell_load, slot_loads
+from braidstream.control.heavy import Frequent, Tracker, candidates
 from braidstream.control.regrid import GridSettings, decide, imbalance
 from braidstream.errors import InputError
+from braidstream.workloads.keys import ZipfKeys
 
 PAPER = GridSettings(rule="paper")
 EVEN = GridSettings(even=EvenSettings(least=0))
@@ -62,7 +65,7 @@ class TestRunningExample:
 
 PAPER_CASES = {
     "a key with exactly N/p tuples is not heavy": (family((5, 5), others=35), (), {}),
-    "a key above N/p is heavy": (family((6, 6), others=34), (), {1: (2, 4)}),
+    "a key above N/p is heavy": (family((6, 6), others=34), (), {1: (2, 2)}),
     "a key of one side only gets a single cell": (family((50, 0), others=25), (), {1: (1, 1)}),
     "a primary key is sent to a row of cells": (family((1, 1000), others=10), (), {1: (1, 8)}),
     "two primary keys share the slots by their work": (
@@ -188,7 +191,7 @@ def test_keys_with_few_tuples_are_left_alone() -> None:
 
 @pytest.mark.parametrize("rule", ["even", "paper"])
 def test_cells_leave_slots_that_are_gone(rule: str) -> None:
-    known = family((10**4, 10**4), others=10**3)
+    known = family((10**4, 10**4), (10**4, 10**4), others=10**3)
     chosen = replace(EVEN, rule=rule)  # type: ignore[arg-type]
     first = decide([known], None, 8, (), 1, chosen)
     fewer = decide([known], None, 5, first.grids, first.next_id, chosen)
@@ -244,3 +247,28 @@ def test_an_unknown_rule_is_refused() -> None:
 def test_the_load_of_a_cell_is_a_stripe_of_each_store_and_a_share_of_the_matches() -> None:
     assert cell_load(Candidate(1, (100, 60)), (2, 3)) == 50 + 20 + 1000
     assert cell_load(Candidate(1, (100, 60), matches=12), (2, 3)) == 50 + 20 + 2
+
+
+@pytest.mark.parametrize(("n_slots", "alpha"), [(8, 0.25), (8, 1.0), (8, 2.0), (48, 0.75)])
+def test_a_stable_distribution_seen_through_samples_and_panes_settles(n_slots: int, alpha: float) -> None:
+    """Windows of 8 epochs with 5,000 rows of each store; the counts of keys vary as samples do."""
+    rng = np.random.default_rng(5)
+    keys = ZipfKeys(2000, alpha)
+    slots = rng.integers(n_slots, size=keys.domain)
+    trackers, grids, next_id, changes = [Tracker.of(n_slots, window=8)] * 2, (), 1, []
+    for epoch in range(30):
+        trackers = [one.seen([sampled(keys, rng)], epoch) for one in trackers]
+        held = [grid.hash for grid in grids]
+        found = candidates(trackers, 8 * n_slots, lambda key: int(slots[key]), held)
+        known = Family("rs", tuple(float(one.rows) for one in trackers), tuple(found))
+        plan = decide([known], None, n_slots, grids, next_id)
+        grids, next_id = plan.grids, plan.next_id
+        changes.append(len(plan.changes))
+    assert sum(changes[15:]) == 0, changes  # the window is full after 10 epochs
+    assert bool(grids) == (alpha > 0.5)
+
+
+def sampled(keys: ZipfKeys, rng: np.random.Generator) -> Frequent:
+    counts = np.bincount(keys.draw(5000, rng), minlength=keys.domain)
+    order = np.argsort(-counts, kind="stable")
+    return Frequent(5000, tuple((int(k), int(counts[k])) for k in order[:512] if counts[k]), int(counts[order[512]]))

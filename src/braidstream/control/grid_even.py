@@ -1,8 +1,8 @@
 """Our rule: the grids whose largest slot load, in tuples received plus matches, is smallest.
 
 SHC's rule (`grid_paper`) is right up to a factor of 2 in each dimension, counts cells instead of weighing them, and
-calls a key heavy by its tuples alone; but a key with little more than a thousandth of the tuples may have a tenth of the
-matches. Here a key's *weight* is its load where it is not spread, and one search settles all three questions:
+calls a key heavy by its tuples alone; but a key with a hundredth of the tuples may have a tenth of the matches. Here a
+key's *weight* is its load where it is not spread, and one search settles all three questions:
 
 - *Which keys*: those above a share of the mean load, from the whole of it down to `heavy_above`. The first share that
   reaches `goal` (largest over mean) is taken, so no more keys than necessary are heavy.
@@ -11,12 +11,13 @@ matches. Here a key's *weight* is its load where it is not spread, and one searc
 - *Where*: cells are placed heaviest first, each on the least loaded slot, on top of the slots' light load. A key that
   is too small to be spread gets a single cell: it is placed, not spread.
 
-Hysteresis. Dimensions stay where they are still nearly as cheap, cells where the slot has room for them, and nothing is
-changed at all unless the largest expected load falls by `margin`. So a constant distribution causes at most one change:
-the next search finds nothing that is better by the margin. A key is light again below half of `heavy_above`.
+Hysteresis. Dimensions stay where all of them can, or where they are still nearly as cheap, cells where the slot has
+room for them, and nothing is changed at all unless the largest expected load falls by `margin` (by twice as much where
+the goal is reached already). So a constant distribution causes at most one change: the next search finds nothing that
+is better by the margin. A key is light again below half of `heavy_above`.
 
-Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each of
-some fifty trials: about 20 ms at p = 8 and 0.2 s at p = 48, at reorganizations only and independent of the stream.
+Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each
+of some fifty trials, at reorganizations only and independent of the stream's length and its number of keys.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _THRESHOLDS = (1.0, 0.5, 0.25, 0.1)
 _CELLS_A_SLOT = 4
 _NEARLY = 1.2
 """Dimensions and slots are kept while within this factor of the best."""
+_ALIKE = 1.05
+"""Trials whose largest loads are within this factor differ by their replication only."""
 
 Key = tuple[str, int]
 
@@ -51,8 +54,8 @@ class EvenSettings:
     """Largest over mean load at which no further keys are made heavy."""
     heavy_above: float = 0.05
     """No key with less than this share of the mean slot load gets a grid; below half of it, it loses its grid."""
-    margin: float = 0.1
-    """Grids change only if the largest expected load falls by this share."""
+    margin: float = 0.15
+    """Grids change only if the largest expected load falls by this share, or twice of it where the goal is reached."""
     least: float = 1000.0
     """No key with less load than this (tuples and matches) gets a grid."""
 
@@ -85,7 +88,8 @@ def plan(
     search = _Search.of(families, light, n_slots, grids, settings)
     now = search.current()
     best = search.best()
-    if search.is_homeless(now) or best.largest < (1 - settings.margin) * now.largest:
+    margin = settings.margin if now.largest > settings.goal * now.mean else 2 * settings.margin
+    if search.is_homeless(now) or best.largest < (1 - margin) * now.largest:
         return search.changed(now, best, next_id)
     return search.changed(now, now, next_id)
 
@@ -184,13 +188,20 @@ class _Search:
         ]
 
     def _best_grain(self, heavy: Sequence[Key]) -> _Layout:
+        """Of the trials whose largest load is nearly the smallest, one that keeps all dimensions, then the cheapest."""
         priced = {key: _priced(self.keys[key], self.n_slots) for key in heavy}
-        trials = [self._laid_out(priced, grain * self.even) for grain in _GRAINS]
-        return min(trials, key=lambda trial: (trial.largest, trial.mean))
+        free = [self._laid_out(priced, grain * self.even, _NEARLY) for grain in _GRAINS]
+        kept = [self._laid_out(priced, grain * self.even, None) for grain in _GRAINS] if self.held else []
+        limit = _ALIKE * min(trial.largest for trial in [*kept, *free])
+        alike = [trial for trial in kept if trial.largest <= limit] or [one for one in free if one.largest <= limit]
+        return min(alike, key=lambda trial: trial.mean)
 
-    def _laid_out(self, priced: Mapping[Key, _Priced], limit: float) -> _Layout:
-        """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first."""
-        dims = {key: self._dims(key, prices, limit) for key, prices in priced.items()}
+    def _laid_out(self, priced: Mapping[Key, _Priced], limit: float, slack: float | None) -> _Layout:
+        """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first.
+
+        A grid that is there keeps its dimensions if they are within `slack` of that; without slack, in any case.
+        """
+        dims = {key: self._dims(key, prices, limit, slack) for key, prices in priced.items()}
         cells = sorted(
             ((cell_load(self.keys[k], d), k, i) for k, d in dims.items() for i in range(prod(d))),
             key=lambda cell: (-cell[0], cell[1], cell[2]),
@@ -204,14 +215,14 @@ class _Search:
         grids = {k: Grid(0, *k, dims[k], tuple(slots[k]), self.keys[k].label) for k in dims}
         return _Layout(grids, tuple(room.loads))
 
-    def _dims(self, key: Key, prices: _Priced, limit: float) -> tuple[int, ...]:
+    def _dims(self, key: Key, prices: _Priced, limit: float, slack: float | None) -> tuple[int, ...]:
         cheapest, cost = prices.cheapest(limit)
         held = self.held.get(key)
-        if held is not None and held.dims != cheapest:
-            load = cell_load(self.keys[key], held.dims)
-            if load <= _NEARLY * limit and load * prod(held.dims) <= _NEARLY * cost:
-                return held.dims
-        return cheapest
+        if held is None:
+            return cheapest
+        load = cell_load(self.keys[key], held.dims)
+        is_near = slack is None or (load <= slack * limit and load * prod(held.dims) <= slack * cost)
+        return held.dims if is_near else cheapest
 
     def _lights(self, heavy: Mapping[Key, object]) -> list[float]:
         """The slots' loads of everything but the heavy keys."""
@@ -288,15 +299,30 @@ def _floor(
     n_slots: int,
     held: Mapping[Key, Grid],
 ) -> tuple[float, ...]:
-    """The slots' light load without the candidates; where it was not measured, all other tuples spread evenly."""
+    """The slots' light load without the candidates; where it was not measured, that of the other keys spread evenly."""
     if light is None:
-        others = sum(family.tuples for family in families) - sum(one.tuples for one in keys.values())
-        return (max(0.0, others) / n_slots,) * n_slots
+        return (sum(_others(family) for family in families) / n_slots,) * n_slots
     floor = [float(load) for load in light[:n_slots]] + [0.0] * (n_slots - len(light))
     for key, one in keys.items():
         if key not in held and one.slot < n_slots:
             floor[one.slot] = max(0.0, floor[one.slot] - one.weight)
     return tuple(floor)
+
+
+def _others(family: Family) -> float:
+    """The load of the keys that are no candidates, as far as it can be told.
+
+    Their tuples are known. Each of them has fewer rows than the candidates have, so of the matches that their tuples
+    would have with keys as frequent as the least candidates (the lowest tenth is left out: keys that fade), half is
+    taken. Without that, every candidate would look heavy where no key is.
+    """
+    counts = [one.counts for one in family.candidates]
+    tuples = [max(0.0, total - sum(c[i] for c in counts)) for i, total in enumerate(family.totals)]
+    if not counts:
+        return sum(tuples)
+    least = [sorted(c[i] for c in counts)[len(counts) // 10] for i in range(len(tuples))]
+    matches = min(rest * prod(least[:i] + least[i + 1 :]) for i, rest in enumerate(tuples))
+    return sum(tuples) + matches / 2
 
 
 def _reason(before: Grid | None, grid: Grid) -> str:

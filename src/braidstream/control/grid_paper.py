@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import log2, prod
+from math import floor, log2, prod
 
 from braidstream.control.grids import Candidate, Change, Family, Grid, Plan, Regrid, coordinates
 
@@ -78,7 +78,8 @@ def _stepped(now: int, wanted: float) -> int:
 
 
 def _nearest(wanted: float) -> int:
-    return int(2 ** max(0, round(log2(wanted)))) if wanted > 0 else 1
+    """The nearest power of two, by ratio; in the middle (up to rounding) the smaller one."""
+    return 1 << max(0, floor(log2(wanted) + 0.5 - 1e-9)) if wanted > 0 else 1
 
 
 class _Session:

@@ -8,7 +8,8 @@ This file has the values: `Grid`, what is known of a family's keys (`Candidate`,
 (`Regrid`, `Change`, `Plan`). The rules are `grid_paper` and `grid_even`; `regrid.decide` asks one of them.
 
 Units. All counts of one decision cover the same span (the stream so far, or the windows), and so must the slots' light
-load: *load* is tuples received plus matches produced, the measure of SHC's bounds and of ours.
+load: *load* is tuples received plus matches produced, the measure of SHC's bounds and of ours. Who wants a match to
+weigh less than a tuple gives matches, a candidate's and those in the light load, in tuples' worth.
 
 Invariant: `len(slots) == prod(dims)`, cells in row-major order. A grid's id is unique in a flow and never used again;
 other dimensions mean another id, the same dimensions at other slots do not. Cost: O(cells).

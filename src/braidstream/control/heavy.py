@@ -2,13 +2,17 @@
 
 Slots see their new rows sorted by hash, so the run lengths are the counts. Of each epoch a slot reports its few largest
 (hash, count) and a bound on every count that it left out (`Frequent`). The driver adds the reports of an epoch to the
-sketch of the current *pane*, Apache DataSketches' frequent-items sketch; a window is some panes, so that it forgets, and
-a question is answered by their merged sketch.
+sketch of the current *pane*, Apache DataSketches' frequent-items sketch. A window is some panes, so that it forgets;
+a question is answered by their merged sketch. Of a pane that is over only the largest counts are kept, to keep the
+manifest small.
 
-The error is known: with estimate e of a key's true count n over the panes, e - n <= `error` and n - e <= `error`, where
-`error` adds what the sketches may have lost and, for each epoch, the largest bound that a slot gave. (A key's new rows
-are at one slot in an epoch, or, if it is heavy, reported by its cells in any case; so the bounds of slots do not add
-up.) The sketch has at least 7 p counters, which keeps its part below N / (2p), the epsilon that SHC allows.
+The error is known: with estimate e of a key's true count n over the panes, |e - n| <= `error`, which adds what the
+sketches may have lost, what was cut off panes, and, for each epoch, the largest bound that a slot gave. (A key's new
+rows are at one slot in an epoch, or, if it is heavy, reported by its cells in any case; so the bounds of slots do not
+add up.) An estimate is the upper bound, exact for a key that was frequent from the start; but where more may have been
+lost than was counted it is the lower one, or all keys would look frequent where none is. The sketch has at least 7 p
+counters, which keeps its part below N / (2p), the epsilon that SHC allows; never fewer than 4,096, because our rule
+weighs matches, to which keys with far fewer tuples contribute.
 
 A window's answer covers the whole panes that it touches: up to one pane more than the window.
 
@@ -35,8 +39,10 @@ MOST_ENTRIES = 256
 """How many keys a slot reports for a store and an epoch, at most."""
 _PANES = 4
 """Panes in a window: it forgets in steps of a quarter."""
-_SMALLEST = 9
-"""The least log2 of the sketch's counters: 512."""
+_SMALLEST = 12
+"""The least log2 of the sketch's counters."""
+_KEPT = 512
+"""Counts kept of a pane that is over."""
 _LABELS = 512
 """Labels kept for people; those of the most frequent keys."""
 
@@ -98,9 +104,9 @@ class Tracker:
     def seen(self, reports: Sequence[Frequent], clock: int) -> Tracker:
         """The tracker after an epoch's reports. `clock` is the epoch's time (its newest), in the window's unit."""
         at = 0 if self.window is None else clock // self._pane_length
-        kept = tuple(pane for pane in self.panes if pane.at != at and self._is_live(pane, at))
         if not reports:
-            return replace(self, panes=tuple(p for p in self.panes if self._is_live(p, at)))
+            return replace(self, panes=tuple(pane for pane in self.panes if self._is_live(pane, at)))
+        kept = tuple(self._trimmed(pane) for pane in self.panes if pane.at != at and self._is_live(pane, at))
         old = next((pane for pane in self.panes if pane.at == at), None)
         sketch = _decoded(old.sketch) if old else frequent_strings_sketch(self.lg_size)
         for report in reports:
@@ -118,20 +124,17 @@ class Tracker:
 
     def largest(self, n: int) -> list[tuple[int, int]]:
         """The `n` most frequent keys with their estimated counts, largest first."""
-        found = self._merged.get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
-        counts = [(int(item[0], 16), int(item[1])) for item in found]
-        return sorted(counts, key=lambda entry: (-entry[1], entry[0]))[:n]
+        return _counts(self._merged)[:n]
 
     def estimates(self, keys: Sequence[int]) -> list[int]:
         """The estimated count of each key; 0 for one that is not tracked."""
         merged = self._merged
-        return [int(merged.get_estimate(_name(key))) for key in keys]
+        return [_estimate(int(merged.get_lower_bound(_name(key))), _lost(merged)) for key in keys]
 
     @property
     def error(self) -> int:
         """No estimate is further than this from the truth, in rows."""
-        lost = int(self._merged.get_upper_bound(""))  # of an item that is not there: what was ever subtracted
-        return lost + sum(pane.left_out for pane in self.panes)
+        return _lost(self._merged) + sum(pane.left_out for pane in self.panes)
 
     @property
     def epsilon(self) -> float:
@@ -169,6 +172,18 @@ class Tracker:
             return True
         return (pane.at + 1) * self._pane_length > now * self._pane_length - self.window
 
+    def _trimmed(self, pane: Pane) -> Pane:
+        """The pane with its largest counts only; what is cut off is counted as left out."""
+        sketch = _decoded(pane.sketch)
+        if sketch.num_active_items <= _KEPT:
+            return pane
+        counts = _counts(sketch)
+        small = frequent_strings_sketch(self.lg_size)
+        for key, count in counts[:_KEPT]:
+            small.update(_name(key), count)
+        left_out = pane.left_out + _lost(sketch) + counts[_KEPT][1]
+        return replace(pane, left_out=left_out, sketch=_encoded(small))
+
     @cached_property
     def _merged(self) -> frequent_strings_sketch:
         merged = frequent_strings_sketch(self.lg_size)
@@ -202,7 +217,7 @@ def candidates(
     slot_of: Callable[[int], int] = lambda _hash: 0,
     also: Iterable[int] = (),
 ) -> list[Candidate]:
-    """The `n` most frequent keys over a family's stores, and those of `also` (keys that have a grid), with their counts.
+    """The `n` most frequent keys over a family's stores, and those of `also` (keys with a grid), with their counts.
 
     `slot_of` gives the slot of a hash's group, where it is while light: `lambda h: directory.at(h).slot`.
     """
@@ -220,6 +235,23 @@ def candidates(
 
 def _name(key: int) -> str:
     return f"{key:016x}"
+
+
+def _counts(sketch: frequent_strings_sketch) -> list[tuple[int, int]]:
+    """The tracked keys with their estimates, largest first."""
+    found, lost = sketch.get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0), _lost(sketch)
+    counts = [(int(item[0], 16), _estimate(int(item[2]), lost)) for item in found]
+    return sorted(counts, key=lambda entry: (-entry[1], entry[0]))
+
+
+def _estimate(counted: int, lost: int) -> int:
+    """A count from what was counted for certain and what may have been lost before."""
+    return counted + lost if counted > lost else counted
+
+
+def _lost(sketch: frequent_strings_sketch) -> int:
+    """What the sketch may have lost of any key: the upper bound of one that it does not have."""
+    return int(sketch.get_upper_bound(""))
 
 
 def _encoded(sketch: frequent_strings_sketch) -> str:

@@ -17,10 +17,10 @@ from braidstream.kernels.rows import Rows, key_columns
 
 __all__ = ["Runs", "label_of", "largest_runs"]
 
-MOST = 64
+MOST = 256
 """Keys reported for a store, at most."""
 _LABELLED = 16
-_SHARE = 1 << 12
+_SHARE = 1 << 14
 """Keys with less than one row in so many are not reported: they are far from heavy at any number of slots."""
 _CAST = re.compile(r"CAST\(`(?P<column>[^`]+)` AS (?P<type>\w+)\)$")
 

@@ -27,6 +27,8 @@ class Series:
     label: str
     x: Sequence[float | str]
     y: Sequence[float]
+    panel: str = ""
+    """Which of several plots of the figure it belongs to: that plot's y axis."""
 
 
 @dataclass(frozen=True)

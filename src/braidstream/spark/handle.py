@@ -59,7 +59,7 @@ class Handle:
     @property
     def decisions(self) -> list[Decision]:
         """What was decided recently, and on which figures: the controller's, refused ones too, and changes of grids."""
-        deciders = (self._runner.reorganizer, self._runner.regridder)
+        deciders = (getattr(self._runner, name, None) for name in ("reorganizer", "regridder"))
         made = [decision for one in deciders for decision in getattr(one, "decisions", ())]
         return sorted(made, key=lambda decision: decision.epoch)
 
