@@ -75,7 +75,7 @@ def run(folder: Path, restarts: bool, fault: str = "") -> tuple[list[Decision], 
             with armed(f"{fault}:{epoch}:raise"), pytest.raises(InjectedFault):
                 one.epoch(epoch_tables(epoch))
         if restarts:
-            one.restart()
+            one.restart(directory=one.manifest.directory)
         if one.manifest.epoch < epoch:
             one.epoch(epoch_tables(epoch))
         decided += decisions_of(one) if restarts else []

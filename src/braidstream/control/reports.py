@@ -6,8 +6,8 @@ Reports are values that cross processes and are kept with a manifest, so each ha
 A slot that buffers tuples of its own (WSJ's slaves, in the simulator) also says how much it left unjoined. On Spark a
 slot leaves nothing behind, its backlog shows as busy time (see `load`), and `backlog_rows` stays None.
 
-Between two reorganizations the reports wait in the manifest, so that a restart forgets none of them. `folded` keeps what
-waits small: of the groups only sums remain, whatever the number of epochs.
+Between two reorganizations the reports wait in the manifest, so that a restart forgets none of them. `folded` keeps
+what waits small: of the groups only sums remain, whatever the number of epochs.
 
 Cost: O(groups of the slot).
 """

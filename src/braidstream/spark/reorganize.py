@@ -5,8 +5,9 @@ manifest that is about to be committed. No state is copied: the next epoch's slo
 wherever these were written. D-CAPE's relocation protocol (5.2) needs no messages here: the epoch boundary is the moment
 at which inputs are held and in-flight tuples are drained, and the manifest is the hand-over.
 
-Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the driver
-was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group once.
+Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the
+driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
+once.
 """
 
 from __future__ import annotations
