@@ -392,9 +392,9 @@ def tactics(run: Run) -> Outcome:
         times["default"][i] < min(times["blocks"][i], times["blocks, tuned"][i]) for i in range(len(windows))
     )
     untuned = times["blocks"][-1] / times["blocks"][0]
-    found = tuned_growth(8 if run.quick else 16, seed=run.seed)
-    holds = agree and is_fastest and mean_growth(found)[1] < 1.2 and untuned > 4
-    notes = [f"blocks: {untuned:.2f} times the CPU time for 8 times the window", *_growth_notes(found)]
+    grown = tuned_growth(8 if run.quick else 16, seed=run.seed)
+    holds = agree and is_fastest and mean_growth(grown)[1] < 1.2 and untuned > 4
+    notes = [f"blocks: {untuned:.2f} times the CPU time for 8 times the window", *_growth_notes(grown)]
     return Outcome(holds, [Series(name, windows, some) for name, some in times.items()], notes)
 
 
