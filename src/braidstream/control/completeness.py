@@ -41,7 +41,12 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
 
 So refusing <= sampling <= equation 11, and sampling <= shedding. The planner (`nodes_for`) goes by the lowest unless it
 is told what the nodes do (`MODELS`): the wanted completeness is then reached whatever they do. `completeness` as its
-model is equation 12. When nodes own different shares of the values, `completeness_over` is the mean over them.
+model is equation 12.
+
+*Uneven nodes.* All of this supposes that every node gets the same. When nodes own known shares of the values,
+`completeness_over` is the mean over them. When v values are hashed to n nodes at random, the value of a result has a
+binomial number of the other v - 1 values for company, each with the chance 1 / n; `hashed` is the mean over that
+number.
 
 The tests hold every model against simulated joins. Invariant: all functions are pure, and monotone in n and in memory.
 Cost: O(m^2); O(M) for Erlang's formula and O(sqrt(a)) for the Poisson sums; a binary search for n.
@@ -67,6 +72,7 @@ __all__ = [
     "completeness_refusing",
     "completeness_sampling",
     "completeness_shedding",
+    "hashed",
     "loss",
     "memory_for",
     "nodes_exact",
@@ -153,6 +159,18 @@ def completeness_over(shares: Sequence[float], loads: Sequence[Load], model: Mod
     return sum(share * model(loads, 1 / share) for share in shares if share > 0)
 
 
+def hashed(n_values: int, model: Model = completeness_refusing) -> Model:
+    """A model for so many equally frequent values, each of them hashed to one of the nodes."""
+    if n_values < 1:
+        raise InputError(f"{n_values} values", "1 value or more")
+
+    def over_places(loads: Sequence[Load], n: float) -> float:
+        chances = _binomial(n_values - 1, min(1.0, 1 / n))
+        return sum(chance * model(loads, n_values / (others + 1)) for others, chance in chances.items())
+
+    return over_places
+
+
 def completeness_by_losses(loads: Sequence[Load], n: float) -> float:
     """Equations 9 and 10 as they stand: losses of each stream, minus what was counted more than once.
 
@@ -232,6 +250,26 @@ def _poisson_below(count: int, mean: float) -> tuple[float, float]:
         below += chance
         chance *= mean / (number + 1)
     return below, below + chance
+
+
+def _binomial(count: int, chance: float) -> dict[int, float]:
+    """The chances of a binomial number, without those many deviations off the mean."""
+    if chance >= 1 or count == 0:
+        return {count: 1.0}
+    mean = count * chance
+    reach = 8 * math.sqrt(mean * (1 - chance)) + 8
+    some = range(max(0, math.floor(mean - reach)), min(count, math.ceil(mean + reach)) + 1)
+    whole = math.lgamma(count + 1)
+    logs = {
+        k: whole
+        - math.lgamma(k + 1)
+        - math.lgamma(count - k + 1)
+        + k * math.log(chance)
+        + (count - k) * math.log1p(-chance)
+        for k in some
+    }
+    total = sum(math.exp(log) for log in logs.values())
+    return {k: math.exp(log) / total for k, log in logs.items()}
 
 
 def _checked(loads: Sequence[Load], n: float = 1, wanted: float = 1.0) -> Sequence[Load]:
