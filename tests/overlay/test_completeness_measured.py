@@ -97,7 +97,7 @@ def test_a_sample_that_fills_the_memory_follows_equation_11(ways: int, share: fl
 
 @pytest.mark.parametrize("ways", [2, 3, 4])
 def test_at_even_times_refusing_what_does_not_fit_is_equation_11(ways: int) -> None:
-    """Nine tenths of the window. Single runs of the 4-way join gave 0.64 to 0.70, twelve of them 0.66 on average."""
+    """Nine tenths of the window. Four runs of the 4-way join gave 0.65 to 0.70, eight others 0.65 on average."""
     memory = round(0.9 * RATE * WINDOW_S / 4)
     full = results(ways, 4, None, "oldest", is_even=True)
     found = results(ways, 4, memory, "refuse", is_even=True) / full
