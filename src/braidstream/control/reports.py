@@ -6,16 +6,27 @@ Reports are values that cross processes and are kept with a manifest, so each ha
 A slot that buffers tuples of its own (WSJ's slaves, in the simulator) also says how much it left unjoined. On Spark a
 slot leaves nothing behind, its backlog shows as busy time (see `load`), and `backlog_rows` stays None.
 
+Between two reorganizations the reports wait in the manifest, so that a restart forgets none of them. `folded` keeps
+what waits small: of the groups only sums remain, whatever the number of epochs.
+
 Cost: O(groups of the slot).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
-__all__ = ["GroupReport", "SlotReport", "reports_from_json", "reports_to_json"]
+__all__ = [
+    "GroupReport",
+    "SlotReport",
+    "folded",
+    "reports_from_json",
+    "reports_from_rows",
+    "reports_to_json",
+    "reports_to_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -63,3 +74,39 @@ def reports_to_json(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
 def reports_from_json(plain: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
     """The reports of a plain form."""
     return [SlotReport.from_json(one) for one in plain]
+
+
+def folded(reports: Sequence[SlotReport]) -> list[SlotReport]:
+    """The same reports, with the groups' figures of each slot added up in its last one.
+
+    `control.load.observe` sees no difference: of groups it uses sums over the epochs and the state at their end.
+    """
+    sums: dict[int, dict[int, GroupReport]] = {}
+    for report in reports:
+        of_slot = sums.setdefault(report.slot, {})
+        for part in report.groups:
+            of_slot[part.group] = _added(of_slot[part.group], part) if part.group in of_slot else part
+    last = {report.slot: place for place, report in enumerate(reports)}
+    return [
+        replace(report, groups=tuple(sums[report.slot].values()) if last[report.slot] == place else ())
+        for place, report in enumerate(reports)
+    ]
+
+
+def _added(before: GroupReport, now: GroupReport) -> GroupReport:
+    return replace(
+        now,
+        rows=before.rows + now.rows,
+        matches=before.matches + now.matches,
+        busy_s=before.busy_s + now.busy_s,
+    )
+
+
+def reports_to_rows(reports: Sequence[SlotReport]) -> list[list[Any]]:
+    """A plain form without names, for what every manifest carries: fields in the order of the dataclasses."""
+    return [[*astuple(replace(one, groups=())), [list(astuple(part)) for part in one.groups]] for one in reports]
+
+
+def reports_from_rows(rows: Sequence[Sequence[Any]]) -> list[SlotReport]:
+    """The reports of that form."""
+    return [replace(SlotReport(*row[:-1]), groups=tuple(GroupReport(*part) for part in row[-1])) for row in rows]
