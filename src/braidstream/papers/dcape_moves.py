@@ -5,11 +5,12 @@ Each check is computed from the series. Cost: 2 to 5 simulations of some seconds
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 
 from braidstream.papers.dcape_lines import lines, memory_series, result_series, spread, tick_s
 from braidstream.papers.registry import Outcome, Run, Series, experiment
-from braidstream.sim.dcape.points import PARAMETERS, TUPLE_BYTES, Point, alternating, dealt, in_turn, thirds
+from braidstream.sim.dcape.points import MB, PARAMETERS, TUPLE_BYTES, Point, alternating, dealt, in_turn, thirds
 from braidstream.sim.dcape.run import Measured, Results
 from braidstream.sim.dcape.streams import Streams
 
@@ -31,6 +32,11 @@ _DISK = {**PARAMETERS, "gap_ms": "30 (ours)", "tuple_range": "30,000 (ours)", "t
 def _alternating(run: Run) -> Streams:
     """The streams of figures 14 to 16, always in ticks of 5 s: the time-spans are multiples of it."""
     return Streams(thirds(2.0), 0.03, 30_000, 3600.0, 5.0, shares=alternating(), seed=run.seed)
+
+
+def _adaptations(found: Mapping[str, Measured]) -> str:
+    some = (f"{label} {one.n_moves} ({one.moved_bytes / MB:.0f} MB)" for label, one in found.items() if one.n_moves)
+    return f"adaptations (state moved): {', '.join(some)}"
 
 
 @experiment(
@@ -55,7 +61,7 @@ def fig14(run: Run) -> Outcome:
     apart = spread(adapted, found["no adaptation"], from_s=600.0)
     counts = [one.n_moves for one in adapted]
     notes = [
-        f"adaptations: {', '.join(f'{label} {one.n_moves}' for label, one in found.items())}",
+        _adaptations(found),
         f"largest difference to no adaptation after 10 minutes: {apart:.2%}",
     ]
     holds = apart < 0.03 and counts == sorted(counts, reverse=True) and counts[0] > 4 * counts[-1] > 0
@@ -84,7 +90,7 @@ def fig15(run: Run) -> Outcome:
     apart = spread(adapted, found["no adaptation"], from_s=600.0)
     counts = [one.n_moves for one in adapted]
     notes = [
-        f"adaptations: {', '.join(f'{label} {one.n_moves}' for label, one in found.items())}",
+        _adaptations(found),
         f"largest difference to no adaptation after 10 minutes: {apart:.2%}",
     ]
     holds = apart < 0.03 and counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
@@ -266,6 +272,7 @@ def cleanup(run: Run) -> Outcome:
         "memory_MB": "100 (ours)",
         "theta_d": 0.8,
         "theta_f": "2 (ours)",
+        "forced": "only while a machine holds more than half of its memory (ours)",
         "span_s": 45,
     },
 )
@@ -273,8 +280,8 @@ def fig21(run: Run) -> Outcome:
     """Forced pushes of poor groups make room for productive ones."""
     streams = Streams(thirds(4.0, 1.0, 1.0), 0.03, 30_000, 3600.0, tick_s(run), seed=run.seed)
     points = {
-        "lazy-disk": Point(streams, in_turn(3), "lazy", memory_mb=100),
-        "active-disk": Point(streams, in_turn(3), "active", memory_mb=100),
+        "lazy-disk": Point(streams, in_turn(3), "lazy", memory_mb=100, above=0.5),
+        "active-disk": Point(streams, in_turn(3), "active", memory_mb=100, above=0.5),
     }
     found = lines(run, points)
     lazy, active = found.values()

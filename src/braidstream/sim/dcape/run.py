@@ -78,6 +78,7 @@ class Measured:
     """The bytes that each machine held, after what was decided."""
     n_moves: int
     """Relocations (of one or more groups)."""
+    moved_bytes: int
     pushes: tuple[int, ...]
     """Pushes by each machine (of one or more groups)."""
     n_forced: int
@@ -131,7 +132,7 @@ class _Run:
         self.memory: dict[str, Any] = {}
         self.done: list[tuple[float, int]] = []
         self.held: list[tuple[int, ...]] = []
-        self.n_moves = self.n_forced = 0
+        self.n_moves = self.n_forced = self.moved_bytes = 0
         self.pushes = [0] * cluster.n_machines
         self.stopped_s: float | None = None
 
@@ -164,6 +165,7 @@ class _Run:
             int(counts[-1]),
             self.held,
             self.n_moves,
+            self.moved_bytes,
             tuple(self.pushes),
             self.n_forced,
             self._clean_up(),
@@ -223,6 +225,7 @@ class _Run:
         for machine in pair:
             machine.work(begin_s, self.cluster.prices.relocation_s(state_bytes))
         self.n_moves += 1
+        self.moved_bytes += state_bytes
 
     def _spill(self, tick: int, now_s: float, spills: Sequence[Spill]) -> None:
         if self.shared is not None:
