@@ -49,7 +49,10 @@ def rising(values: Sequence[float]) -> bool:
     "dcape",
     "fig6",
     title="a small plan on 1 to 5 machines",
-    claim="A plan that fits one machine gives the same results in the same time on more machines, within 3%.",
+    claim=(
+        "A plan that fits one machine gives the same results in the same time on more machines: within 3% at any time,"
+        " and no result comes a second later on average."
+    ),
     how="simulated",
     x_label="minutes",
     y_label="results so far",
@@ -61,11 +64,13 @@ def fig6(run: Run) -> Outcome:
     numbers = (1, 3, 5) if run.quick else (1, 2, 3, 4, 5)
     found = lines(run, {f"M{n}": Point(streams, in_turn(n)) for n in numbers}, Results(streams))
     apart = spread(list(found.values()), found["M1"], from_s=600.0)
+    later_s = max(one.delay_s for one in found.values()) - found["M1"].delay_s
     notes = [
         f"largest difference to one machine after 10 minutes: {apart:.2%}",
-        "the paper's slight drop at five machines comes from its split operators, whose own work is not modelled",
+        f"delay of a result: {', '.join(f'{label} {one.delay_s:.3f} s' for label, one in found.items())}",
+        "the paper's slight drop at five machines comes from its split operators; here a splitter only sends",
     ]
-    return Outcome(apart < 0.03, result_series(found), notes)
+    return Outcome(apart < 0.03 and later_s < 1.0, result_series(found, staggered=True), notes)
 
 
 @experiment(
@@ -95,12 +100,12 @@ def fig7(run: Run) -> Outcome:
     streams = Streams(thirds(2.0), 0.01, 50_000, 2400.0, tick_s(run), seed=run.seed)
     points = {
         f"M{n}": Point(streams, in_turn(n), memory_mb=200, tuple_bytes=FIG7_TUPLE_BYTES, stops_when_full=True)
-        for n in (1, 2, 3, 4, 5)
+        for n in (5, 4, 3, 2, 1)  # the short lines last, so that they are drawn on top
     }
     found = lines(run, points, Results(streams))
     stops = {label: one.stopped_s / 60 for label, one in found.items() if one.stopped_s is not None}
     apart = spread([found["M5"]], found["M4"], from_s=600.0)
-    holds = list(stops) == ["M1", "M2"] and stops["M1"] < 0.8 * stops["M2"] and apart < 0.03
+    holds = sorted(stops) == ["M1", "M2"] and stops["M1"] < 0.8 * stops["M2"] and apart < 0.03
     notes = [
         f"out of memory: {', '.join(f'{label} after {at:.1f} min' for label, at in stops.items())}",
         f"largest difference of M5 to M4: {apart:.2%}",
@@ -130,12 +135,12 @@ def _shares(run: Run) -> dict[str, Measured]:
 @experiment(
     "dcape",
     "fig9",
-    title="results by share of the state that is pushed (random groups)",
+    title="results by share of the state pushed",
     claim="The more state is pushed at a time, the fewer results in the normal run; all of it kept gives the most.",
     how="simulated",
     x_label="minutes",
     y_label="results so far",
-    parameters={**_PUSH, "join_ratio": 3},
+    parameters={**_PUSH, "join_ratio": 3, "choice": "random groups"},
 )
 def fig9(run: Run) -> Outcome:
     """More pushed, less throughput."""
@@ -152,7 +157,7 @@ def fig9(run: Run) -> Outcome:
 @experiment(
     "dcape",
     "fig10",
-    title="memory by share of the state that is pushed",
+    title="memory by share of the state pushed",
     claim="Pushing keeps the memory within its bound; the more is pushed at a time, the less often.",
     how="simulated",
     x_label="minutes",
@@ -185,7 +190,7 @@ def _low_and_high(run: Run, *ratios: float) -> dict[str, Measured]:
 @experiment(
     "dcape",
     "fig11",
-    title="pushing groups of low or of high output, join ratios 4, 2 and 1",
+    title="pushing low or high output, uneven ratios",
     claim=(
         "Pushing the least productive groups gives far more results in the normal run than pushing the most productive"
         " ones, and shortens clean-up by an order of magnitude (5 times at least)."
@@ -220,7 +225,7 @@ def fig11(run: Run) -> Outcome:
 @experiment(
     "dcape",
     "fig12",
-    title="pushing groups of low or of high output, join ratio 3 everywhere",
+    title="pushing low or high output, even ratios",
     claim="Even where all groups are alike, pushing low output gives somewhat more, though far less so than in fig 11.",
     how="simulated",
     x_label="minutes",

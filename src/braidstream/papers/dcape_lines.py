@@ -25,17 +25,20 @@ def lines(run: Run, points: Mapping[str, Point], shared: Results | None = None) 
     return found
 
 
-def sampled(one: Measured, every_s: float) -> list[float]:
+def sampled(one: Measured, every_s: float, first_s: float | None = None) -> list[float]:
     """The times at which a line is drawn, up to its end."""
-    return [every_s * i for i in range(1, int(one.times_s[-1] / every_s + 1e-9) + 1)]
+    begin_s = every_s if first_s is None else first_s
+    return [begin_s + every_s * i for i in range(int((one.times_s[-1] - begin_s) / every_s + 1e-9) + 1)]
 
 
-def result_series(found: Mapping[str, Measured], every_s: float = 120.0) -> list[Series]:
-    """Results so far against minutes."""
-    return [
-        Series(label, [t / 60 for t in sampled(one, every_s)], [float(one.at(t)) for t in sampled(one, every_s)])
-        for label, one in found.items()
-    ]
+def result_series(found: Mapping[str, Measured], every_s: float = 120.0, staggered: bool = False) -> list[Series]:
+    """Results so far against minutes; staggered where lines coincide, so that each shows between the others."""
+    series = []
+    for i, (label, one) in enumerate(found.items()):
+        first_s = 60.0 * (i + 1) if staggered else every_s
+        times_s = sampled(one, 60.0 * len(found) if staggered else every_s, first_s)
+        series.append(Series(label, [t / 60 for t in times_s], [float(one.at(t)) for t in times_s]))
+    return series
 
 
 def memory_series(label: str, one: Measured, machine: int, every_s: float = 60.0) -> Series:

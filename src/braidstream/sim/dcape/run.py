@@ -1,7 +1,7 @@
 """One run of D-CAPE's cluster: real joins tick by tick, the real controller, virtual machines with a memory.
 
-A tick: the splitter sends each machine its tuples, the machine joins them, its results count when it is done. Then the
-machines report, and the controller decides: moves (both machines are at it while the state travels) and pushes (the
+A tick: the splitter sends its tuples to one machine after the other, each joins them, and its results count when it
+is done. Then the machines report, and the controller decides: moves (both machines are at it while the state travels) and pushes (the
 machine writes). Its decisions hold from the next tick on; the join obeys them exactly. After the last tick, clean-up:
 all machines work at the same time, each on its groups.
 
@@ -88,6 +88,10 @@ class Measured:
     """When a full machine ended the run."""
     busiest: float
     """The largest share of the run that a machine was busy."""
+    adapting: float
+    """The largest share of the run that a machine was busy moving or pushing state."""
+    delay_s: float
+    """From the end of a tick to the results of its tuples, on average over results."""
 
     def at(self, time_s: float) -> int:
         """The results that were out at a time."""
@@ -134,6 +138,8 @@ class _Run:
         self.held: list[tuple[int, ...]] = []
         self.n_moves = self.n_forced = self.moved_bytes = 0
         self.pushes = [0] * cluster.n_machines
+        self.adapting_s = [0.0] * cluster.n_machines
+        self.waited_s = 0.0
         self.stopped_s: float | None = None
 
     def tick(self, tick: int) -> bool:
@@ -171,16 +177,21 @@ class _Run:
             self._clean_up(),
             self.stopped_s,
             max(machine.busy_s for machine in self.machines) / times_s[-1],
+            max(self.adapting_s) / times_s[-1],
+            self.waited_s / max(int(counts[-1]), 1),
         )
 
     def _work(self, now_s: float, slots: I64, arrived: I64, found: I64) -> list[float]:
         """Let every machine join its tuples; the seconds it takes each."""
         n_tuples = np.bincount(slots, weights=arrived, minlength=len(self.machines))
         n_results = np.bincount(slots, weights=found, minlength=len(self.machines))
-        message_s = self.streams.n_streams * self.cluster.prices.network.rendezvous_s
-        seconds = [message_s + self.cluster.prices.join_s(*both) for both in zip(n_tuples, n_results, strict=True)]
-        for machine, spent_s, count in zip(self.machines, seconds, n_results.tolist(), strict=True):
-            self.done.append((machine.work(now_s, spent_s), int(count)))
+        network, sent_s, seconds = self.cluster.prices.network, now_s, []
+        for machine, arriving, count in zip(self.machines, n_tuples.tolist(), n_results.tolist(), strict=True):
+            sent_s += network.transfer_s(arriving * self.cluster.tuple_bytes)
+            seconds.append(self.cluster.prices.join_s(arriving, count))
+            done_s = machine.work(sent_s, seconds[-1])
+            self.done.append((done_s, int(count)))
+            self.waited_s += count * (done_s - now_s)
         return seconds
 
     def _bytes(self, slots: I64) -> I64:
@@ -223,7 +234,7 @@ class _Run:
         pair = [self.machines[self.directory.by_id[moves[0].group].slot], self.machines[moves[0].slot]]
         begin_s = max(now_s, *(machine.free_s for machine in pair))
         for machine in pair:
-            machine.work(begin_s, self.cluster.prices.relocation_s(state_bytes))
+            self._adapt(machine, begin_s, self.cluster.prices.relocation_s(state_bytes))
         self.n_moves += 1
         self.moved_bytes += state_bytes
 
@@ -234,12 +245,16 @@ class _Run:
         for slot in {self.directory.by_id[one.group].slot for one in spills}:
             own = [group for group in groups.tolist() if self.directory.by_id[group].slot == slot]
             pushed_bytes = int(self.active[own].sum()) * self.cluster.tuple_bytes
-            self.machines[slot].work(now_s, self.cluster.prices.disk_s(pushed_bytes))
+            self._adapt(self.machines[slot], now_s, self.cluster.prices.disk_s(pushed_bytes))
             self.pushes[slot] += 1
         self.n_forced += any(one.forced for one in spills)
         self.join.spill(groups.tolist(), tick)
         self.inactive[groups] += self.active[groups]
         self.active[groups] = 0
+
+    def _adapt(self, machine: VirtualMachine, begin_s: float, seconds: float) -> None:
+        machine.work(begin_s, seconds)
+        self.adapting_s[machine.slot] += seconds
 
     def _clean_up(self) -> CleanUpTime:
         if not any(self.pushes):
