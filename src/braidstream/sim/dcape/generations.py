@@ -144,8 +144,8 @@ def _spanning(pools: Sequence[Pool], some: Composites) -> Composites:
     spans = np.zeros(len(some), dtype=np.bool_)
     for stream, index in enumerate(some.index):
         spans |= index < len(pools[stream].stored)
-    index = tuple(one[spans] for one in some.index)
-    return Composites(some.source, index, some.offset, some.times_and_deadlines)
+    rows = tuple(one[spans] for one in some.index)
+    return Composites(some.source, rows, some.offset, some.times_and_deadlines)
 
 
 def _add(tiers: list[Rows], rows: Rows) -> None:

@@ -1,9 +1,9 @@
 """One run of D-CAPE's cluster: real joins tick by tick, the real controller, virtual machines with a memory.
 
 A tick: the splitter sends its tuples to one machine after the other, each joins them, and its results count when it
-is done. Then the machines report, and the controller decides: moves (both machines are at it while the state travels) and pushes (the
-machine writes). Its decisions hold from the next tick on; the join obeys them exactly. After the last tick, clean-up:
-all machines work at the same time, each on its groups.
+is done. Then the machines report, and the controller decides: moves (both machines are at it while the state travels)
+and pushes (the machine writes). Its decisions hold from the next tick on; the join obeys them exactly. After the last
+tick, clean-up: all machines work at the same time, each on its groups.
 
 Where no state is pushed, results do not depend on the placement: such runs over the same streams may share one join
 (`Results`).
@@ -146,7 +146,7 @@ class _Run:
         """One tick; whether the run goes on."""
         now_s = (tick + 1) * self.streams.tick_s
         new = self.streams.of_tick(tick)
-        arrived = sum(np.diff(rows.cuts(self.streams.lows)) for rows in new)
+        arrived = np.sum([np.diff(rows.cuts(self.streams.lows)) for rows in new], axis=0)
         found = self.join.push(new) if self.shared is None else self.shared.of_tick(tick)
         self.active += arrived
         slots = np.array([group.slot for group in self.directory.groups])
