@@ -165,7 +165,7 @@ def test_what_moving_costs_shows_where_the_network_is_slow() -> None:
         )
     )
     assert fast.n_moves > 0
-    assert spread([fast], still, from_s=60.0, every_s=12.0) < 0.03 < spread([slow], still, from_s=60.0, every_s=12.0)
+    assert spread([fast], still, from_s=60.0) < 0.03 < spread([slow], still, from_s=60.0)
     assert fast.adapting < 0.01 < slow.adapting
     assert still.total == fast.total == slow.total
 

@@ -48,11 +48,11 @@ def memory_series(label: str, one: Measured, machine: int, every_s: float = 60.0
     return Series(label, [one.times_s[i] / 60 for i in ticks], [one.memory[i][machine] / MB for i in ticks])
 
 
-def spread(found: Sequence[Measured], reference: Measured, from_s: float, every_s: float = 120.0) -> float:
-    """The largest relative difference of the lines to a reference, at any sampled time from `from_s` on."""
+def spread(found: Sequence[Measured], reference: Measured, from_s: float) -> float:
+    """The largest relative difference of the lines to a reference, at the end of any tick from `from_s` on."""
     return max(
-        abs(one.at(t) - reference.at(t)) / max(reference.at(t), 1)
+        abs(own - other) / max(other, 1)
         for one in found
-        for t in sampled(one, every_s)
-        if t >= from_s
+        for at, own, other in zip(one.times_s, one.results, reference.results, strict=False)
+        if at >= from_s
     )
