@@ -243,7 +243,7 @@ class Cluster:
             elif isinstance(one, Merge):
                 self._merge(one)
             elif isinstance(one, Move):
-                moves.append(one)
+                moves.append(one)  # WSJ's slaves have no disk: nothing else is asked of them
         self._relocate(moves)
         self._leave()
 
