@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from braidstream.kernels.plan import Store
 from braidstream.query import Query, describe_duration
+from braidstream.query.tree import Node
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
@@ -14,9 +15,14 @@ __all__ = ["explain"]
 
 
 def explain(
-    name: str, streams: Mapping[str, Stream], queries: Sequence[Query], plan: Plan, sinks: Mapping[str, Sink]
+    name: str,
+    streams: Mapping[str, Stream],
+    queries: Sequence[Query],
+    plan: Plan,
+    sinks: Mapping[str, Sink],
+    better: Mapping[str, tuple[Node, float]] | None = None,
 ) -> str:
-    """Streams, stores, joins and sinks, a line each."""
+    """Streams, stores, joins and sinks, a line each; `better` are trees that what was measured would choose."""
     lines = [f"flow {name}"]
     for branch in plan.branches:
         stream = streams[branch.stream]
@@ -26,7 +32,7 @@ def explain(
         for store in branch.stores:
             lines += _store(store)
     for query in queries:
-        lines += _query(query, plan, sinks)
+        lines += _query(query, plan, sinks, (better or {}).get(query.name))
     return "\n".join(lines)
 
 
@@ -40,7 +46,9 @@ def _store(store: Store) -> Iterator[str]:
         yield from (f"      rows that pass {condition}" for condition in store.filters)
 
 
-def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]:
+def _query(
+    query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None
+) -> Iterator[str]:
     tree = plan.trees.get(query.name)
     if tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
@@ -52,6 +60,8 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]
     for node in tree.nodes() if tree is not None else ():
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
+    if better is not None:
+        yield f"    measured since: {better[0]} would make {better[1]:.0%} of the intermediate results; submit it anew for that"
     yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
     yield from _aggregates(query, plan)
     if not plan.finished[query.name] and not query.is_aggregate:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.query import parse_duration
+from braidstream.spark.catalogue import with_plan
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
@@ -50,13 +51,13 @@ class Launch:
     reorganizer: Reorganizer | None
 
     def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
-        """Start from a manifest. The filters that its rows are marked with are remembered in it first."""
+        """Start from a manifest. What its rows are arranged by is remembered in it first."""
         flow = self.flow
-        plan = flow._plan(manifest.memory.get("filters", {}))
-        filters = {store.name: list(store.filters) for store in plan.stores if store.masked}
-        if filters != manifest.memory.get("filters", {}):
-            manifest = replace(manifest, memory={**manifest.memory, "filters": filters})
-            manifest.write(self.checkpoint.files)
+        plan = flow._plan(manifest)
+        planned = with_plan(manifest, plan)
+        if planned.memory != manifest.memory:
+            planned.write(self.checkpoint.files)
+        manifest = planned
         runner = EpochRunner(
             self.checkpoint,
             uuid.uuid4().hex,

@@ -79,21 +79,23 @@ def make_plan(
     statistics: Statistics | None = None,
     since: Mapping[str, int] | None = None,
     filters: Mapping[str, Sequence[str]] | None = None,
+    trees: Mapping[str, Node] | None = None,
 ) -> Plan:
     """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted.
 
-    `filters` gives the filters that a store's rows were marked with so far, which keep their bits.
+    `filters` gives the filters that a store's rows were marked with so far, which keep their bits; `trees` the trees
+    of the queries that have state already, which is arranged by them.
     """
     planner = _Planner(streams, since or {}, filters or {})
-    trees: dict[str, Node] = {}
+    chosen: dict[str, Node] = {}
     for query in queries:
-        if query.is_aggregate:
+        if query.type == 2:
+            chosen[query.name] = (trees or {}).get(query.name) or plan_tree(query, statistics)
+            planner.add_tree(query, chosen[query.name])
+        elif query.is_aggregate:
             planner.add_aggregate(query)
-        elif query.type == 1:
-            planner.add_flat(query)
         else:
-            trees[query.name] = plan_tree(query, statistics)
-            planner.add_tree(query, trees[query.name])
+            planner.add_flat(query)
     stores = planner.finished_stores()
     branches = tuple(
         Branch(
@@ -111,7 +113,7 @@ def make_plan(
     finished = {query.name: _is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
     joins = tuple(planner.finished_joins())
-    return Plan(stores, branches, joins, direct, finished, trees, planner.siblings, planner.parents, aggregates)
+    return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates)
 
 
 def finish(query: Query, raw: DataFrame) -> DataFrame:
@@ -174,9 +176,8 @@ class _Planner:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = draft(query, self.streams)
         if made.enumeration is not None:
-            self._add_composites(query, made.enumeration.join)
-            store = self._summary_store(query, "composites", 0, COMPOSITES)
-            self.drafts.append((query.name, made, [], (store,), None, None))
+            own = [(self._flat_leaf(query, e.alias, e.columns), e.window_us, e.filter) for e in query.inputs]
+            self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
             return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
         uses = []
@@ -191,17 +192,23 @@ class _Planner:
         leases = self._summary_store(query, "leases", 0, 1) if leased and not made.local else None
         self.drafts.append((query.name, made, uses, kept, totals, leases))
 
-    def _add_composites(self, query: Query, name: str) -> None:
-        """The join of an aggregate query that has to enumerate: all columns, and until when a composite is live."""
-        uses = [(self._flat_leaf(query, e.alias, e.columns), e.window_us, e.filter) for e in query.inputs]
+    def _add_composites(
+        self, query: Query, made: Draft, place: Mapping[str, tuple[int, str]], uses: Sequence[_Use], stage: int
+    ) -> None:
+        """The last join of an aggregate query that has to enumerate: all columns, and until when a composite lives."""
+        assert made.enumeration is not None
         outputs, fields = [], []
-        for place, entry in enumerate(query.inputs):
+        for entry in query.inputs:
             schema = arrow_schema(self.streams[entry.stream].schema)
-            outputs += [OutputColumn(f"{entry.alias}.{column}", place, column) for column in entry.columns]
+            at, prefix = place[entry.alias]
+            outputs += [OutputColumn(f"{entry.alias}.{name}", at, f"{prefix}{name}") for name in entry.columns]
             fields += [schema.field(c).with_name(f"{entry.alias}.{c}").with_nullable(True) for c in entry.columns]
         schema = pa.schema([*fields, (DEADLINE, pa.int64())])
         since = self.since.get(query.name, -1)
-        self._joins.append((Join(name, (), tuple(outputs), schema, since=since, lives=True), uses))
+        name = made.enumeration.join
+        self._joins.append((Join(name, (), tuple(outputs), schema, stage, since=since, lives=True), uses))
+        store = self._summary_store(query, "composites", 0, COMPOSITES)
+        self.drafts.append((query.name, made, [], (store,), None, None))
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
@@ -237,7 +244,7 @@ class _Planner:
         return tuple(replace(store, kept=store.derived or address in joined) for address, store in self.stores.items())
 
     def add_tree(self, query: Query, tree: Node) -> None:
-        """A query of type 2: one join for each node of its tree, children first."""
+        """A query of type 2: one join for each node of its tree, children first. Aggregates enumerate composites."""
         carried = _carried(query, tree)
         made: dict[frozenset[str], _Address] = {}
         parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
@@ -250,7 +257,9 @@ class _Planner:
                 prefix = isinstance(child, Node)
                 place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
             above = parent.get(node.aliases)
-            if above is None:
+            if above is None and query.is_aggregate:
+                self._add_composites(query, draft(query, self.streams), place, uses, stage)
+            elif above is None:
                 self._add_result(query, place, uses, stage)
             else:
                 made[node.aliases] = self._add_derived(query, node, above, place, uses, carried)
@@ -309,10 +318,13 @@ class _Planner:
             columns=tuple(out.name for out in outputs), window_us=shortest, stage=above.height - 1, derived=True,
         )  # fmt: skip
         target = Derived(self.stores[address].index, hash_, keys)
-        self._joins.append((Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target), uses))
-        other = above.right if above.left.aliases == node.aliases else above.left
-        self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
-        self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
+        since = self.since.get(query.name, -1)
+        made = Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, query.is_aggregate)
+        self._joins.append((made, uses))
+        if not query.is_aggregate:  # an aggregate is due in every epoch: its joins cannot be suspended
+            other = above.right if above.left.aliases == node.aliases else above.left
+            self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
+            self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
         return address
 
     def _leaf(

@@ -67,7 +67,7 @@ class Pools:
         """Rows that arrived after `since` are new; older ones are stored, where their key occurs among the new."""
         new = {}
         for entry in join.inputs:
-            segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch > since]
+            segments = [s for s in self._seen(entry.store, join) if s.first_epoch > since]
             arrived = [self._new[entry.store]] if entry.store in self._new else []
             rows = [*(self._alive(s, entry.store) for s in segments), *arrived]
             present = [part.table for part in rows if len(part)]
@@ -76,12 +76,16 @@ class Pools:
         for place, entry in enumerate(join.inputs):
             others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
             hashes = distinct([rows.distinct_hashes() for rows in others if rows is not None])
-            segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch <= since]
+            segments = [s for s in self._seen(entry.store, join) if s.first_epoch <= since]
             pool = _made([self._gather(s, hashes, entry.store) for s in segments], new[entry.store])
             if pool is None:
                 return None
             pools.append(pool)
         return pools
+
+    def _seen(self, index: int, join: Join) -> list[Segment]:
+        """The segments of a store whose tuples arrived after the join's query was submitted."""
+        return [s for s in self._segments[self._stores[index].name] if s.first_epoch > join.since]
 
     def _alive(self, segment: Segment, index: int) -> Rows:
         rows = owned_rows(open_segment(self._files, segment), segment, self._groups)

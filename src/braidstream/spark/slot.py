@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from braidstream.control.directory import Group
 from braidstream.control.probing import probing_order
 from braidstream.errors import DamagedState, RunError
-from braidstream.kernels.join import Composites, Pool, column, composites
+from braidstream.kernels.join import Pool, composites
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
 from braidstream.kernels.routing import (
@@ -47,6 +47,7 @@ from braidstream.kernels.routing import (
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.pools import Pools
+from braidstream.spark.sharing import Found, shared
 from braidstream.state import compaction
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
@@ -167,11 +168,12 @@ class _Slot:
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
         self.files = Files(task.root)
+        self.routes = routes_of(self.manifest)
         self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot)
         self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
         self.matches = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
-        self.probes: dict[str, dict[int, list[int]]] = defaultdict(dict)
+        self.probes: dict[str, dict[int, list[int]]] = {}
         self.bytes = sum(blob.size for _, blob in received)
         self.tallies: list[Tally] = []
         self.late: dict[str, str | None] = {}
@@ -188,17 +190,19 @@ class _Slot:
         """Intermediate results for the next stage as they are found, and at the end the report."""
         reach("task-start", epoch=self.task.epoch)
         pools = Pools(self.files, self.manifest, self.slot, self.task.stores, self.new, self.joins)
-        results: dict[str, Writer] = {}
-        for join in self.joins:
-            inputs = pools.of(join, self.task.deferred.get(join.query))
-            if join.target is None:
-                results[join.query] = self._result(join, inputs)
-            else:
-                yield from self._derive(join, inputs)
+        results = {join.query: self._writer(join) for join in self.joins if join.target is None}
+        for alike in shared(self.joins, self.task.deferred):
+            inputs = pools.of(alike[0], self.task.deferred.get(alike[0].query))
+            for found in self._composites(alike, inputs):
+                for join in alike:
+                    if join.target is None:
+                        self._put_out(join, found, results[join.query])
+                    else:
+                        yield from self._derive(join, found)
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
-        yield from aggregates.run(self.stage, self.new, self.changes, routes_of(self.manifest))
+        yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
@@ -260,46 +264,47 @@ class _Slot:
         plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
-    def _result(self, join: Join, pools: Sequence[Pool] | None) -> Writer:
-        writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
-        for found in self._composites(join, pools):
-            assert pools is not None
-            columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
-            writer.write(with_ends(join, pools, found, columns, self.reached) if join.lives else columns)
-        return writer
+    def _writer(self, join: Join) -> Writer:
+        return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
 
-    def _derive(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Envelope]:
+    def _put_out(self, join: Join, found: Found, writer: Writer) -> None:
+        columns = [found.column(out) for out in join.outputs]
+        writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
+
+    def _derive(self, join: Join, found: Found) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
-        routes = routes_of(self.manifest)
-        for found in self._composites(join, pools):
-            assert pools is not None
-            taken = {c: column(pools[c.input], c.column, found.index[c.input]) for c in (target.hash, *target.keys)}
-            newest, deadlines = found.times_and_deadlines()
-            columns: dict[str, Any] = {HASH: taken[target.hash], TIME: pa.array(newest)}
-            if self.task.stores[target.store].verified:
-                columns |= {f"{KEY}{i}": taken[key] for i, key in enumerate(target.keys)}
-            columns[DEADLINE] = pa.array(deadlines)
-            columns |= {out.name: column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs}
-            rows = pa.table(columns)
-            if rows.column(HASH).null_count:
-                rows = rows.filter(pc.is_valid(rows.column(HASH)))
-            self.produced[join.query] += rows.num_rows
-            yield from deal(rows, target.store, routes)
+        newest, deadlines = found.composites.times_and_deadlines()
+        columns: dict[str, Any] = {HASH: found.column(target.hash), TIME: pa.array(newest)}
+        if self.task.stores[target.store].verified:
+            columns |= {f"{KEY}{i}": found.column(key) for i, key in enumerate(target.keys)}
+        columns[DEADLINE] = pa.array(deadlines)
+        columns |= {out.name: found.column(out) for out in join.outputs}
+        rows = pa.table(columns)
+        if rows.column(HASH).null_count:
+            rows = rows.filter(pc.is_valid(rows.column(HASH)))
+        if join.lives and self.manifest.watermark is not None:
+            rows = rows.filter(pc.greater_equal(rows.column(DEADLINE), self.manifest.watermark))
+        self.produced[join.query] += rows.num_rows
+        yield from deal(rows, target.store, self.routes)
 
-    def _composites(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Composites]:
+    def _composites(self, alike: Sequence[Join], pools: Sequence[Pool] | None) -> Iterator[Found]:
+        """The composites of joins that share them, each batch once; every join counts them as its own."""
         if pools is None:
             return
+        join = alike[0]
         cuts = [pool.new.cuts(self.lows) for pool in pools]
-        windows = [None if join.lives else entry.window_us for entry in join.inputs]
+        windows = [entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
-        probes = self.probes[join.query]
-        for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
+        probes: dict[int, list[int]] = {}
+        self.probes |= {one.query: probes for one in alike}
+        bits = [entry.bit for entry in join.inputs]
+        for found in composites(pools, windows, order, bits, probes=probes, lives=join.lives):
             source = found.index[found.source] - found.offset
-            self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
-            yield found
+            self.matches += len(alike) * np.diff(np.searchsorted(source, cuts[found.source]))
+            yield Found(pools, found)
 
     def _merges(self) -> list[compaction.Merge]:
         here = {store.name for store in self.task.stores if store.stage == self.stage}
