@@ -195,9 +195,7 @@ def test_a_query_withdrawn_and_submitted_again_under_its_name_starts_from_nothin
 def test_the_tree_stays_what_it_was_whatever_is_known_later(tmp_path: Any) -> None:
     from braidstream.query.tree import Statistics
 
-    harness = QueryHarness(
-        tmp_path, dict.fromkeys("ABC", SCHEMA), {"q": CHAIN}, statistics=Statistics({"A": 1000.0})
-    )
+    harness = QueryHarness(tmp_path, dict.fromkeys("ABC", SCHEMA), {"q": CHAIN}, statistics=Statistics({"A": 1000.0}))
     assert str(harness.plan.trees["q"]) == "(A ⋈ (B ⋈ C))"
     harness.epoch({"B": rows(1), "C": rows(2)})
     harness._statistics = Statistics({"C": 1000.0})

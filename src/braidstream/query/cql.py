@@ -81,7 +81,9 @@ def _refuse_empty_items(source: Source) -> None:
         is_last = at + 1 == len(tokens) or tokens[at + 1].token_type in _AFTER_ITEM
         if is_first or is_last:
             wrong = f"nothing stands {'before' if is_first else 'after'} the comma"
-            raise source.error(token.start, wrong, "something between commas", "remove the comma, or add what is missing")
+            raise source.error(
+                token.start, wrong, "something between commas", "remove the comma, or add what is missing"
+            )
 
 
 def _is_name(before: Token) -> bool:

@@ -3,7 +3,7 @@
 An aggregate query is *factored* when it is of type 1 without predicates between streams, each aggregate's argument uses
 one input, and all GROUP BY entries are columns or expressions of one input (a key counts for every input, since it is
 equal in all of them). Then no composite is ever made. For other queries, and all of type 2, composites are
-*enumerated*: slots make them, Spark computes predicates, groups and arguments on them, and they are summarized by group.
+*enumerated*: slots make them, Spark computes predicates, groups and arguments, and they are summarized by group.
 
 Expressions over one input are computed by Spark before the exchange, as further columns of its rows; Spark's analyzer
 also says what types arguments and results have, so that they are those of the same query in batch.

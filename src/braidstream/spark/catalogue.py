@@ -1,4 +1,4 @@
-"""What a manifest remembers of a flow's queries: which came and went while it ran, and how those with state are planned.
+"""What a manifest remembers of a flow's queries: which came and went while it ran, and how their state is arranged.
 
 A query that is submitted or withdrawn is in the manifest before anything runs by it, so a restart finds the same
 queries. The filters that rows were marked with, and the trees by which intermediate results are arranged, are

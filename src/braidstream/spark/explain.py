@@ -46,9 +46,7 @@ def _store(store: Store) -> Iterator[str]:
         yield from (f"      rows that pass {condition}" for condition in store.filters)
 
 
-def _query(
-    query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None
-) -> Iterator[str]:
+def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None) -> Iterator[str]:
     tree = plan.trees.get(query.name)
     if tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
@@ -61,7 +59,8 @@ def _query(
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
     if better is not None:
-        yield f"    measured since: {better[0]} would make {better[1]:.0%} of the intermediate results; submit it anew for that"
+        share = f"{better[1]:.0%} of the intermediate results"
+        yield f"    as measured since, {better[0]} would make {share}: submit the query anew for that"
     yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
     yield from _aggregates(query, plan)
     if not plan.finished[query.name] and not query.is_aggregate:

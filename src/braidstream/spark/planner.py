@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError
-from braidstream.kernels.hashing import INJECTIVE, hashable
+from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.rows import DEADLINE, TIME
@@ -29,7 +29,9 @@ from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
 from braidstream.spark.aggregate_plan import Draft, draft
 from braidstream.spark.aggregation import COMPOSITES
-from braidstream.spark.sources import DIRECT_OPTIONS, Stream
+from braidstream.spark.direct_keys import direct_keys
+from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.spark.sources import Stream
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
 
@@ -108,7 +110,7 @@ def make_plan(
         )
         for index, name in enumerate(streams)
     )
-    direct = {b.stream: keys for b in branches if (keys := _direct_keys(streams[b.stream], b)) is not None}
+    direct = {b.stream: keys for b in branches if (keys := direct_keys(streams[b.stream], b)) is not None}
     aggregates = tuple(planner.finished_aggregates())
     finished = {query.name: _is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
@@ -161,10 +163,10 @@ class _Planner:
 
     def add_flat(self, query: Query) -> None:
         """A query of type 1: one join on the key classes that all inputs share."""
-        classes = _sorted_classes(query)
+        classes = sorted_classes(query)
         uses = []
         for entry in query.inputs:
-            keys = [_cast(c, entry.alias) for c in classes]
+            keys = [cast(c, entry.alias) for c in classes]
             address = self._leaf(
                 query, entry.alias, keys, [c.type for c in classes], 0, entry.columns, n_hashed=len(keys)
             )
@@ -212,8 +214,8 @@ class _Planner:
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
-        classes = _sorted_classes(query)
-        keys = [_cast(c, alias) for c in classes]
+        classes = sorted_classes(query)
+        keys = [cast(c, alias) for c in classes]
         return self._leaf(query, alias, keys, [c.type for c in classes], 0, columns, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
@@ -280,7 +282,7 @@ class _Planner:
         columns = [*entry.columns]
         for c in carried[child.alias]:
             columns += self._compute(entry.stream, query.join_edges[c], child.alias)
-        keys = [_cast(c, child.alias) for c in classes]
+        keys = [cast(c, child.alias) for c in classes]
         address = self._leaf(query, child.alias, keys, [c.type for c in classes], stage, columns, n_hashed=1)
         return address, entry.window_us, entry.filter
 
@@ -299,13 +301,13 @@ class _Planner:
             at, prefix = place[alias]
             names = [*query.input(alias).columns]
             for c in carried[alias]:
-                names += [_hash_name(query.join_edges[c], alias), _value_name(query.join_edges[c], alias)]
+                names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
             outputs += [OutputColumn(f"{alias}.{name}", at, f"{prefix}{name}") for name in names]
         chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
         first_at, first_prefix = place[chosen[0]]
-        hash_ = OutputColumn(HASH_OF_NEXT, first_at, first_prefix + _hash_name(classes[0], chosen[0]))
+        hash_ = OutputColumn(HASH_OF_NEXT, first_at, first_prefix + hash_name(classes[0], chosen[0]))
         keys = tuple(
-            OutputColumn(f"key {i}", place[a][0], place[a][1] + _value_name(c, a))
+            OutputColumn(f"key {i}", place[a][0], place[a][1] + value_name(c, a))
             for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
         )
         name = f"{query.name}:{''.join(str(node).split())}"
@@ -339,7 +341,7 @@ class _Planner:
     ) -> _Address:
         entry = query.input(alias)
         hashed = tuple(keys[:n_hashed])
-        compared = tuple(_comparable(key, kind) for key, kind in zip(keys, kinds, strict=True))
+        compared = tuple(comparable(key, kind) for key, kind in zip(keys, kinds, strict=True))
         address = (entry.stream, hashed, compared, stage)
         known = self.stores.get(address)
         if known is None:
@@ -371,12 +373,11 @@ class _Planner:
 
     def _compute(self, stream: str, edge: KeyClass, alias: str) -> list[str]:
         """The columns that routing adds to a stream for a later exchange on a class."""
-        key = _cast(edge, alias)
-        hash_name, value_name = _hash_name(edge, alias), _value_name(edge, alias)
-        added = self.computed.setdefault(stream, {})
-        added[hash_name] = Computed(hash_name, key, is_hash=True)
-        added[value_name] = Computed(value_name, _comparable(key, edge.type), is_hash=False)
-        return [hash_name, value_name]
+        key = cast(edge, alias)
+        hashed = Computed(hash_name(edge, alias), key, is_hash=True)
+        value = Computed(value_name(edge, alias), comparable(key, edge.type), is_hash=False)
+        self.computed.setdefault(stream, {}).update({hashed.name: hashed, value.name: value})
+        return [hashed.name, value.name]
 
     def _add_result(
         self,
@@ -404,11 +405,6 @@ class _Planner:
 HASH_OF_NEXT = "hash"
 
 
-def _sorted_classes(query: Query) -> list[KeyClass]:
-    """The key classes in an order that does not depend on how the query is written, so that queries share stores."""
-    return sorted(query.key_classes, key=lambda c: sorted((query.input(a).stream, e) for a, e in c.members))
-
-
 def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
     """For each input the classes whose hash and value it carries upwards for the intermediate results it is in."""
     carried: dict[str, list[int]] = {alias: [] for alias in query.aliases}
@@ -426,72 +422,3 @@ def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
 
 def _is_plain(query: Query) -> bool:
     return not query.residual and all(output.column is not None for output in query.outputs)
-
-
-def _cast(edge: KeyClass, alias: str) -> str:
-    return f"CAST({edge.expression(alias)} AS {edge.type})"
-
-
-def _comparable(key: str, kind: str) -> str:
-    """Nested keys are compared as text: the same in every time zone, and for both zeros, which are equal."""
-    if not kind.startswith(("array<", "struct<", "map<")):
-        return key
-    text = f"to_json(named_struct('k', {key}), map('timeZone', 'UTC'))"
-    return f"regexp_replace({text}, '-0[.]0(?![0-9])', '0.0')" if "float" in kind or "double" in kind else text
-
-
-def _hash_name(edge: KeyClass, alias: str) -> str:
-    return f"hash of {_cast(edge, alias)}"
-
-
-def _value_name(edge: KeyClass, alias: str) -> str:
-    return f"value of {_cast(edge, alias)}"
-
-
-def _direct_keys(stream: Stream, branch: Branch) -> Mapping[int | str, Sequence[tuple[str, pa.DataType]]] | None:
-    """The key columns by store or computed column when the stream can be read directly, else None."""
-    source = stream.files
-    if source is None or not {option.lower() for option in source.options} <= DIRECT_OPTIONS:
-        return None
-    if any(store.filters for store in branch.stores):
-        return None
-    wanted: dict[int | str, Sequence[str]] = {store.index: store.compared for store in branch.stores}
-    wanted |= {added.name: (added.key,) for added in branch.computed}
-    keys: dict[int | str, Sequence[tuple[str, pa.DataType]]] = {}
-    for name, expressions in wanted.items():
-        found = [_direct_key(stream, key) for key in expressions]
-        if any(entry is None for entry in found):
-            return None
-        keys[name] = [entry for entry in found if entry is not None]
-    return keys
-
-
-def _direct_key(stream: Stream, key: str) -> tuple[str, pa.DataType] | None:
-    schema = arrow_schema(stream.schema)
-    columns = {f"`{name}`": name for name in stream.schema.names}
-    expression, _, kind = key.removeprefix("CAST(").removesuffix(")").rpartition(" AS ")
-    name, target = columns.get(expression), _ARROW.get(kind)
-    if name is None or target is None or not hashable(schema.field(name).type):
-        return None
-    if schema.field(name).type != target and not _widens(schema.field(name).type, target):
-        return None
-    return name, target
-
-
-def _widens(kind: pa.DataType, target: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) and pa.types.is_integer(target) and kind.bit_width <= target.bit_width)
-
-
-_ARROW = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}

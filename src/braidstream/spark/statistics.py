@@ -15,6 +15,7 @@ the measured figures would choose another. Cost: a few footers a stream, once; O
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,8 @@ def _files(stream: Stream) -> Iterator[pq.ParquetFile]:
     if stream.files is None or not Path(stream.files.path).is_dir():
         return
     for path in islice(sorted(Path(stream.files.path).glob("*.parquet")), _FILES):
-        try:
+        with suppress(OSError, pa.ArrowException):  # reading it for the join will say what is wrong with it
             yield pq.ParquetFile(path)
-        except (OSError, pa.ArrowException):
-            continue  # reading it for the join will say what is wrong with it
 
 
 def _rate(files: Sequence[pq.ParquetFile], time: str) -> float | None:

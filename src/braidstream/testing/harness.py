@@ -34,8 +34,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.measures import EPOCH, WATERMARK
+from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.query import Query
@@ -273,7 +273,7 @@ class LocalRunner(EpochRunner):
         for plan in plans:
             assert plan.enumeration is not None
             for raw in self._taken(self._composites(plan, reports)):
-                computed = {**{n: sql for n, sql in plan.enumeration.columns}, DEADLINE: DEADLINE}
+                computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
                 rows = evaluate(raw, computed, plan.enumeration.residual)
                 batches += route_composites(plan, task.manifest, routes_of)(iter(rows.to_batches()))
         reached = self._next(self.manifest, task.epoch, reports)[0].watermark

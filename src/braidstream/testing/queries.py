@@ -97,7 +97,9 @@ class QueryHarness(Harness):
 
     def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:
         fields = {name: stream.schema.fields for name, stream in self._streams.items()}
-        schemas = {n: Schema(tuple(Column(f.name, f.dataType.simpleString()) for f in own)) for n, own in fields.items()}
+        schemas = {
+            n: Schema(tuple(Column(f.name, f.dataType.simpleString()) for f in own)) for n, own in fields.items()
+        }
         return {name: parse(text, schemas, name) for name, text in texts.items()}
 
     def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], memory: Mapping[str, Any]) -> Plan:
