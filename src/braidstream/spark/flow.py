@@ -279,8 +279,9 @@ class Flow:
     ) -> Manifest:
         """The manifest with a submitted query: its text and sink, and the last epoch before it."""
         added.since = manifest.epoch
-        entry = {"text": added.query.text, "path": path, "to": to if isinstance(to, str) else None}
-        entry["options"] = {key: str(value) for key, value in options.items()}
+        texts = {key: str(value) for key, value in options.items()}
+        target = to if isinstance(to, str) else None
+        entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
         return with_submitted(manifest, added.query.name, entry)
 
     def _recall(self, manifest: Manifest) -> None:
