@@ -68,7 +68,7 @@ def _refuse_other_statements(source: Source) -> None:
 
 
 _BEFORE_ITEM = (TokenType.COMMA, TokenType.SELECT, TokenType.FROM, TokenType.L_PAREN, TokenType.GROUP_BY)
-_AFTER_ITEM = (TokenType.COMMA, TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.R_PAREN)
+_AFTER_ITEM = (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.R_PAREN)
 
 
 def _refuse_empty_items(source: Source) -> None:

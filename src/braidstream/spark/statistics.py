@@ -70,7 +70,7 @@ def measured_statistics(manifest: Manifest, queries: Sequence[Query], trees: Map
             live = rows if entry.window_us is None else min(rows, rates[entry.stream] * entry.window_us / 1e6)
             for member, expression in classes[0].members:
                 address = (query.input(member).stream, expression)
-                # Probes of stored and of new rows are counted apart, so each estimate is too high: the least is nearest.
+                # Probes of stored and of new rows are counted apart, so estimates are too high: the least is nearest.
                 estimate = max(live / max(fanout, 1e-6), 1.0)
                 distinct[address] = min(distinct.get(address, estimate), estimate)
     return Statistics(rates, distinct)

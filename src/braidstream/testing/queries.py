@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.query import Column, Query, Schema, parse
@@ -109,9 +110,8 @@ class QueryHarness(Harness):
         trees = {name: tree_of(queries[name], known[name]) for name in known if name in queries}
         address = repr(([(q.name, q.text) for q in queries.values()], since, filters, known, self._statistics))
         if self._spark is None or address not in self._plans:  # Spark's analyzer takes a tenth of a second
-            self._plans[address] = make_plan(
-                streams, list(queries.values()), late, self._statistics, since, filters, trees
-            )
+            made = make_plan(streams, list(queries.values()), late, self._statistics, since, filters, trees)
+            self._plans[address] = made if self._hash_keys is hash_columns else _verified(made)
         return self._plans[address]
 
     def _branch_table(self, branch: Branch, table: pa.Table) -> pa.Table:
@@ -138,6 +138,14 @@ class QueryHarness(Harness):
     def _hash(self, found: pa.Table, names: Sequence[str]) -> pa.Array:
         hashes, valid = self._hash_keys([found.column(name).combine_chunks() for name in names])
         return pa.array(hashes.view(np.int64), mask=~valid)
+
+
+def _verified(plan: Plan) -> Plan:
+    """The plan for hashes that collide, also where the planner relies on it that they cannot."""
+    stores = tuple(store if store.summarized else replace(store, verified=True) for store in plan.stores)
+    own = [tuple(stores[store.index] for store in branch.stores) for branch in plan.branches]
+    branches = tuple(replace(b, stores=mine) for b, mine in zip(plan.branches, own, strict=True))
+    return replace(plan, stores=stores, branches=branches)
 
 
 def _mask(found: pa.Table, n_filters: int, mine: str) -> pa.Array:
