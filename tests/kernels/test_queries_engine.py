@@ -34,6 +34,7 @@ def is_type_2(case: Case) -> bool:
     return any(not column.endswith(".k") for pair in case.equalities for column in pair)
 
 
+ONE_KEY = many_streams(max_rows=6, max_epochs=6).filter(lambda case: not is_type_2(case))
 MANY_KEYS = many_streams(min_streams=3, max_streams=5, max_rows=6, max_epochs=6).filter(is_type_2)
 
 
@@ -60,6 +61,18 @@ def test_queries_on_different_keys_survive_crashes(
         options["hash_keys"] = crowded(3)
     with TemporaryDirectory() as folder, often_compacted():
         harness = harness_of(folder, case, {"q": text}, **options)
+        stories.live_through(harness, case, data)
+        assert stories.found(harness, "q") == expected
+        assert leftovers(harness) == []
+
+
+@FEW
+@given(ONE_KEY, SLOTS, GROUPS, st.data())
+def test_queries_on_one_key_survive_crashes(case: Case, slots: int, groups: int, data: st.DataObject) -> None:
+    text, expected = query_of(case, data)
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = harness_of(folder, case, {"q": text}, slots=slots, groups=groups)
+        assert not harness.plan.trees
         stories.live_through(harness, case, data)
         assert stories.found(harness, "q") == expected
         assert leftovers(harness) == []
@@ -102,7 +115,7 @@ TEMPLATES = {
 }
 
 
-@settings(SOME, max_examples=80)
+@settings(SOME, max_examples=50)
 @given(many_streams(min_streams=3, max_streams=3, max_rows=8, max_epochs=7), SLOTS, st.data())
 def test_queries_come_and_go_at_random_epochs(case: Case, slots: int, data: st.DataObject) -> None:
     """Each sees exactly what arrives while it is there. One query reads all streams throughout, so no row is late."""
@@ -178,6 +191,19 @@ def test_a_submitted_chain_does_not_see_what_came_before_in_stores_it_shares(tmp
     harness.epoch({"A": rows(5)})
     assert stories.found(harness, "first") == Counter([(1, 2, 4), (1, 3, 4), (5, 2, 4), (5, 3, 4)])
     assert stories.found(harness, "second") == Counter([(5, 3, 4)])
+
+
+def test_a_submitted_chain_that_resumes_does_not_see_what_came_before_either(tmp_path: Any) -> None:
+    harness = QueryHarness(tmp_path, dict.fromkeys("ABC", SCHEMA), {"first": CHAIN}, silence_us=0)
+    assert str(harness.plan.trees["first"]) == "((A ⋈ B) ⋈ C)"
+    harness.epoch({"A": rows(1), "B": rows(2)})
+    harness.submit("second", CHAIN)
+    harness.epoch({"A": rows(5), "B": rows(6)})
+    harness.epoch({"A": rows(7)})
+    assert harness.manifest.memory["suspended"] == {"first:(A⋈B)": 0, "second:(A⋈B)": 1}
+    harness.epoch({"C": rows(4)})
+    assert stories.found(harness, "first") == Counter((a, b, 4) for a in (1, 5, 7) for b in (2, 6))
+    assert stories.found(harness, "second") == Counter([(5, 6, 4), (7, 6, 4)])
 
 
 def test_a_query_withdrawn_and_submitted_again_under_its_name_starts_from_nothing(tmp_path: Any) -> None:
