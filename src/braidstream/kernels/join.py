@@ -20,7 +20,7 @@ window appears only in the logarithm. Known limitation: for m > 2 a gathered row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ __all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "probe"]
 LIMIT = 1 << 18
 """Composites produced at once: 262,144 index pairs are 4 MB, and their rows a few tens."""
 UNBOUNDED = np.iinfo(np.int64).max // 4
+"""What an unbounded window counts as: a deadline of more than half of it never comes."""
 _FEW = 16
 """Runs of at most this many rows of one key are filtered by time after expansion, longer ones by binary search."""
 
@@ -116,10 +117,13 @@ def composites(
     bits: Sequence[int | None] | None = None,
     limit: int = LIMIT,
     probes: dict[int, list[int]] | None = None,
+    *,
+    lives: bool = False,
 ) -> Iterator[Composites]:
     """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i.
 
-    `probes` collects for each input how often it was probed and how many matches that gave: its selectivity.
+    `probes` collects for each input how often it was probed and how many matches that gave: its selectivity. With
+    `lives` the times of the components may lie any distance apart: windows then only say when a composite ends.
     """
     m = len(pools)
     spans = [UNBOUNDED if window is None else window for window in windows]
@@ -133,7 +137,8 @@ def composites(
             rows = np.flatnonzero(new.masks & (1 << bit))
         sequence = [j for j in range(m) if j != source] if order is None else list(order[source])
         offset = len(pools[source].stored)
-        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, {} if probes is None else probes)
+        counts = {} if probes is None else probes
+        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives)
         for done in partial.extend(sequence):
             bound = done.bound
             index = tuple(bound[j] + (offset if j == source else 0) for j in range(m))
@@ -152,6 +157,7 @@ class _Partial:
     new: Rows
     limit: int
     probes: dict[int, list[int]]
+    lives: bool
 
     def extend(self, sequence: Sequence[int]) -> Iterator[_Partial]:
         if not sequence:
@@ -168,15 +174,14 @@ class _Partial:
                 yield from self._extend_by(target, build, offset, rest)
 
     def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
-        newest, high = self.times_and_deadlines()
-        low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
+        newest, low, high = self._bounds(target, build)
         start, stop = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
         counts = self.probes.setdefault(target, [0, 0])
         counts[0] += len(start)
         for needles, rows in _chunks(start, stop, self.limit):
             times = build.times[rows]
             keep = (times >= low[needles]) & (times <= high[needles])
-            if build.deadlines is not None:
+            if build.deadlines is not None and not self.lives:
                 keep &= build.deadlines[rows] >= newest[needles]
             keep &= self._passes(target, build, rows)
             fitting, found = needles[keep], rows[keep]
@@ -186,9 +191,15 @@ class _Partial:
             bound = {j: index[fitting] for j, index in self.bound.items()}
             bound[target] = found + offset
             counts[1] += len(found)
-            yield from _Partial(
-                self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit, self.probes
-            ).extend(rest)
+            yield from replace(self, bound=bound).extend(rest)
+
+    def _bounds(self, target: int, build: Rows) -> tuple[I64, I64, I64]:
+        """Of each partial composite: its newest time, and the interval of times that may extend it."""
+        newest, high = self.times_and_deadlines()
+        if self.lives:
+            return newest, np.full_like(newest, -UNBOUNDED), np.full_like(newest, UNBOUNDED)
+        low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
+        return newest, low, high
 
     def times_and_deadlines(self) -> tuple[I64, I64]:
         """Of each partial composite: its newest time, and the latest time that a tuple may have to extend it."""

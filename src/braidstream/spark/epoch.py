@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.probing import learned
+from braidstream.control.rates import paced
 from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.kernels.measures import AggregatePlan
@@ -320,6 +321,8 @@ class EpochRunner:
             self.plan.siblings, self.plan.parents, newest, spoke, self.silence_us, memory.get("suspended", {}), epoch
         )
         memory["suspended"] = dict(decided.suspended)
+        rows = {stream: tally.rows for stream, tally in tallies.items()}
+        memory["rates"] = paced(memory.get("rates", {}), before.newest, newest, rows)
         memory["fanouts"] = learned(memory.get("fanouts", {}), [report["probes"] for report in reports])
         after = replace(
             before,

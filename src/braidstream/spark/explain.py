@@ -8,6 +8,7 @@ from braidstream.kernels.families import dimensions_of
 from braidstream.kernels.plan import Store
 from braidstream.query import Query, describe_duration
 from braidstream.spark.heavy_keys import shown_dimension
+from braidstream.query.tree import Node
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
@@ -22,8 +23,9 @@ def explain(
     plan: Plan,
     sinks: Mapping[str, Sink],
     router: str = "auto",
+    better: Mapping[str, tuple[Node, float]] | None = None,
 ) -> str:
-    """Streams, stores, joins and sinks, a line each."""
+    """Streams, stores, joins and sinks, a line each; `better` are trees that what was measured would choose."""
     lines = [f"flow {name}"]
     for branch in plan.branches:
         stream = streams[branch.stream]
@@ -34,7 +36,7 @@ def explain(
             lines += _store(store)
     lines += _routing(plan, router)
     for query in queries:
-        lines += _query(query, plan, sinks)
+        lines += _query(query, plan, sinks, (better or {}).get(query.name))
     return "\n".join(lines)
 
 
@@ -61,7 +63,7 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
             yield f"  router {router}: {store.name} stays hash-routed: aggregates need all rows of a key in one slot"
 
 
-def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]:
+def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None) -> Iterator[str]:
     tree = plan.trees.get(query.name)
     if tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
@@ -73,6 +75,9 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]
     for node in tree.nodes() if tree is not None else ():
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
+    if better is not None:
+        share = f"{better[1]:.0%} of the intermediate results"
+        yield f"    as measured since, {better[0]} would make {share}: submit the query anew for that"
     yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
     yield from _aggregates(query, plan)
     if not plan.finished[query.name] and not query.is_aggregate:

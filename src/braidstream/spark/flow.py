@@ -28,7 +28,9 @@ from braidstream.control.directory import Directory
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
+from braidstream.spark.catalogue import with_submitted, without_query
 from braidstream.spark.explain import explain
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
@@ -40,6 +42,7 @@ from braidstream.spark.session import cores, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.cells import resettled
+from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -205,8 +208,10 @@ class Flow:
         """The plan in words; nothing is started."""
         if self._function is not None:
             return explain_function(self.name, self._function)
-        queries = [q.query for q in self._queries.values()]
-        return explain(self.name, self._streams, queries, self._plan(), self._sinks(), self.routing.router)
+        manifest = self._handle.manifest if self._handle is not None else None
+        plan, queries = self._plan(manifest), [q.query for q in self._queries.values()]
+        better = better_trees(queries, plan.trees, self._statistics(manifest, plan.trees))
+        return explain(self.name, self._streams, queries, plan, self._sinks(), self.routing.router, better)
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
@@ -277,30 +282,17 @@ class Flow:
         if len(self._queries) == 1:
             raise InputError(f"{name!r} is the last query of the flow", "at least one", "stop the flow instead")
         del self._queries[name]
-        self._handle.relaunch(lambda manifest: self._forget(manifest, name))
+        self._handle.relaunch(lambda manifest: without_query(manifest, name))
 
     def _remember(
         self, manifest: Manifest, added: ContinuousQuery, to: Any, path: str | None, options: Any
     ) -> Manifest:
         """The manifest with a submitted query: its text and sink, and the last epoch before it."""
         added.since = manifest.epoch
-        entry = {
-            "text": added.query.text,
-            "since": manifest.epoch,
-            "path": path,
-            "to": to if isinstance(to, str) else None,
-        }
-        entry["options"] = {key: str(value) for key, value in options.items()}
-        memory = dict(manifest.memory)
-        memory["submitted"] = {**memory.get("submitted", {}), added.query.name: entry}
-        memory["withdrawn"] = [other for other in memory.get("withdrawn", []) if other != added.query.name]
-        return replace(manifest, memory=memory)
-
-    def _forget(self, manifest: Manifest, name: str) -> Manifest:
-        memory = dict(manifest.memory)
-        memory["submitted"] = {key: value for key, value in memory.get("submitted", {}).items() if key != name}
-        memory["withdrawn"] = sorted({*memory.get("withdrawn", []), name})
-        return replace(manifest, memory=memory)
+        texts = {key: str(value) for key, value in options.items()}
+        target = to if isinstance(to, str) else None
+        entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
+        return with_submitted(manifest, added.query.name, entry)
 
     def _recall(self, manifest: Manifest) -> None:
         """After a restart: the queries that were submitted to the running flow, without those withdrawn from it."""
@@ -364,10 +356,23 @@ class Flow:
                     ".to('parquet', path='...') or .to('memory')",
                 )
 
-    def _plan(self, filters: Mapping[str, Sequence[str]] | None = None) -> Plan:
+    def _plan(self, manifest: Manifest | None = None) -> Plan:
         late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
         since = {name: q.since for name, q in self._queries.items()}
-        return make_plan(self._streams, [q.query for q in self._queries.values()], late, since=since, filters=filters)
+        queries = [q.query for q in self._queries.values()]
+        memory = {} if manifest is None else manifest.memory
+        trees = {q.name: tree_of(q, memory["trees"][q.name]) for q in queries if q.name in memory.get("trees", {})}
+        filters = memory.get("filters", {})
+        return make_plan(self._streams, queries, late, self._statistics(manifest, trees), since, filters, trees)
+
+    def _statistics(self, manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
+        """What trees are chosen from: a sample before the first epoch, then what was measured."""
+        queries = [q.query for q in self._queries.values()]
+        if manifest is None or manifest.epoch < 0:
+            return sampled_statistics(self._streams, queries)
+        if "trees" not in manifest.memory:  # written before trees were remembered: they were chosen from nothing
+            return Statistics()
+        return measured_statistics(manifest, queries, trees)
 
     def _sinks(self) -> dict[str, Sink]:
         return {name: q.sink for name, q in self._queries.items() if q.sink is not None}

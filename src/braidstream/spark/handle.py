@@ -41,6 +41,11 @@ class Handle:
         return bool(self._query.isActive)
 
     @property
+    def manifest(self) -> Manifest:
+        """The manifest of the last epoch."""
+        return self._runner.manifest
+
+    @property
     def watermark(self) -> int | None:
         """The watermark after the last epoch, in microseconds."""
         return self._runner.manifest.watermark

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.query import parse_duration
+from braidstream.spark.catalogue import with_plan
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
@@ -53,20 +54,17 @@ class Launch:
     regridder: GridRouter | None = None
 
     def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
-        """Start from a manifest, in which the filters that its rows are marked with are remembered first.
+        """Start from a manifest. What its rows are arranged by is remembered in it first.
 
         Keys with a grid over stores that are not joined any more are light again.
         """
         flow = self.flow
-        plan = flow._plan(manifest.memory.get("filters", {}))
-        filters = {store.name: list(store.filters) for store in plan.stores if store.masked}
+        plan = flow._plan(manifest)
         families = {store.family for store in plan.stores if store.family and self.regridder is not None}
-        changed = without_families(manifest, families)
-        if filters != manifest.memory.get("filters", {}):
-            changed = replace(changed, memory={**manifest.memory, "filters": filters})
-        if changed != manifest:
-            manifest = changed
-            manifest.write(self.checkpoint.files)
+        planned = without_families(with_plan(manifest, plan), families)
+        if planned != manifest:
+            planned.write(self.checkpoint.files)
+        manifest = planned
         runner = EpochRunner(
             self.checkpoint,
             uuid.uuid4().hex,
