@@ -112,13 +112,14 @@ class LineView(QuietView):
     def epoch(self, entry: EpochProgress) -> None:
         """Print the epoch."""
         parts = [
-            f"epoch {entry.epoch}",
+            f"clean-up {entry.step}" if entry.step else f"epoch {entry.epoch}",
             f"{words.number(sum(entry.rows.values()))} rows in {entry.seconds['total']:.2f} s",
             f"{words.number(entry.rows_per_s)} rows/s",
             words.count(sum(entry.matches.values()), "match", "matches"),
             f"state {words.number(entry.state_rows)} rows, {words.size(entry.state_bytes)}",
             f"watermark {words.moment(entry.watermark)}",
             f"late {words.number(sum(entry.late.values()))}",
+            *_memory(entry),
         ]
         self._console.print("; ".join(parts))
 
@@ -224,6 +225,13 @@ def _grid() -> Table:
     table.add_column(justify="right", min_width=23)
     table.add_column(no_wrap=True)
     return table
+
+
+def _memory(entry: EpochProgress) -> list[str]:
+    """What was pushed and what was recovered, where there is such."""
+    recovered = sum(entry.recovered.values())
+    pushed = f"{words.count(entry.spilled_groups, 'group')} pushed, {words.size(entry.inactive_bytes)}"
+    return [pushed] * (entry.spilled_groups > 0) + [f"{words.number(recovered)} recovered"] * (recovered > 0)
 
 
 def _matches_per_s(entry: EpochProgress) -> float:

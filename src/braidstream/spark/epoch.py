@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -30,6 +31,7 @@ from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
 from braidstream.spark.aggregation import COMPOSITES, reached_watermark, route_composites
+from braidstream.spark.cleaning import CleanTask, clean_task
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
@@ -37,9 +39,11 @@ from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
+from braidstream.spark.spilling import CLEANING, STEPS, Spiller, intent
 from braidstream.state import compaction
 from braidstream.state.checkpoint import STAGED, Checkpoint
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
+from braidstream.state.generations import unexpired
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging
 from braidstream.testing.faults import reach
@@ -47,6 +51,7 @@ from braidstream.testing.faults import reach
 __all__ = ["EpochRunner", "Stopped"]
 
 _RECENT = 200
+SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Stopped(Exception):
@@ -75,6 +80,8 @@ class EpochRunner:
     failure: BaseException | None = None
     stopping: bool = False
     running: threading.Lock = field(default_factory=threading.Lock)
+    spiller: Spiller | None = None
+    """None: all state is active, however much there is."""
     _anchor: DataFrame | None = None
     _anchored_on: int = 0
     _settled: bool = False
@@ -89,6 +96,9 @@ class EpochRunner:
                 raise Stopped
             if epoch > self.manifest.epoch:
                 self._run(envelopes, epoch)
+        except OSError as error:
+            self.failure = unwritable(error, self.checkpoint.root) or error
+            raise self.failure from error
         except BaseException as error:
             self.failure = error
             raise
@@ -118,13 +128,16 @@ class EpochRunner:
             _raise_damage(more)
             reports += more
             after, _ = self._next(self.manifest, epoch, reports)
+        if cleaning := self.manifest.memory.get(CLEANING):
+            reports += self._clean(spark, after, cleaning["groups"])
+            after = self._after_clean_up(self._next(self.manifest, epoch, reports)[0], cleaning["groups"])
         reach("after-join", epoch=epoch)
         joined = time.perf_counter()
-        self._deliver(spark, epoch, task, reports)
+        self._deliver(spark, epoch, reports)
         reach("after-results", epoch=epoch)
         delivered = time.perf_counter()
-        if self.reorganizer is not None:
-            after = self.reorganizer.reorganized(after, reports)
+        spare_s = 0.0 if self.spiller is None else self.spiller.spare_s(delivered - started)
+        after = self._decided(after, reports, spare_s)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)
@@ -136,7 +149,94 @@ class EpochRunner:
             "commit": time.perf_counter() - delivered,
             "total": time.perf_counter() - started,
         }
-        self.progress.append(EpochProgress.of(before, after, reports, seconds))
+        self.progress.append(EpochProgress.of(before, after, reports, seconds, spare_s))
+
+    def finish(self, spark: SparkSession) -> None:
+        """At the end of a finite flow, after Spark's last batch: clean up until no result is missing.
+
+        Spark counts epochs, so this may not: each step replaces the manifest of the last epoch, and its results are
+        delivered under a number of its own. The intent is committed first; a step that was begun is ended first at
+        the next start (`complete`), before anything else happens to its groups.
+        """
+        self.complete(spark)
+        while self.spiller is not None and (groups := self.spiller.incomplete(self.manifest)):
+            with self.running:
+                if self.stopping:
+                    return
+                step = self.manifest.memory.get(STEPS, 0) + 1
+                self.manifest = intent(self.manifest, groups, step)
+                self.checkpoint.commit(self.manifest)
+                self._step(spark)
+
+    def complete(self, spark: SparkSession) -> None:
+        """End a step of the last clean-up that was begun and not committed."""
+        if self.is_in_step:
+            with self.running:
+                self._step(spark)
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step of the last clean-up was begun and not committed."""
+        return bool(self.manifest.memory.get(CLEANING, {}).get("step"))
+
+    def _step(self, spark: SparkSession) -> None:
+        started, before = time.perf_counter(), self.manifest
+        groups, step = before.memory[CLEANING]["groups"], before.memory[CLEANING]["step"]
+        reports = self._clean(spark, before, groups)
+        joined = time.perf_counter()
+        self._deliver(spark, -step, reports, with_late=False)
+        reach("clean-up-results", epoch=before.epoch)
+        delivered = time.perf_counter()
+        after = self._after_clean_up(self._next(before, before.epoch, reports)[0], groups)
+        after = replace(after, memory={**after.memory, STEPS: step})
+        self.checkpoint.commit(after)
+        self.manifest = after
+        reach("clean-up-end", epoch=before.epoch)
+        ended = time.perf_counter()
+        seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
+        entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
+        self.progress.append(replace(entry, step=step))
+
+    def _clean(self, spark: SparkSession, reached: Manifest, groups: Sequence[int]) -> list[dict[str, Any]]:
+        """Run a clean-up of groups, as the manifest reached so far has them, as a job of its own."""
+        assert self.spiller is not None
+        reach("clean-up-start", epoch=reached.epoch)
+        reached.write(self.checkpoint.files, pending=True)
+        joins = tuple(join for join in self.plan.joins if join.target is None and not join.lives)
+        task = CleanTask(
+            self.checkpoint.root,
+            f"{self.run}:{uuid.uuid4().hex}",
+            reached.epoch,
+            self.plan.stores,
+            joins,
+            {join.query: self._staging(join.query) for join in joins},
+            frozenset(groups),
+            self.spiller.overflow.piece_bytes,
+        )
+        reports = self._woken(spark, clean_task(task))
+        _raise_damage(reports)
+        return reports
+
+    def _woken(self, spark: SparkSession, run: SlotFunction) -> list[dict[str, Any]]:
+        """Wake every slot to run a function, and gather the reports."""
+        frame = self._exchange(spark, self._ticks(spark)).mapInArrow(run, REPORTS)
+        return [json.loads(bytes(row.report)) for row in frame.collect()]
+
+    def _after_clean_up(self, reached: Manifest, groups: Sequence[int]) -> Manifest:
+        assert self.spiller is not None
+        return self.spiller.cleaned(reached, [group for group in groups if group in reached.directory.by_id])
+
+    def _decided(self, after: Manifest, reports: Sequence[Mapping[str, Any]], spare_s: float) -> Manifest:
+        """The manifest with what the controller and the budget ask for."""
+        before = after.directory
+        if self.spiller is not None:
+            after = self.spiller.remembered(after, reports)
+        if self.reorganizer is not None:
+            after = self.reorganizer.reorganized(after, [r for r in reports if "cleaned_bytes" not in r])
+        if self.spiller is not None:
+            after = self.spiller.decided(after, before, spare_s)
+            reach("spill", epoch=after.epoch)
+        return after
 
     def _join(self, spark: SparkSession, envelopes: DataFrame, task: EpochTask) -> list[dict[str, Any]]:
         """Run the slots' tasks and gather their reports: all that an epoch needs a cluster for."""
@@ -189,7 +289,7 @@ class EpochRunner:
     def _task(self, epoch: int) -> EpochTask:
         root = self.checkpoint.root
         windows = {store.name: store.merge_span_us for store in self.plan.stores}
-        staging = {q: sink.staging(root, self.plan.finished[q]) for q, sink in self.sinks.items()}
+        staging = {query: self._staging(query) for query in self.sinks}
         staging |= {composites_of(p): Staging(root, STAGED) for p in self.plan.aggregates if p.enumeration is not None}
         late = {stream: sink.staging(root, True) for stream, sink in self.late.items()}
         return EpochTask(
@@ -201,11 +301,17 @@ class EpochRunner:
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows, self._barriers()),
+            compaction.plan(self.manifest, windows, self._barriers(), self._most_merged()),
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
         )
+
+    def _staging(self, query: str) -> Staging:
+        return self.sinks[query].staging(self.checkpoint.root, self.plan.finished[query])
+
+    def _most_merged(self) -> int | None:
+        return None if self.spiller is None else self.spiller.overflow.memory_bytes // 4
 
     def _suspended(self) -> dict[str, int]:
         """The suspended joins, each with the last epoch whose tuples it has joined."""
@@ -239,15 +345,18 @@ class EpochRunner:
         self._anchored_on = n_executors
         return self._anchor
 
-    def _deliver(self, spark: SparkSession, epoch: int, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> None:
+    def _deliver(
+        self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, with_late: bool = True
+    ) -> None:
         for name, sink in self.sinks.items():
             staged = [file for r in reports if (file := r["results"].get(name, {}).get("file"))]
             schema = self.plan.schema_of(name)
-            self._hand_over(spark, epoch, sink, name, task.staging[name], staged, schema, self.queries[name])
-        for stream, sink in self.late.items():
+            self._hand_over(spark, epoch, sink, name, self._staging(name), staged, schema, self.queries[name])
+        for stream, sink in self.late.items() if with_late else ():
             staged = [file for r in reports if (file := r["late"].get(stream))]
             schema = arrow_schema(self.streams[stream].schema)
-            self._hand_over(spark, epoch, sink, f"late {stream}", task.late[stream], staged, schema, None)
+            staging = sink.staging(self.checkpoint.root, True)
+            self._hand_over(spark, epoch, sink, f"late {stream}", staging, staged, schema, None)
 
     def _hand_over(
         self,
@@ -334,11 +443,7 @@ class EpochRunner:
             for plain in report["segments"]:
                 live[plain["name"]] = Segment.from_plain(plain)
         kept = {store.name for store in self.plan.stores}
-        return tuple(
-            segment
-            for segment in live.values()
-            if segment.parts and segment.store in kept and (watermark is None or segment.deadline >= watermark)
-        )
+        return unexpired((s for s in live.values() if s.store in kept), before.directory, watermark)
 
 
 def _n_executors(spark: SparkSession) -> int:

@@ -25,19 +25,21 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.control.overflow import Overflow, parse_size
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.explain import explain
+from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
-from braidstream.spark.session import cores, warm_up
+from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
+from braidstream.spark.told import check_told, told
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -57,6 +59,8 @@ class ContinuousQuery:
     since: int = -1
     """The last epoch before it was submitted to a running flow."""
     late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
+    recovered: bool = False
+    """Whether results carry the columns `recovered` and `epoch`."""
 
     def to(
         self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
@@ -87,6 +91,10 @@ class Flow:
         groups: int = 64,
         silence: str | timedelta | None = None,
         controller: Controller | None = None,
+        memory: str | int | None = None,
+        on_overflow: str = "spill",
+        spill_share: float = 0.3,
+        idle_after: int = 100,
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -94,6 +102,8 @@ class Flow:
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
+        budget = default_memory(spark) if memory is None else parse_size(memory)
+        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
@@ -168,8 +178,8 @@ class Flow:
             )
         self._function = function
 
-    def query(self, text: str | Query, name: str | None = None) -> ContinuousQuery:
-        """Add a continuous query in CQL."""
+    def query(self, text: str | Query, name: str | None = None, *, recovered: bool = False) -> ContinuousQuery:
+        """Add a continuous query in CQL; with `recovered`, results say whether clean-up found them, and their epoch."""
         if self._function is not None:
             raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
         chosen = name or (text.name if isinstance(text, Query) else f"query{len(self._queries) + 1}")
@@ -179,7 +189,9 @@ class Flow:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
         parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
         self._refuse_unsupported(parsed)
-        self._queries[chosen] = ContinuousQuery(parsed)
+        if recovered:
+            check_told(parsed)
+        self._queries[chosen] = ContinuousQuery(parsed, recovered=recovered)
         return self._queries[chosen]
 
     @property
@@ -199,7 +211,9 @@ class Flow:
         """The plan in words; nothing is started."""
         if self._function is not None:
             return explain_function(self.name, self._function)
-        return explain(self.name, self._streams, [q.query for q in self._queries.values()], self._plan(), self._sinks())
+        plan = self._plan()
+        shown = explain(self.name, self._streams, [q.query for q in self._queries.values()], plan, self._sinks())
+        return "\n".join([shown, *explain_memory(self.overflow, plan)])
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
@@ -234,7 +248,7 @@ class Flow:
         if warm:
             warm_up(self.spark)
         reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
-        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer)
+        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer, _interval_s(epoch))
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
 
@@ -356,7 +370,9 @@ class Flow:
     def _plan(self, filters: Mapping[str, Sequence[str]] | None = None) -> Plan:
         late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
         since = {name: q.since for name, q in self._queries.items()}
-        return make_plan(self._streams, [q.query for q in self._queries.values()], late, since=since, filters=filters)
+        queries = [q.query for q in self._queries.values()]
+        plan = make_plan(self._streams, queries, late, since=since, filters=filters)
+        return told(plan, {name for name, q in self._queries.items() if q.recovered})
 
     def _sinks(self) -> dict[str, Sink]:
         return {name: q.sink for name, q in self._queries.items() if q.sink is not None}

@@ -111,10 +111,10 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
 
 
 def _stored(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """Rows and bytes of state, by group."""
+    """Rows and bytes of active state, by group."""
     rows: dict[int, int] = defaultdict(int)
     size: dict[int, float] = defaultdict(float)
-    for segment in manifest.segments:
+    for segment in (segment.active for segment in manifest.segments):
         for part in segment.parts:
             group = manifest.directory.at(part.low).id
             rows[group] += part.rows

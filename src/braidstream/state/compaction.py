@@ -6,6 +6,10 @@ segment has left (its window, and more where a silent stream or a long delay hol
 whole merged segment can be dropped soon after its rows expire. A merge takes the slot's rows only, so that a segment
 shared with other slots after a move is taken apart step by step. Every row is rewritten O(log) times.
 
+Only active parts are merged: what was pushed stays where it is until it is cleaned up. Rows of a group that has pushed
+generations stay past their deadline, since clean-up still needs them. Under a budget no merge takes more than
+`most_bytes`.
+
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
 
@@ -16,9 +20,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from braidstream.kernels.rows import Rows, merge
+from braidstream.kernels.rows import U64, Rows, merge
+from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment, owned_rows
 
@@ -37,24 +44,32 @@ class Merge:
     window_us: int | None
     watermark: int | None
     inputs: tuple[Segment, ...]
+    held: tuple[tuple[int, int], ...] = ()
+    """Ranges of hashes whose rows stay past their deadline."""
 
 
-def plan(manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterable[int] = ()) -> dict[int, list[Merge]]:
+def plan(
+    manifest: Manifest,
+    windows: Mapping[str, int | None],
+    barriers: Iterable[int] = (),
+    most_bytes: int | None = None,
+) -> dict[int, list[Merge]]:
     """The merges of each slot; at most one for each store, the lowest tier first.
 
     A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
     somebody still tells them apart.
     """
     between = sorted(barriers)
+    past = tuple((group.low, group.high) for group in held_groups(manifest))
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
         by_store: dict[str, list[tuple[Segment, int]]] = defaultdict(list)
         for segment, rows in held:
             by_store[segment.store].append((segment, rows))
         for store, segments in by_store.items():
-            chosen = _choose(segments, _time_left(segments, manifest.watermark), between)
+            chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
             if chosen:
-                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen))
+                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, past))
     return dict(merges)
 
 
@@ -64,6 +79,8 @@ def run(place: Place, task: Merge) -> Segment | None:
     for segment in task.inputs:
         rows = owned_rows(open_segment(place.files, segment), segment, place.groups)
         alive = rows.alive(task.watermark, task.window_us)
+        if alive is not None and task.held:
+            alive |= _within(rows.hashes, task.held)
         if alive is not None and not alive.all():
             rows = Rows(rows.table.filter(pa.array(alive)))
         if len(rows):
@@ -75,9 +92,19 @@ def run(place: Place, task: Merge) -> Segment | None:
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 
-def _choose(segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int]) -> tuple[Segment, ...]:
+def _within(hashes: U64, ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    lows, highs = (np.array(side, dtype=np.uint64) for side in zip(*ranges, strict=True))
+    at = np.searchsorted(lows, hashes, side="right") - 1
+    return (at >= 0) & (hashes <= highs[np.maximum(at, 0)])
+
+
+def _choose(
+    segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int], most_bytes: int | None
+) -> tuple[Segment, ...]:
     tiers: dict[tuple[int, int], list[Segment]] = defaultdict(list)
     for segment, rows in segments:
+        if most_bytes is not None and segment.bytes * rows > most_bytes // FAN * max(segment.rows, 1):
+            continue
         tiers[_tier(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):
         found = _run_of(sorted(tiers[tier], key=lambda s: (s.deadline, s.oldest, s.name)), time_left_us // 4)

@@ -5,7 +5,8 @@ the hash space that are live in each, the watermark, and the memory of the contr
 checksum; reading one runs nobody's code.
 
 Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the
-segments of one store do not overlap: every stored tuple is live in exactly one segment.
+segments of one store do not overlap: every stored tuple is live in exactly one segment. A part belongs to one
+generation: 0 is active, what slots probe; others were pushed (`state.generations`) and are read by clean-up only.
 Size: O(groups x log(epochs in the window)), whatever the stream holds.
 """
 
@@ -35,6 +36,8 @@ class Part:
     prefix: int
     depth: int
     rows: int
+    generation: int = 0
+    """0: active. Otherwise inactive, and the older the lower."""
 
     @property
     def low(self) -> int:
@@ -75,7 +78,7 @@ class Segment:
 
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
-        return {**asdict(self), "parts": [[part.prefix, part.depth, part.rows] for part in self.parts]}
+        return {**asdict(self), "parts": [_part_to_plain(part) for part in self.parts]}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
@@ -83,10 +86,19 @@ class Segment:
         return cls(**{**plain, "parts": tuple(Part(*part) for part in plain["parts"])})
 
     def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
-        """The segment without the parts that lie within the given ranges of hashes."""
+        """The segment without the active parts that lie within the given ranges of hashes."""
         ranges = list(lows_highs)
-        kept = tuple(p for p in self.parts if not any(low <= p.low and p.high <= high for low, high in ranges))
+        kept = tuple(
+            p for p in self.parts if p.generation or not any(low <= p.low and p.high <= high for low, high in ranges)
+        )
         return replace(self, parts=kept)
+
+    @property
+    def active(self) -> Segment:
+        """The segment with its active parts only."""
+        if not any(part.generation for part in self.parts):
+            return self
+        return replace(self, parts=tuple(part for part in self.parts if not part.generation))
 
 
 @dataclass(frozen=True)
@@ -108,9 +120,9 @@ class Manifest:
     """What the controller remembers."""
 
     def by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
-        """For each slot the segments that hold state of its groups, with the number of its rows in them."""
+        """For each slot the segments that hold active state of its groups, with the number of its rows in them."""
         found: dict[int, list[tuple[Segment, int]]] = defaultdict(list)
-        for segment in self.segments:
+        for segment in (segment.active for segment in self.segments):
             rows: dict[int, int] = defaultdict(int)
             for part in segment.parts:
                 rows[self.directory.at(part.low).slot] += part.rows
@@ -119,7 +131,7 @@ class Manifest:
         return found
 
     def of_slot(self, slot: int) -> list[Segment]:
-        """The segments that hold state of a slot's groups."""
+        """The segments that hold active state of a slot's groups, with their active parts."""
         return [segment for segment, _ in self._by_slot.get(slot, ())]
 
     @cached_property
@@ -167,8 +179,14 @@ def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
             continue
         inside = [group for group in directory.groups if part.meets(group)]
         # The share of rows is an estimate until the segment is compacted.
-        fitted += [Part(g.prefix, g.depth, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
+        shares = [(g, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
+        fitted += [Part(g.prefix, g.depth, rows, part.generation) for g, rows in shares]
     return tuple(fitted)
+
+
+def _part_to_plain(part: Part) -> list[int]:
+    plain = [part.prefix, part.depth, part.rows]
+    return [*plain, part.generation] if part.generation else plain
 
 
 def _sealed(body: bytes) -> bytes:

@@ -33,17 +33,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.control.overflow import Overflow
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.routing import Routes
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.query import Query
-from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.epoch import EpochRunner, SlotFunction
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.sinks import FileSink
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
+from braidstream.spark.spilling import Spiller
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -84,8 +86,11 @@ class Harness:
         late: bool = False,
         root: str | None = None,
         controller: Controller | None = None,
+        overflow: Overflow | None = None,
+        interval_s: float | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
+        self._overflow, self._interval_s = overflow, interval_s
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
@@ -134,6 +139,10 @@ class Harness:
             replace(last.fitted(changed), n_slots=n_slots, executors={}).write(checkpoint.files)
         self.runner = self._start(checkpoint)
 
+    def finish(self) -> None:
+        """The last clean-up of a finite flow."""
+        self.runner.finish(None)
+
     def results(self, join: str) -> list[dict[str, Any]]:
         """All results of a join, as a reader of its sink's folder sees them."""
         return _rows_in(self.folder / "out" / join)
@@ -148,7 +157,7 @@ class Harness:
             sink.sweep()
         checkpoint.sweep()
         queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
-        return _LocalRunner(
+        runner = _LocalRunner(
             checkpoint,
             uuid.uuid4().hex,
             self._plan,
@@ -159,7 +168,15 @@ class Harness:
             False,
             checkpoint.latest(),
             reorganizer=None if self._controller is None else Reorganizer(self._controller),
+            spiller=self._spiller(),
         )
+        runner.complete(None)
+        return runner
+
+    def _spiller(self) -> Spiller | None:
+        if self._overflow is None:
+            return None
+        return Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}
@@ -238,6 +255,11 @@ class _Envelopes:
 
 class _LocalRunner(EpochRunner):
     """Epochs whose exchange is a dict."""
+
+    def _woken(self, spark: Any, run: SlotFunction) -> list[dict[str, Any]]:
+        del spark
+        ticks = [pa.record_batch({"slot": pa.array([slot], pa.int32())}) for slot in range(self.manifest.n_slots)]
+        return [report for tick in ticks for report in _reports(run(iter([tick])))]
 
     def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
         del spark
