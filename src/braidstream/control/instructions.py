@@ -4,6 +4,9 @@ An instruction is a frozen dataclass; `apply` is the one place that says what it
 and number of slots. Whoever acts on instructions (the manifest on Spark, the master in the simulator) uses `apply`,
 so the two cannot disagree. A new kind of instruction is a dataclass with a `kind` and a case in `_applied`.
 
+Spill and CleanUp change neither directory nor slots: they say what becomes of a group's state where it is. `apply`
+checks that the group exists; whoever keeps the state acts on them.
+
 Invariant: `apply` returns a directory that covers the hash space exactly once, with every group at a slot below
 `n_slots`, or raises `IllegalInstruction` and changes nothing.
 
@@ -24,12 +27,14 @@ from braidstream.errors import RunError, nearest
 
 __all__ = [
     "AddSlot",
+    "CleanUp",
     "Decision",
     "IllegalInstruction",
     "Instruction",
     "Merge",
     "Move",
     "RemoveSlot",
+    "Spill",
     "Split",
     "apply",
     "instruction_from_json",
@@ -79,8 +84,28 @@ class RemoveSlot:
     slot: int
 
 
-Instruction = Move | Split | Merge | AddSlot | RemoveSlot
-_KINDS: dict[str, type[Instruction]] = {one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot)}
+@dataclass(frozen=True)
+class Spill:
+    """Make a group's active state an inactive generation on disk; its next tuples start a new one (D-CAPE 4)."""
+
+    kind: ClassVar[str] = "spill"
+    group: int
+    forced: bool = False
+    """Whether its slot had room: asked for to make room for more productive groups of other slots (D-CAPE 6)."""
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """Produce the results that are missing between a group's generations, and make them one (D-CAPE 4.2)."""
+
+    kind: ClassVar[str] = "clean_up"
+    group: int
+
+
+Instruction = Move | Split | Merge | AddSlot | RemoveSlot | Spill | CleanUp
+_KINDS: dict[str, type[Instruction]] = {
+    one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot, Spill, CleanUp)
+}
 
 
 class IllegalInstruction(RunError):
@@ -150,7 +175,7 @@ def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> 
     """The slots whose groups the instructions change. Two decisions with none in common do not disturb each other."""
     touched: set[int] = set()
     for one in instructions:
-        if isinstance(one, (Move, Split, Merge)) and one.group in directory.by_id:
+        if isinstance(one, (Move, Split, Merge, Spill, CleanUp)) and one.group in directory.by_id:
             touched.add(directory.by_id[one.group].slot)
         if isinstance(one, (Move, Split, RemoveSlot)):
             touched.add(one.slot)
@@ -203,6 +228,8 @@ def _applied(directory: Directory, n_slots: int, instruction: Instruction) -> tu
         check.removable(instruction.slot)
         return directory, n_slots - 1
     check.group(instruction.group)
+    if isinstance(instruction, (Spill, CleanUp)):
+        return directory, n_slots
     if isinstance(instruction, Merge):
         check.has_buddy(instruction.group)
         return directory.merge(instruction.group), n_slots

@@ -1,7 +1,8 @@
 """What a slot says of one epoch: the controller's only sight of the cluster.
 
 Reports are values that cross processes and are kept with a manifest, so each has a plain JSON form and nothing else.
-`rows` counts the tuples joined in the epoch, `busy_s` the seconds spent on them, `bytes` the state held at its end.
+`rows` counts the tuples joined in the epoch, `busy_s` the seconds spent on them, `bytes` the active state held at its
+end: what is probed. `inactive_bytes` are a group's generations on disk that are not cleaned up yet.
 
 A slot that buffers tuples of its own (WSJ's slaves, in the simulator) also says how much it left unjoined. On Spark a
 slot leaves nothing behind, its backlog shows as busy time (see `load`), and `backlog_rows` stays None.
@@ -28,6 +29,7 @@ class GroupReport:
     stored_rows: int
     stored_bytes: int
     busy_s: float
+    inactive_bytes: int = 0
 
 
 @dataclass(frozen=True)

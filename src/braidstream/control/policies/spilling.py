@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["GroupState", "choose_spills", "size_per_result"]
+__all__ = ["GroupState", "choose_spills", "least_productive", "size_per_result"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ def choose_spills(
     if total <= budget_bytes:
         return []
     amount = max(share * total, total - budget_bytes)
-    return [one.group for one in cheapest(groups, amount, idle_after=idle_after, now=now)]
+    return [one.group for one in least_productive(groups, amount, idle_after=idle_after, now=now)]
 
 
-def cheapest(groups: Sequence[GroupState], amount: float, *, idle_after: int, now: int) -> list[GroupState]:
-    """The groups whose push costs the fewest results, until `amount` bytes are reached."""
+def least_productive(groups: Sequence[GroupState], amount: float, *, idle_after: int, now: int) -> list[GroupState]:
+    """Idle groups, then those with the largest P_s / P_o, until `amount` bytes are reached."""
     chosen: list[GroupState] = []
     for one in sorted((one for one in groups if one.bytes > 0), key=lambda one: _rank(one, idle_after, now)):
         if amount <= 0:
