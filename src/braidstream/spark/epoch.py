@@ -234,7 +234,8 @@ class EpochRunner:
         if self.reorganizer is not None:
             after = self.reorganizer.reorganized(after, [r for r in reports if "cleaned_bytes" not in r])
         if self.spiller is not None:
-            after = self.spiller.decided(after, before, spare_s)
+            asked = [] if self.reorganizer is None else self.reorganizer.spills
+            after = self.spiller.decided(after, before, spare_s, asked)
             reach("spill", epoch=after.epoch)
         return after
 

@@ -48,6 +48,7 @@ from braidstream.spark.sources import Router, Stream
 from braidstream.spark.spilling import Spiller
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
+from braidstream.testing.restless import RestlessSpiller
 
 __all__ = ["Condition", "Harness", "HashKeys", "Indexed"]
 
@@ -88,9 +89,10 @@ class Harness:
         controller: Controller | None = None,
         overflow: Overflow | None = None,
         interval_s: float | None = None,
+        restless_spills: int | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
-        self._overflow, self._interval_s = overflow, interval_s
+        self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
@@ -176,7 +178,10 @@ class Harness:
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
             return None
-        return Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        made = Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        if self._restless_spills is None:
+            return made
+        return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}
