@@ -129,9 +129,15 @@ class Spiller:
         return found
 
     def cleaned(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
-        """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation."""
-        active = fits_again(self.groups(manifest), self.overflow, groups)
-        return intent(generations.cleaned(manifest, groups, set(groups) - active, self.stores), (), 0)
+        """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation.
+
+        Nothing is missing now, so what is past its deadline goes first.
+        """
+        whole = generations.cleaned(manifest, groups, (), self.stores)
+        live = generations.unexpired(whole.segments, whole.directory, whole.watermark)
+        left = replace(whole, segments=live)
+        active = fits_again(self.groups(left), self.overflow, groups)
+        return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
 
     def incomplete(self, manifest: Manifest) -> list[int]:
         """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot."""
