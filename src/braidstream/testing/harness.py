@@ -39,7 +39,8 @@ from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Stor
 from braidstream.kernels.routing import Routes
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.query import Query
-from braidstream.spark.epoch import EpochRunner, SlotFunction
+from braidstream.spark.clean_ups import SlotFunction
+from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.sinks import FileSink
