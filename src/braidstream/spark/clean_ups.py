@@ -1,7 +1,7 @@
 """The driver's part of clean-up: as a job within an epoch, and after the last epoch of a finite flow.
 
 A mixin of `EpochRunner`, so that one file shows how an epoch goes and this one what comes on top of it.
-`control.overflow` says what is cleaned up, `spark.spilling` writes that into manifests, `spark.cleaning` is what slots do.
+`control.overflow` says what is cleaned up, `spark.spilling` writes that into manifests, slots do `spark.cleaning`.
 
 Invariant: the manifest with the intent is committed before any result of a step is delivered, and a step's number is
 never used again. So what a lost attempt delivered is delivered again, the same, under the same number.
