@@ -11,6 +11,9 @@ tj - si.t <= Wi for every pair. So the times that may extend a composite are one
 intermediate result stands for its components by two numbers, its newest time and its deadline min(si.t + Wi): two parts
 of a composite fit iff neither is newer than the other's deadline.
 
+A join *across* generations of a group (D-CAPE 4.2, equation 1, for any m) takes the later generation as new and the
+earlier ones as stored, and leaves out composites of new tuples alone, which were produced while that was active.
+
 Invariant: no array has more than `limit` composites at once, whatever one key holds.
 
 Cost: new tuples times (number of segments, each a binary search), plus gathered rows, plus matches. The length of the
@@ -119,11 +122,13 @@ def composites(
     probes: dict[int, list[int]] | None = None,
     *,
     lives: bool = False,
+    across: bool = False,
 ) -> Iterator[Composites]:
     """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i.
 
     `probes` collects for each input how often it was probed and how many matches that gave: its selectivity. With
     `lives` the times of the components may lie any distance apart: windows then only say when a composite ends.
+    `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
     spans = [UNBOUNDED if window is None else window for window in windows]
@@ -138,7 +143,7 @@ def composites(
         sequence = [j for j in range(m) if j != source] if order is None else list(order[source])
         offset = len(pools[source].stored)
         counts = {} if probes is None else probes
-        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives)
+        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, across)
         for done in partial.extend(sequence):
             bound = done.bound
             index = tuple(bound[j] + (offset if j == source else 0) for j in range(m))
@@ -158,6 +163,8 @@ class _Partial:
     limit: int
     probes: dict[int, list[int]]
     lives: bool
+    is_fresh: bool = False
+    """Whether only new tuples are bound so far and that must not stay so: the last input is then a stored one."""
 
     def extend(self, sequence: Sequence[int]) -> Iterator[_Partial]:
         if not sequence:
@@ -167,7 +174,7 @@ class _Partial:
         target, rest = sequence[0], sequence[1:]
         pool = self.pools[target]
         builds = [(pool.stored, 0)]
-        if target < self.source:
+        if target < self.source and (rest or not self.is_fresh):
             builds.append((pool.new, len(pool.stored)))
         for build, offset in builds:
             if len(build) and len(self.bound[self.source]):
@@ -191,7 +198,8 @@ class _Partial:
             bound = {j: index[fitting] for j, index in self.bound.items()}
             bound[target] = found + offset
             counts[1] += len(found)
-            yield from replace(self, bound=bound).extend(rest)
+            is_fresh = self.is_fresh and build is self.pools[target].new
+            yield from replace(self, bound=bound, is_fresh=is_fresh).extend(rest)
 
     def _bounds(self, target: int, build: Rows) -> tuple[I64, I64, I64]:
         """Of each partial composite: its newest time, and the interval of times that may extend it."""

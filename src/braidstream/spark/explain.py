@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of
 from braidstream.kernels.plan import Store
 from braidstream.query import Query, describe_duration
-from braidstream.spark.heavy_keys import shown_dimension
 from braidstream.query.tree import Node
+from braidstream.spark.heavy_keys import shown_dimension
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
+from braidstream.spark.spilling import spillable
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_memory"]
 
 
 def explain(
@@ -38,6 +40,16 @@ def explain(
     for query in queries:
         lines += _query(query, plan, sinks, (better or {}).get(query.name))
     return "\n".join(lines)
+
+
+def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
+    """What happens to state beyond the budget, and which state that is not about."""
+    size = f"{overflow.memory_bytes / (1 << 20):,.4g} MB"
+    share = f"{overflow.spill_share:.0%}"
+    yield f"  memory: {size} of active state a slot; beyond it {share} is pushed, and what it would give comes later"
+    pushed = spillable(plan.stores, plan.joins)
+    stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
+    yield from (f"    {name} is never pushed: an aggregate or a join of a later stage needs it" for name in stays)
 
 
 def _store(store: Store) -> Iterator[str]:

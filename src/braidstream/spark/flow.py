@@ -25,24 +25,26 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.control.overflow import Overflow, parse_size
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
 from braidstream.spark.catalogue import with_submitted, without_query
-from braidstream.spark.explain import explain
+from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
-from braidstream.spark.session import cores, warm_up
+from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
-from braidstream.state.cells import resettled
 from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
+from braidstream.spark.told import check_told, told
+from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -62,6 +64,8 @@ class ContinuousQuery:
     since: int = -1
     """The last epoch before it was submitted to a running flow."""
     late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
+    recovered: bool = False
+    """Whether results carry the columns `recovered` and `epoch`."""
 
     def to(
         self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
@@ -95,6 +99,10 @@ class Flow:
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
+        memory: str | int | None = None,
+        on_overflow: str = "spill",
+        spill_share: float = 0.3,
+        idle_after: int = 100,
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -103,6 +111,9 @@ class Flow:
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
         self.routing = Routing(router, rule, subgroups)
+        budget = default_memory(spark) if memory is None else parse_size(memory)
+        self.is_budgeted = memory is not None
+        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
@@ -177,8 +188,8 @@ class Flow:
             )
         self._function = function
 
-    def query(self, text: str | Query, name: str | None = None) -> ContinuousQuery:
-        """Add a continuous query in CQL."""
+    def query(self, text: str | Query, name: str | None = None, *, recovered: bool = False) -> ContinuousQuery:
+        """Add a continuous query in CQL; with `recovered`, results say whether clean-up found them, and their epoch."""
         if self._function is not None:
             raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
         chosen = name or (text.name if isinstance(text, Query) else f"query{len(self._queries) + 1}")
@@ -188,7 +199,9 @@ class Flow:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
         parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
         self._refuse_unsupported(parsed)
-        self._queries[chosen] = ContinuousQuery(parsed)
+        if recovered:
+            check_told(parsed)
+        self._queries[chosen] = ContinuousQuery(parsed, recovered=recovered)
         return self._queries[chosen]
 
     @property
@@ -211,7 +224,8 @@ class Flow:
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(manifest), [q.query for q in self._queries.values()]
         better = better_trees(queries, plan.trees, self._statistics(manifest, plan.trees))
-        return explain(self.name, self._streams, queries, plan, self._sinks(), self.routing.router, better)
+        shown = explain(self.name, self._streams, queries, plan, self._sinks(), self.routing.router, better)
+        return "\n".join([shown, *explain_memory(self.overflow, plan)])
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
@@ -248,9 +262,19 @@ class Flow:
         store.sweep()
         if warm:
             warm_up(self.spark)
-        reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
-        regridder = self.routing.regridder()
-        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer, regridder)
+        reorganizer = None
+        if self.controller is not None:
+            reorganizer = Reorganizer.of(self.controller, _interval_s(epoch), self._balanced_bytes())
+        launch = Launch(
+            self,
+            store,
+            trigger,
+            mine.flow,
+            deque(maxlen=RECENT),
+            reorganizer,
+            self.routing.regridder(),
+            _interval_s(epoch),
+        )
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
 
@@ -363,7 +387,8 @@ class Flow:
         memory = {} if manifest is None else manifest.memory
         trees = {q.name: tree_of(q, memory["trees"][q.name]) for q in queries if q.name in memory.get("trees", {})}
         filters = memory.get("filters", {})
-        return make_plan(self._streams, queries, late, self._statistics(manifest, trees), since, filters, trees)
+        plan = make_plan(self._streams, queries, late, self._statistics(manifest, trees), since, filters, trees)
+        return told(plan, {name for name, q in self._queries.items() if q.recovered})
 
     def _statistics(self, manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
         """What trees are chosen from: a sample before the first epoch, then what was measured."""
@@ -387,6 +412,11 @@ class Flow:
                 folder = None if path is None else f"{path}/stream={stream}"
                 sinks.setdefault(stream, make_sink(target, folder, options))
         return sinks
+
+    def _balanced_bytes(self) -> int | None:
+        """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""
+        disk = "none" if self.controller is None else self.controller.settings.disk
+        return self.overflow.memory_bytes if self.is_budgeted or disk != "none" else None
 
     def _n_slots(self) -> int:
         return self.slots or cores(self.spark)

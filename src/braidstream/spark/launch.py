@@ -12,11 +12,11 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.query import parse_duration
@@ -28,6 +28,7 @@ from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
+from braidstream.spark.spilling import Spiller
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
@@ -52,6 +53,13 @@ class Launch:
     progress: deque[EpochProgress]
     reorganizer: Reorganizer | None
     regridder: GridRouter | None = None
+    interval_s: float | None = None
+    """How long an epoch is meant to take."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the flow ends by itself, with all that was there."""
+        return bool(self.trigger.get("availableNow"))
 
     def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
         """Start from a manifest. What its rows are arranged by is remembered in it first.
@@ -79,12 +87,20 @@ class Launch:
             self.reorganizer,
             self.regridder,
             self.progress,
+            spiller=Spiller.of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
         for sink in [*runner.sinks.values(), *runner.late.values()]:
             sink.claim(self.owner)
+        if runner.is_in_step:
+            runner.complete(self.session)
         writer = self._union(plan, runner.run).writeStream.foreachBatch(runner)
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
         return query, runner
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """For jobs outside of epochs."""
+        return own_session(self.flow.spark, self.checkpoint.root)
 
     def _union(self, plan: Plan, run: str) -> DataFrame:
         """All branches, in the order of declaration, because Spark knows a query's sources by their order.

@@ -33,6 +33,7 @@ from braidstream.spark.aggregation import COMPOSITES
 from braidstream.spark.direct_keys import direct_keys
 from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.spark.sources import Stream
+from braidstream.spark.told import TOLD
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
 
@@ -123,15 +124,16 @@ def finish(query: Query, raw: DataFrame) -> DataFrame:
     """The result of a query from the columns that the slots put out: predicates and expressions by Spark."""
     if query.is_aggregate:
         return raw.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), EPOCH, WATERMARK)
+    told = [column for column in TOLD if column in raw.columns]
     structs = [
         F.struct(*(F.col(f"`{entry.alias}.{name}`").alias(name) for name in entry.columns)).alias(entry.alias)
         for entry in query.inputs
         if entry.columns
     ]
-    frame = raw.select(*structs) if structs else raw
+    frame = raw.select(*structs, *told) if structs else raw
     for predicate in query.residual:
         frame = frame.where(predicate)
-    return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs))
+    return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), *told)
 
 
 _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]

@@ -54,19 +54,28 @@ from braidstream.spark.biclique_pools import BicliquePools
 from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
 from braidstream.spark.sharing import Found, shared
+from braidstream.spark.told import told_columns
 from braidstream.state import adoption, compaction
 from braidstream.state.cells import heavy_keys
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place
 from braidstream.testing.faults import reach
 from braidstream.testing.slowness import slow_down
 
-__all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
+__all__ = [
+    "REPORTS",
+    "REPORTS_SCHEMA",
+    "EpochTask",
+    "failure_of",
+    "read_manifest",
+    "routes_of",
+    "slot_task",
+]
 
 REPORTS = "report binary"
-_REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
+REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -159,21 +168,28 @@ def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
 def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
     if is_last:
         blob = envelope.blob if isinstance(envelope.blob, bytes) else envelope.blob.to_pybytes()
-        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=_REPORTS_SCHEMA)
+        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=REPORTS_SCHEMA)
     else:
         yield from envelopes_to_batch([envelope])
 
 
 def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> Iterator[Envelope]:
-    """Damaged state is reported instead of raised: trying again would not help."""
+    """Damaged state and a full disk are reported instead of raised: trying again would not help."""
     try:
         yield from _Slot(task, stage, slot, received).run()
-    except DamagedState as error:
+    except (RunError, OSError) as error:
+        yield _report_envelope(slot, failure_of(error, slot, task.root))
+
+
+def failure_of(error: RunError | OSError, slot: int, root: str) -> dict[str, Any]:
+    """The report of a slot that cannot go on; an error that may pass with the next attempt is raised again."""
+    if isinstance(error, DamagedState):
         wrong = error.wrong.removeprefix(f"{error.path}: ")
-        yield _report_envelope(slot, {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}})
-    except RunError as error:
-        failed = {"wrong": error.wrong, "expected": error.expected, "fix": error.fix}
-        yield _report_envelope(slot, {"slot": slot, "failed": failed})
+        return {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}}
+    told = error if isinstance(error, RunError) else unwritable(error, root)
+    if told is None:
+        raise error
+    return {"slot": slot, "failed": {"wrong": told.wrong, "expected": told.expected, "fix": told.fix}}
 
 
 def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
@@ -311,6 +327,7 @@ class _Slot:
 
     def _put_out(self, join: Join, found: Found, writer: Writer) -> None:
         columns = [found.column(out) for out in join.outputs]
+        columns += told_columns(join, len(found.composites), self.task.epoch, recovered=False)
         writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
 
     def _derive(self, join: Join, found: Found) -> Iterator[Envelope]:

@@ -33,6 +33,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.measures import EPOCH, WATERMARK
@@ -41,17 +42,20 @@ from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_bat
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.query import Query
 from braidstream.spark.aggregation import COMPOSITES, route_composites
+from braidstream.spark.clean_ups import SlotFunction
 from braidstream.spark.epoch import EpochRunner, Regridder
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.sinks import FileSink, Sink, deliver
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
+from braidstream.spark.spilling import Spiller
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging
 from braidstream.testing.expressions import evaluate
+from braidstream.testing.restless import RestlessSpiller
 
 __all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalRunner"]
 
@@ -92,8 +96,12 @@ class Harness:
         controller: Controller | None = None,
         regridder: Regridder | None = None,
         biclique: int | None = None,
+        overflow: Overflow | None = None,
+        interval_s: float | None = None,
+        restless_spills: int | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
+        self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
         self._regridder = regridder
         self._root = root or str(self.folder / "ck")
@@ -144,6 +152,10 @@ class Harness:
             resettled(replace(last.fitted(changed), executors={}), n_slots).write(checkpoint.files)
         self.runner = self._start(checkpoint)
 
+    def finish(self) -> None:
+        """The last clean-up of a finite flow."""
+        self.runner.finish(None)
+
     def results(self, join: str) -> list[dict[str, Any]]:
         """All results of a join, as a reader of its sink's folder sees them."""
         return _rows_in(self.folder / "out" / join)
@@ -166,7 +178,7 @@ class Harness:
             sink.claim(self._identity.flow)
             sink.sweep()
         checkpoint.sweep()
-        return LocalRunner(
+        runner = LocalRunner(
             checkpoint,
             uuid.uuid4().hex,
             self._plan,
@@ -179,7 +191,18 @@ class Harness:
             silence_us,
             None if self._controller is None else Reorganizer(self._controller),
             regridder=self._regridder,
+            spiller=self._spiller(),
         )
+        runner.complete(None)
+        return runner
+
+    def _spiller(self) -> Spiller | None:
+        if self._overflow is None:
+            return None
+        made = Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        if self._restless_spills is None:
+            return made
+        return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}
@@ -259,6 +282,11 @@ class _Envelopes:
 
 class LocalRunner(EpochRunner):
     """Epochs whose exchange is a dict, and whose SQL is computed by DuckDB."""
+
+    def _woken(self, spark: Any, run: SlotFunction) -> list[dict[str, Any]]:
+        del spark
+        ticks = [pa.record_batch({"slot": pa.array([slot], pa.int32())}) for slot in range(self.manifest.n_slots)]
+        return [report for tick in ticks for report in _reports(run(iter([tick])))]
 
     def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
         del spark
