@@ -71,7 +71,7 @@ def regridded(manifest: Manifest, changes: Iterable[Regrid]) -> Manifest:
 
 
 def may_have_grid(manifest: Manifest, family: str, key: int) -> bool:
-    """Whether a key has a grid or may get one: not while its group has inactive generations, of which cells know not."""
+    """Whether a key has a grid or may get one: not while its group has inactive generations, which cells do not see."""
     if any(grid.key == (family, key) for grid in manifest.grids):
         return True
     group = manifest.directory.at(key)
