@@ -56,7 +56,7 @@ from braidstream.spark.pools import Pools
 from braidstream.spark.sharing import Found, shared
 from braidstream.spark.told import told_columns
 from braidstream.state import adoption, compaction
-from braidstream.state.cells import heavy_keys
+from braidstream.state.cells import Cells, heavy_keys
 from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
@@ -257,7 +257,9 @@ class _Slot:
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
-        segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        known = Cells(self.manifest)
+        written = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        segments = [known.without_heavy(segment) for segment in written]
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         merged = [self._merge(place, merge) for merge in self._merges()]

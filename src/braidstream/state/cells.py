@@ -158,6 +158,12 @@ class Cells:
                 found[store_of(dimension)].add(grid.hash)
         return {store: frozenset(hashes) for store, hashes in found.items()}
 
+    def without_heavy(self, segment: Segment) -> Segment:
+        """A segment of groups that was written just now: it has no rows of keys that are heavy, and says so."""
+        heavy = self.heavy.get(segment.store, frozenset())
+        absent = (hash_ for hash_ in heavy if any(part.low <= hash_ <= part.high for part in segment.parts))
+        return replace(segment, given=tuple(sorted({*segment.given, *absent})))
+
     def returned(self, store: str) -> frozenset[int]:
         """The light hashes of which a store has rows in cells, from when they were heavy."""
         grids = (grid for grid in self.manifest.retired if store in dimensions_of(grid.family))

@@ -122,7 +122,8 @@ def run(place: Place, task: Merge) -> Segment | None:
     elif task.codes:
         made = place.write_cells(merged, task.store, task.inputs[0].use, task.window_us, first_epoch)
     else:
-        made = place.write(merged, task.store, task.window_us, first_epoch)
+        absent = frozenset.intersection(*(frozenset(segment.given) for segment in task.inputs))
+        made = replace(place.write(merged, task.store, task.window_us, first_epoch), given=tuple(sorted(absent)))
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 

@@ -76,7 +76,7 @@ class Segment:
     use: int = 0
     """For a segment of cells: for which use of its store in a join."""
     given: tuple[int, ...] = ()
-    """Hashes of heavy keys whose rows in it are not live any more: cells have taken them over (`state.adoption`)."""
+    """Hashes of heavy keys of which it has no live rows: cells have taken them over (`state.adoption`), or had them."""
 
     @property
     def live_rows(self) -> int:
