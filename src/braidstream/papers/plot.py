@@ -47,5 +47,8 @@ def _draw_panel(axes: Any, chosen: Experiment, some: Sequence[Series], panel: st
         axes.set_xscale("log", base=2)
     if chosen.log_y:
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}" if high < 15 * low else "")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)
