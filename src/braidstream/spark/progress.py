@@ -141,6 +141,6 @@ def _balance(n_slots: int, reports: Sequence[Mapping[str, Any]]) -> dict[str, fl
         slot = report["slot"]
         loads["rows"][slot] += report["rows"]
         loads["matches"][slot] += sum(entry[2] for entry in report["groups"])
-        loads["matches"][slot] += sum(matches for _, matches in report["cell_matches"])
+        loads["matches"][slot] += sum(matches for _, matches in report.get("cell_matches", ()))
         loads["busy"][slot] += report["busy_s"]
     return {name: imbalance(load) for name, load in loads.items()}
