@@ -96,6 +96,9 @@ class Spiller:
         if manifest.directory is not before and manifest.directory != before:
             manifest = _carried(manifest, before)
         manifest = self._spilled(manifest, asked)
+        active, inactive = generations.sizes(manifest)
+        if not inactive and active <= self.overflow.memory_bytes:
+            return intent(manifest, (), 0)
         pushed = self._pushed(manifest, self.groups(manifest), before)
         manifest = self._spilled(manifest, pushed)
         pushed, groups = [*asked, *pushed], self.groups(manifest)
