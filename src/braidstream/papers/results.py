@@ -145,11 +145,12 @@ def _numbers(values: Iterable[float | None]) -> list[float]:
 
 def _plain(value: Any) -> Any:
     """The value in JSON's types: NumPy's numbers become Python's, numbers that are not finite become null."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, bool):
         return value
     if isinstance(value, Sequence):
         return [_plain(one) for one in value]
-    plain = value.item() if hasattr(value, "item") else value
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+    return None if isinstance(value, float) and not math.isfinite(value) else value
