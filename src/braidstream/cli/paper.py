@@ -111,7 +111,7 @@ def _escaped(text: str) -> str:
 
 def _summary(found: Sequence[Result], seconds: float, folder: Path) -> str:
     counts = Counter(result.status for result in found)
-    told = ", ".join(f"{counts[status]} {status}" for status in _STYLES if counts[status])
+    told = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=list(_STYLES).index))
     return f"{count(len(found), 'experiment')}: {told or 'nothing to run'}; {length(seconds)}; kept in {folder}"
 
 
@@ -149,10 +149,11 @@ def _bars(n: int, silent: bool) -> Iterator[_Bars]:
     # Bars are on the terminal only. Lines go there too, above them; into a file or a pipe they go by themselves.
     bars_out = Console(stderr=True, highlight=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"), TimeElapsedColumn())
-    with Progress(*columns, console=bars_out, transient=True, disable=silent, redirect_stdout=False) as progress:
+    is_shown = bars_out.is_terminal and not silent
+    with Progress(*columns, console=bars_out, transient=True, disable=not is_shown, redirect_stdout=False) as progress:
         whole = progress.add_task("all", total=n, visible=n > 1, completed=-1)
         part = progress.add_task("", total=100)
-        yield _Bars(progress, whole, part, bars_out if sys.stdout.isatty() and not silent else _out(silent))
+        yield _Bars(progress, whole, part, bars_out if is_shown and sys.stdout.isatty() else _out(silent))
 
 
 def _list(as_json: bool) -> None:

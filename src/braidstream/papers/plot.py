@@ -54,8 +54,9 @@ _STYLE = {
 def draw(declared: Declaration, outcome: Outcome, path: Path) -> None:
     """Write the figure with its title to `path`, as PNG or what the name ends in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    short = BIBLIOGRAPHY[declared.paper].short
-    _save(declared, outcome, str(path), f"{short}, {figure_name(declared.figure)}: {declared.title}", dpi=150)
+    number = figure_name(declared.figure)
+    names = [BIBLIOGRAPHY[declared.paper].short, *([] if number == declared.figure else [number])]
+    _save(declared, outcome, str(path), f"{', '.join(names)}: {declared.title}", dpi=150)
 
 
 def svg(declared: Declaration, outcome: Outcome) -> str:
@@ -98,7 +99,8 @@ def _figure(plt: Any, declared: Declaration, outcome: Outcome, title: str) -> An
         return _table(plt, outcome.series, title)
     n = n_panels(outcome)
     size = (WIDTHS.get(n, 3.7 * n), 3.9 if n < 3 else 3.7)
-    figure, grid = plt.subplots(1, n, figsize=size, layout="constrained", squeeze=False, sharey=_is_shared(panels))
+    is_shared = _is_shared(panels)
+    figure, grid = plt.subplots(1, n, figsize=size, layout="constrained", squeeze=False, sharey=is_shared)
     colors = _colors(outcome.series)
     for axes, (name, some) in zip(grid[0], panels.items(), strict=False):
         if _is_bars(declared, some):
@@ -106,6 +108,7 @@ def _figure(plt: Any, declared: Declaration, outcome: Outcome, title: str) -> An
         else:
             _lines(axes, some, colors)
         _finish_axes(axes, declared, some, name)
+        _scale_values(axes, declared, outcome.series if is_shared else some)
     grid[0][0].set_ylabel(declared.y_label)
     _legend(figure, grid[0], size[0], title)
     return figure
@@ -115,10 +118,10 @@ def _table(plt: Any, series: Sequence[Series], title: str) -> Any:
     """A table as a picture: a row for each series."""
     figure, axes = plt.subplots(figsize=(6.3, 0.7 + 0.32 * len(series)), layout="constrained")
     axes.set_axis_off()
-    cells = [[one.label, *(_number(y) for y in one.y)] for one in series]
-    table = axes.table(cells, colLabels=["", *map(str, series[0].x)], loc="center", edges="horizontal")
+    cells = [[f"{y:,.3g}" for y in one.y] for one in series]
+    rows, columns = [one.label for one in series], [str(x) for x in series[0].x]
+    table = axes.table(cells, rowLabels=rows, colLabels=columns, bbox=(0.2, 0, 0.8, 0.95), edges="horizontal")
     table.auto_set_font_size(False)
-    table.scale(1, 1.4)
     _head(figure, title)
     return figure
 
@@ -152,7 +155,13 @@ def _lines(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]]
     for one in some:
         if one.is_model:
             axes.plot(
-                list(one.x), list(one.y), color=MODEL_COLOR, linestyle=next(styles), linewidth=1.4, label=one.label
+                list(one.x),
+                list(one.y),
+                color=MODEL_COLOR,
+                linestyle=next(styles),
+                linewidth=1.4,
+                label=one.label,
+                zorder=4,
             )
             continue
         color, marker = colors[one.label]
@@ -191,7 +200,8 @@ def _finish_axes(axes: Any, declared: Declaration, some: Sequence[Series], name:
         _mark_powers(axes, numbers)
     elif numbers and not bars:
         axes.xaxis.set_major_formatter(lambda value, _place: _number(value))
-    _scale_values(axes, declared, some)
+        if all(number.is_integer() for number in numbers):
+            axes.locator_params(axis="x", integer=True, steps=[1, 2, 5, 10], nbins=8)
 
 
 def _mark_powers(axes: Any, numbers: Sequence[float]) -> None:
@@ -242,8 +252,8 @@ def _legend(figure: Any, grid: Iterable[Any], width: float, title: str) -> None:
     if len(entries) < 2:
         _head(figure, title)
         return
-    longest = max(len(label) for label in entries)
-    columns = max(1, min(len(entries), int(width * 13 / (longest + 6))))
+    room, lengths = width * 13, [len(label) + 6 for label in entries]
+    columns = len(entries) if sum(lengths) <= room else max(1, int(room / max(lengths)))
     figure.legend(
         entries.values(),
         entries.keys(),

@@ -275,7 +275,8 @@ def fig11(run: Run) -> Outcome:
     is_below = all(a <= t * 1.001 for a, t in zip(adapted, total, strict=True)) and adapted[-1] < 0.6 * total[-1]
     holds = is_below and _rising(total) and _falling(mean)
     used = [m.slots[-1][1] for m in adaptive]
-    series = [Series("a slave", slaves, mean), Series("all", slaves, total), Series("all, adaptive", slaves, adapted)]
+    series = [Series("mean of the slaves", slaves, mean), Series("all slaves", slaves, total)]
+    series.append(Series("all slaves, adaptive", slaves, adapted))
     notes = [
         f"slaves in use at the end, adaptive: {', '.join(map(str, used))}",
         "that a slave's own time still falls at 5 slaves went into the choice of the network's fixed cost (sim.costs)",
