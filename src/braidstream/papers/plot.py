@@ -64,7 +64,7 @@ def svg(declared: Declaration, outcome: Outcome) -> str:
     written = io.StringIO()
     _save(declared, outcome, written, "", format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = written.getvalue()
-    return _shortened(text[text.index("<svg") :])
+    return _shortened(text[text.index("<svg") :].strip())
 
 
 def _shortened(text: str) -> str:
