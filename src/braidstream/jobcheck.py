@@ -70,8 +70,9 @@ def check_job(job: Job) -> Checked:
     identity, epoch = with_place(job, "[flow] checkpoint", _checkpoint, job, known, queries)
     for place, sink in sinks.items():
         with_place(job, place, sink.check, "" if identity is None else identity.flow)
-    left = tuple(f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known)
-    return Checked(queries, epoch, left)
+    left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
+    left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
+    return Checked(queries, epoch, tuple(left))
 
 
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
@@ -132,6 +133,9 @@ def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
 def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
     """Every sink of the job, by its place in the file; a late sink has a folder for each stream."""
     made: dict[str, Sink] = {}
+    for name, function in job.functions.items():
+        at, sink = f"[functions.{name}] sink", function.sink or {}
+        made[at] = with_place(job, at, make_sink, sink["format"], sink["path"], sink["options"])
     for name, entry in job.queries.items():
         at = f"[queries.{name}]"
         made[f"{at} sink"] = with_place(
@@ -173,7 +177,7 @@ def _checkpoint(
     if identity is None:
         _refuse_strange_folder(store)
         return None, None
-    if len(queries) == len(job.queries) and len(schemas) == len(job.streams):
+    if not job.functions and len(queries) == len(job.queries) and len(schemas) == len(job.streams):
         _comparable(identity).check(_identity(job, schemas, queries), job.flow.checkpoint)
     latest = _undamaged(store)
     return identity, latest.epoch if latest.epoch >= 0 else None

@@ -3,6 +3,8 @@
     [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
+    [types.NAME]            the fields of a stream type (docs/functions.md)
+    [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
     [control]               enabled, and the controller's settings (docs/controller.md)
     [spark]                 settings of Spark; `master` is short for spark.master
 
@@ -21,12 +23,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from braidstream.control.settings import Settings
 from braidstream.errors import BraidstreamError, InputError, JobError, nearest
+from braidstream.functions.jobfile import JobFunction, read_tables
 from braidstream.jobcontrol import read_control
 
 if sys.version_info >= (3, 11):
@@ -35,6 +38,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
+    from braidstream.functions.types import StreamType
     from braidstream.jobcheck import Checked
     from braidstream.spark.flow import Flow
     from braidstream.spark.handle import Handle
@@ -101,6 +105,9 @@ class Job:
     spark: Mapping[str, str] = field(default_factory=dict)
     control: Settings | None = None
     """The controller's settings; None: groups stay where they are."""
+    types: Mapping[str, StreamType] = field(default_factory=dict)
+    functions: Mapping[str, JobFunction] = field(default_factory=dict)
+    """A flow has queries, or one function."""
 
 
 def read(file: str | Path) -> Job:
@@ -111,9 +118,10 @@ def read(file: str | Path) -> Job:
     flow = top.table("flow").read(JobFlow)
     named = flow if flow.name else JobFlow(**{**vars(flow), "name": path.stem})
     streams = {name: _at_home(path, table.read(JobStream)) for name, table in top.tables("streams")}
-    queries = {name: _query(path, table) for name, table in top.tables("queries")}
+    types, functions = _functions(path, top, streams)
+    queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
     control = read_control(str(file), top.values["control"], flow.epoch) if "control" in top.values else None
-    return Job(path, _at_home(path, named), streams, queries, _settings(top), control)
+    return Job(path, _at_home(path, named), streams, queries, _settings(top), control, types, functions)
 
 
 def check(job: Job) -> Checked:
@@ -144,6 +152,11 @@ def build(job: Job, spark: Any) -> Flow:
         with_place(job, f"[queries.{name}] sink", _send, query.to, spark, entry.sink)
         if entry.late is not None:
             with_place(job, f"[queries.{name}] late", _send, query.late, spark, entry.late)
+    for name, function in job.functions.items():
+        from braidstream.spark.functions import attach_job_function, ship_modules_of  # noqa: PLC0415
+
+        ship_modules_of(job.file.absolute().parent)
+        with_place(job, f"[functions.{name}]", attach_job_function, flow, name, function)
     return flow
 
 
@@ -307,6 +320,30 @@ def _query(file: Path, table: _Table) -> JobQuery:
     query = table.read(JobQuery)
     late = None if query.late is None else _at_home(file, query.late)
     return JobQuery(query.cql, _at_home(file, query.sink), late)
+
+
+def _functions(
+    file: Path, top: _Table, streams: Mapping[str, JobStream]
+) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
+    """The types and the function; `module:function` may name a module beside the job file."""
+    if "functions" not in top.values and "types" not in top.values:
+        return {}, {}
+    home = str(file.absolute().parent)
+    if home not in sys.path:
+        sys.path.insert(0, home)
+    types, functions = read_tables(top.values, str(file))
+    for name, entry in functions.items():
+        place = _Table(str(file), f"functions.{name}", top.values["functions"][name])
+        if entry.stream not in streams:
+            raise place.error("stream", f"is {entry.stream!r}", "a stream of the job", nearest(entry.stream, streams))
+        if entry.sink is None:
+            raise place.error("sink", "is missing", "a table with a format", f"add sink = {_EXAMPLES['sink']}")
+        functions[name] = replace(entry, sink=vars(_at_home(file, place.table("sink").read(JobSink))))
+    others = [*functions, *(top.values.get("queries") or {})]
+    if functions and len(others) > 1:
+        wrong = f"{file}: a function and {len(others) - 1} more ({', '.join(others[1:])}) in one job"
+        raise JobError(wrong, "queries, or one function", "write a job file for each function")
+    return types, functions
 
 
 def _at_home(file: Path, part: Form) -> Form:

@@ -24,6 +24,7 @@ FORBIDDEN = {
     "kernels": ("pyspark", "braidstream.control", "braidstream.spark", "braidstream.state"),
     "control": ("pyspark", "pyarrow", "braidstream.spark", "braidstream.state", "braidstream.kernels"),
     "state": ("pyspark", "braidstream.spark"),
+    "functions": ("pyspark", "braidstream.spark"),
     "sim": ("braidstream.spark",),
     "overlay": ("braidstream.spark",),
 }

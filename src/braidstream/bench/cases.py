@@ -14,8 +14,10 @@ from pathlib import Path
 from braidstream.workloads.files import write_stream
 from braidstream.workloads.keys import HotKey, Keys, UniformKeys
 
-__all__ = ["BRAIDSTREAM", "CASES", "GENERAL", "SPARK_MEMORY", "SPARK_ROCKSDB", "Case"]
+__all__ = ["BRAIDSTREAM", "CASES", "ENOUGH_HEAP", "GENERAL", "SPARK_MEMORY", "SPARK_ROCKSDB", "Case"]
 
+ENOUGH_HEAP = "default-4g"
+"""The setting under which everything is measured: Spark's defaults with 4 GB, since 1 GB is too little for its join."""
 SPARK_MEMORY, SPARK_ROCKSDB = "spark-memory", "spark-rocksdb"
 BRAIDSTREAM, GENERAL = "braidstream", "braidstream-general"
 """`general` takes Spark's own DataFrames of the same files instead of reading them in the routing task."""
@@ -37,6 +39,14 @@ class Case:
     streams: str = "RS"
     n_queries: int = 1
     """The same join so many times, with outputs of their own, in one flow."""
+    compared: bool = True
+    """Whether it is measured under every JVM setting; otherwise only with Spark's defaults and enough heap."""
+
+    def systems_under(self, settings: str) -> tuple[str, ...]:
+        """The systems measured under one of the settings: all with enough heap, elsewhere the two main ones."""
+        if settings == ENOUGH_HEAP:
+            return self.systems
+        return tuple(s for s in self.systems if s in {SPARK_MEMORY, BRAIDSTREAM}) if self.compared else ()
 
     @property
     def rows_per_file(self) -> int:
@@ -76,10 +86,11 @@ CASES = {
         Case("uniform-1m", 50_000, _uniform(1_000_000), 10, 1_000_000, 4, 6, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
         Case("hot", 62.5, lambda: HotKey(domain=1_000_000, share=0.2), 10, 40_000, 3, 6,
              (SPARK_MEMORY, BRAIDSTREAM)),
-        Case("long-window", 50_000, _uniform(10_000_000), 100, 500_000, 24, 8, (BRAIDSTREAM,)),
+        Case("long-window", 50_000, _uniform(10_000_000), 100, 500_000, 24, 8, (BRAIDSTREAM,), compared=False),
         Case("three-way", 20_000, _uniform(200_000), 10, 300_000, 4, 8, (SPARK_MEMORY, BRAIDSTREAM), streams="RST"),
-        Case("one-query", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,)),
-        Case("ten-queries", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), n_queries=10),
+        Case("one-query", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), compared=False),
+        Case("ten-queries", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), n_queries=10,
+             compared=False),
         Case("tiny", 1_000, _uniform(10_000), 10, 200, 12, 30, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
     )
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from braidstream.errors import InputError, nearest
 
 __all__ = ["bench"]
 
+_WIDE = 150
+"""Columns of the table where there is no terminal to fit it to."""
+
 
 @app.command("bench")
 def bench(
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
-    settings: list[str] = typer.Option([], "--settings", help="default or parallel-8g; both by default."),
+    settings: list[str] = typer.Option([], "--settings", help="default, default-4g or parallel-8g; all by default."),
     output: Path = typer.Option(Path("build/bench.json"), help="Where the measurements are written."),
     data: Path | None = typer.Option(None, help="Keep the generated streams here, and use them again."),
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
@@ -63,7 +67,7 @@ def bench(
     )
     for entry in measured:
         table.add_row(entry.workload, entry.system, entry.settings, *_cells(entry), entry.status)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
     typer.echo(f"written to {output}")
 
 

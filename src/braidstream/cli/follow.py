@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from braidstream.cli.readings import reading
+
 if TYPE_CHECKING:
     from braidstream.control.instructions import Decision
     from braidstream.spark.handle import Handle
@@ -41,7 +43,7 @@ class Run:
     epochs: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     late: Counter[str] = field(default_factory=Counter)
-    matches: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
     decisions: Counter[str] = field(default_factory=Counter)
     """How often the controller changed something, by its rule."""
     last: EpochProgress | None = None
@@ -57,7 +59,7 @@ class Run:
         self.epochs += 1
         self.rows.update(entry.rows)
         self.late.update(entry.late)
-        self.matches.update(entry.matches)
+        self.results.update(reading(entry).results)
         self.last = entry
 
     @property

@@ -90,8 +90,9 @@ def check_job(job: Path = _JOB) -> None:
     loaded = jobs.read(job)
     checked = jobs.check(loaded)
     at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
-    streams, queries = ", ".join(loaded.streams), ", ".join(loaded.queries)
-    typer.echo(f"{job}: ok\n  streams: {streams}\n  queries: {queries}\n  {at}")
+    parts = {"streams": loaded.streams, "queries": loaded.queries, "functions": loaded.functions}
+    told = [f"  {what}: {', '.join(names)}" for what, names in parts.items() if names]
+    typer.echo("\n".join([f"{job}: ok", *told, f"  {at}"]))
     for left in checked.open:
         typer.echo(f"  not checked: {left}")
 

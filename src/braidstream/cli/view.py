@@ -23,6 +23,7 @@ from rich.text import Text
 
 from braidstream.cli import words
 from braidstream.cli.follow import Run, View
+from braidstream.cli.readings import reading
 from braidstream.cli.session import error_console
 
 if TYPE_CHECKING:
@@ -111,12 +112,13 @@ class LineView(QuietView):
 
     def epoch(self, entry: EpochProgress) -> None:
         """Print the epoch."""
+        shown = reading(entry)
         parts = [
             f"epoch {entry.epoch}",
             f"{words.number(sum(entry.rows.values()))} rows in {entry.seconds['total']:.2f} s",
             f"{words.number(entry.rows_per_s)} rows/s",
-            words.count(sum(entry.matches.values()), "match", "matches"),
-            f"state {words.number(entry.state_rows)} rows, {words.size(entry.state_bytes)}",
+            words.count(shown.n_results, *shown.word),
+            f"state {shown.state_shown}",
             f"watermark {words.moment(entry.watermark)}",
             f"late {words.number(sum(entry.late.values()))}",
         ]
@@ -194,23 +196,23 @@ class LiveView(LineView):
     def _now(self, last: EpochProgress) -> Table:
         """The last epoch, and the course of the recent ones."""
         recent = list(self._recent)
+        read, states = reading(last), [reading(entry).state for entry in recent]
         table = _grid()
         for name, shown, course in (
             ("rows/s", words.number(last.rows_per_s), [e.rows_per_s for e in recent]),
-            ("matches/s", words.number(_matches_per_s(last)), [_matches_per_s(e) for e in recent]),
-            ("state rows", words.number(last.state_rows), [e.state_rows for e in recent]),
-            ("state size", words.size(last.state_bytes), [e.state_bytes for e in recent]),
+            (f"{read.word[1]}/s", words.number(_results_per_s(last)), [_results_per_s(e) for e in recent]),
+            *((name, text, [state[i][1] for state in states]) for i, (name, _, text) in enumerate(read.state)),
         ):
             table.add_row(name, shown, Text(words.spark_line(course, _BARS), style="cyan"))
         table.add_row("watermark", words.moment(last.watermark).removesuffix(" UTC"), Text("UTC", style="dim"))
-        kept = f"{words.count(last.groups, 'group')}, {words.count(last.segments, 'segment')}"
-        table.add_row("slots", str(last.slots), kept)
+        table.add_row(*read.spread)
         return table
 
     def _so_far(self) -> Table:
         """The whole run."""
         table = _grid()
-        for name, counts in (("rows", self._run.rows), ("matches", self._run.matches), ("late", self._run.late)):
+        word = "matches" if self._run.last is None else reading(self._run.last).word[1]
+        for name, counts in (("rows", self._run.rows), (word, self._run.results), ("late", self._run.late)):
             total = sum(counts.values())
             table.add_row(name, words.number(total), words.each(counts) if total else "")
         if self._decided:
@@ -226,8 +228,8 @@ def _grid() -> Table:
     return table
 
 
-def _matches_per_s(entry: EpochProgress) -> float:
-    return sum(entry.matches.values()) / max(entry.seconds["total"], 1e-9)
+def _results_per_s(entry: EpochProgress) -> float:
+    return reading(entry).n_results / max(entry.seconds["total"], 1e-9)
 
 
 def summary(name: str, checkpoint: str, run: Run) -> str:
@@ -235,13 +237,13 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
     how = "interrupted" if run.interrupted else "done"
     if run.last is None:
         return f"{name}: {how}; no new rows"
-    last, rows = run.last, sum(run.rows.values())
+    last, rows, read = run.last, sum(run.rows.values()), reading(run.last)
     lines = [
         f"{name}: {how} after {words.count(run.epochs, 'epoch')} and {words.length(run.seconds)}",
         f"  rows        {words.number(rows)} ({words.each(run.rows)}), {words.number(run.rows_per_s)} a second",
-        f"  matches     {words.number(sum(run.matches.values()))} ({words.each(run.matches)})",
+        f"  {read.word[1]:11} {words.number(sum(run.results.values()))} ({words.each(run.results)})",
         f"  late        {words.number(sum(run.late.values()))}",
-        f"  state       {words.number(last.state_rows)} rows, {words.size(last.state_bytes)}",
+        f"  state       {read.state_shown}",
         f"  watermark   {words.moment(last.watermark)}",
         *([f"  changes     {words.each(run.decisions)}"] if run.decisions else []),
         f"  checkpoint  {checkpoint} (epoch {last.epoch})",
@@ -255,12 +257,12 @@ def _plain(run: Run) -> dict[str, Any]:
         "epochs": run.epochs,
         "epoch": None if last is None else last.epoch,
         "rows": dict(run.rows),
-        "matches": dict(run.matches),
+        "matches" if last is None else reading(last).word[1]: dict(run.results),
         "late": dict(run.late),
         "seconds": run.seconds,
         "rows_per_s": run.rows_per_s,
         "watermark": None if last is None else last.watermark,
-        "state_rows": None if last is None else last.state_rows,
+        "state_rows": getattr(last, "state_rows", None),
         "state_bytes": None if last is None else last.state_bytes,
         "decisions": dict(run.decisions),
         "interrupted": run.interrupted,

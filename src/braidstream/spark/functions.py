@@ -15,12 +15,15 @@ them itself; no row passes through the JVM.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.control.instructions import Decision
@@ -34,6 +37,7 @@ from braidstream.functions.training import Monitor
 from braidstream.functions.types import StreamType, find_type
 from braidstream.functions.windows import WindowSpec
 from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.spark.formats import check_sink_format
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
@@ -53,6 +57,7 @@ __all__ = [
     "WindowedStream",
     "attach_job_function",
     "explain_function",
+    "ship_modules_of",
     "start_function",
 ]
 
@@ -188,8 +193,20 @@ def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQu
     query = windows.apply(entry.template(), name)
     if entry.sink is None:
         raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
+    check_sink_format(flow.spark, entry.sink["format"])
     options = {key: str(value) for key, value in entry.sink.get("options", {}).items()}
     return query.to(entry.sink["format"], entry.sink.get("path"), **options)
+
+
+def ship_modules_of(folder: Path) -> None:
+    """Send modules that lie in a folder (beside a job file) to the workers with the functions that use them.
+
+    Workers import by name what is installed there; what only the driver's path reaches must travel by value.
+    """
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file).parent == folder and module.__name__ != "__main__":
+            cloudpickle.register_pickle_by_value(module)
 
 
 def explain_function(name: str, query: FunctionQuery) -> str:

@@ -1,0 +1,67 @@
+"""What a view reads off an epoch, whatever kind of flow it is of: joins speak of matches, functions of results.
+
+A view knows only these words; a new kind of progress is a new case of `reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard, cast
+
+from braidstream.cli import words
+
+if TYPE_CHECKING:
+    from braidstream.spark.function_epoch import FunctionProgress
+    from braidstream.spark.progress import EpochProgress
+
+__all__ = ["Reading", "reading"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One epoch, as it is shown."""
+
+    results: Mapping[str, int]
+    """Matches by query, or results by plan."""
+    word: tuple[str, str]
+    """What one and several of them are called."""
+    state: tuple[tuple[str, float, str], ...]
+    """Measures of the state: name, value for the course of it, and as shown."""
+    spread: tuple[str, str, str]
+    """Over what the work is spread: a name, how many, and a remark."""
+
+    @property
+    def n_results(self) -> int:
+        """All results of the epoch."""
+        return sum(self.results.values())
+
+    @property
+    def state_shown(self) -> str:
+        """The state in a line."""
+        return ", ".join(shown for _, _, shown in self.state)
+
+
+def reading(entry: EpochProgress | FunctionProgress) -> Reading:
+    """What a view shows of an epoch."""
+    return _of_function(entry) if _is_of_function(entry) else _of_join(cast("EpochProgress", entry))
+
+
+def _is_of_function(entry: EpochProgress | FunctionProgress) -> TypeGuard[FunctionProgress]:
+    """By what it has, not by its class: that would bring Spark along."""
+    return hasattr(entry, "nodes")
+
+
+def _of_join(entry: EpochProgress) -> Reading:
+    rows, size = words.number(entry.state_rows), words.size(entry.state_bytes)
+    kept = f"{words.count(entry.groups, 'group')}, {words.count(entry.segments, 'segment')}"
+    state = (("state rows", float(entry.state_rows), f"{rows} rows"), ("state size", float(entry.state_bytes), size))
+    return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept))
+
+
+def _of_function(entry: FunctionProgress) -> Reading:
+    waiting, size = words.count(entry.waiting, "window"), words.size(entry.state_bytes)
+    state = (("waiting", float(entry.waiting), f"{waiting} waiting"), ("state size", float(entry.state_bytes), size))
+    missing = f"; {words.count(entry.given_up, 'window')} given up" if entry.given_up else ""
+    spread = ("nodes", str(len(entry.nodes)), f"plan {entry.plan}{missing}")
+    return Reading({entry.plan: entry.results}, ("result", "results"), state, spread)
