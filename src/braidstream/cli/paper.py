@@ -189,12 +189,18 @@ def _show(result: Result) -> None:
     for series in outcome.series:
         label = f"{series.label} ({series.panel})" if series.panel else series.label
         for x, y in zip(series.x, series.y, strict=True):
-            table.add_row(label, f"{x:g}" if isinstance(x, (int, float)) else x, f"{y:,.4g}")
+            table.add_row(label, _told(x) if isinstance(x, (int, float)) else x, _told(y))
     console.print(table)
     for name, value in declared.stated.items():
-        console.print(f"{name}: the paper {value:,.4g}, here {outcome.ours.get(name, float('nan')):,.4g}", markup=False)
+        console.print(
+            f"{name}: the paper {_told(value)}, here {_told(outcome.ours.get(name, float('nan')))}", markup=False
+        )
     for word, told in (("note", outcome.notes), ("differs", [declared.differs, *outcome.differs])):
         for one in filter(None, told):
             console.print(f"{word}: {one}", markup=False)
     verdict = "holds" if outcome.holds else "DOES NOT HOLD"
     console.print(f"claim: {declared.claim}\n{verdict} ({declared.how}; {length(result.seconds)})", markup=False)
+
+
+def _told(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

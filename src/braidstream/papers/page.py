@@ -124,8 +124,9 @@ def _article(one: Declaration, results: Results) -> str:
     declared = result.declared
     wide = " class=wide" if declared.form != "table" and n_panels(result.outcome) > 1 else ""
     claim = f'<p class="claim">{_text(_sentence(declared.claim))}</p><p class="claim">{verdict}</p>'
-    left, right = f"<div>{claim}{_beside(result)}</div>", f"<div>{_told(result)}</div>"
-    text = left + right if wide else f"<div>{claim}{_beside(result)}{_told(result)}</div>"
+    check, rest = _part("Check", [_sentence(declared.check)] if declared.check else []), _told(result)
+    break_ = "</div><div>" if wide else ""
+    text = f"<div>{claim}{_beside(result)}{check}{break_}{rest}</div>"
     return f'<article id="{_anchor(one)}"{wide}>\n{heading}\n{_picture(result)}\n{text}\n{_details(result)}\n</article>'
 
 
@@ -155,7 +156,6 @@ def _beside(result: Result) -> str:
 def _told(result: Result) -> str:
     declared, outcome = result.declared, result.outcome
     parts = [
-        ("Check", [declared.check]),
         ("How", [f"{_sentence(declared.how)} {_sentence(declared.obtained or HOW[declared.how])}"]),
         ("Seen", outcome.notes),
         ("Differs", [declared.differs, *outcome.differs]),
