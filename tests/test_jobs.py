@@ -151,6 +151,30 @@ def test_a_source_with_a_schema_of_its_own_needs_none(tmp_path: Path) -> None:
     assert checked.queries == {}
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ('router = "gird"', "the router is 'gird'"),
+        ('router = "grid"\nrule = "papr"', "the rule is 'papr'"),
+        ('rule = "paper"', "the rule 'paper' with router 'auto'"),
+        ("subgroups = 2", "2 subgroups with router 'auto'"),
+    ],
+)
+def test_a_router_that_does_not_exist(tmp_path: Path, options: str, told: str) -> None:
+    workshop = Workshop.make(tmp_path, files=1, rows_per_file=5)
+    with pytest.raises(InputError) as refused:
+        jobs.check(jobs.read(workshop.job(("groups = 8", f"groups = 8\n{options}"))))
+    assert f"[flow]: {told}" in str(refused.value)
+
+
+def test_the_router_of_a_job(tmp_path: Path) -> None:
+    workshop = Workshop.make(tmp_path, files=1, rows_per_file=5)
+    options = 'groups = 8\nrouter = "biclique"\nsubgroups = 2'
+    job = jobs.read(workshop.job(("groups = 8", options)))
+    jobs.check(job)
+    assert (job.flow.router, job.flow.rule, job.flow.subgroups) == ("biclique", "even", 2)
+
+
 def test_two_sinks_in_one_folder(tmp_path: Path) -> None:
     workshop = Workshop.make(tmp_path, files=1, rows_per_file=5)
     job = workshop.job()

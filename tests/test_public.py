@@ -34,6 +34,7 @@ PUBLIC = {
     "__version__",
     "join",
     "local_session",
+    "similar",
 }
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from braidstream.spark.oneliner import join
     from braidstream.spark.progress import EpochProgress
     from braidstream.spark.session import local_session
+    from braidstream.spark.similarity import similar
 
 __all__ = [
     "BraidstreamError",
@@ -47,6 +48,7 @@ __all__ = [
     "__version__",
     "join",
     "local_session",
+    "similar",
 ]
 
 __version__ = "0.1.0"
@@ -58,6 +60,7 @@ _HOMES = {
     "Job": "braidstream.jobs",
     "join": "braidstream.spark.oneliner",
     "local_session": "braidstream.spark.session",
+    "similar": "braidstream.spark.similarity",
 }
 
 

@@ -19,6 +19,7 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
 from braidstream.state.files import Files
@@ -63,6 +64,7 @@ def check_job(job: Job) -> Checked:
         with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
     if job.flow.silence is not None:
         with_place(job, "[flow] silence", parse_duration, job.flow.silence)
+    with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
     sinks = _sinks(job, queries)

@@ -1,6 +1,6 @@
 """Job files: a flow in TOML. `read` makes a `Job` of a file, `check` validates it, `build` makes the `Flow` of it.
 
-    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep
+    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule, ...
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [types.NAME]            the fields of a stream type (docs/functions.md)
@@ -62,6 +62,12 @@ class JobFlow:
     keep: int = 10
     silence: str | None = None
     """How long a stream may be silent before work that waits for it is suspended."""
+    router: str = "auto"
+    """How rows of one key are spread over slots: "auto", "hash", "grid" or "biclique" (docs/skew.md)."""
+    rule: str = "even"
+    """For grids: "even", or "paper" with router = "grid"."""
+    subgroups: int | None = None
+    """For a biclique."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,9 @@ def build(job: Job, spark: Any) -> Flow:
         groups=job.flow.groups,
         silence=job.flow.silence,
         controller=controller,
+        router=job.flow.router,
+        rule=job.flow.rule,
+        subgroups=job.flow.subgroups,
     )
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
@@ -280,7 +289,7 @@ _FORMS: Mapping[Any, tuple[str, Any]] = {
     "int | None": ("a whole number", int),
     "JobSink": ("a table with a format", Mapping),
 }
-_RANGES = {"slots": (1, 4096), "groups": (1, 1 << 16), "keep": (2, 1 << 20)}
+_RANGES = {"slots": (1, 4096), "groups": (1, 1 << 16), "keep": (2, 1 << 20), "subgroups": (1, 4096)}
 _EXAMPLES = {
     "checkpoint": '"ck"',
     "name": '"pairs"',
@@ -288,6 +297,10 @@ _EXAMPLES = {
     "slots": "4",
     "groups": "64",
     "keep": "10",
+    "silence": '"1 minute"',
+    "router": '"auto"',
+    "rule": '"even"',
+    "subgroups": "2",
     "format": '"parquet"',
     "time": '"ts"',
     "path": '"data/R"',

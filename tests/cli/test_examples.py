@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,22 @@ def test_one_line_and_the_job_file_give_the_same_matches(clone: Path) -> None:
     assert "379,832 (pairs 379,832)" in shown
 
 
+def test_the_overlay_loses_what_memory_and_failures_take_and_partners_bring_some_back(clone: Path) -> None:
+    shown = run(clone / "examples/overlay.py")
+    assert "6639 results" in shown
+    told = {line.split(":")[0]: int(line.split(":")[1].split("%")[0]) for line in shown.splitlines() if "% of" in line}
+    assert told["the busiest peer fails after 30 s"] < 100
+    assert told["the same, with partners"] >= told["room for 25 tuples a peer"] + 20
+    assert "equation 12 says 20 peers" in shown
+
+
 def test_late_rows_go_to_their_own_output(clone: Path) -> None:
     shown = run(clone / "examples/late_rows.py")
     assert "epoch 1: order 4 (milk) was paid by cash" in shown
     assert "too late: [(5, 'bread')]" in shown
+
+
+def test_similar_digits_are_found(clone: Path) -> None:
+    shown = run(clone / "examples/similar_digits.py")
+    found, existing = (int(word) for word in re.findall(r"^(\d+) pairs .* there are (\d+)", shown, re.MULTILINE)[0])
+    assert 0.9 * existing <= found <= existing == 1432

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -11,11 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidstream.control.completeness import (
+    MODELS,
     Load,
+    Model,
     completeness,
     completeness_by_losses,
+    completeness_over,
     completeness_probing,
     completeness_refusing,
+    completeness_sampling,
+    completeness_shedding,
+    hashed,
     loss,
     memory_for,
     nodes_exact,
@@ -25,6 +32,9 @@ from braidstream.errors import InputError
 
 positive = st.floats(0.5, 500)
 loads = st.lists(st.builds(Load, rate=positive, window_s=positive, memory=positive), min_size=2, max_size=4)
+whole_loads = st.lists(
+    st.builds(Load, rate=positive, window_s=positive, memory=st.integers(1, 500)), min_size=2, max_size=4
+)
 
 
 def test_two_streams_that_do_not_fit_follow_equations_7_and_8() -> None:
@@ -47,7 +57,7 @@ def test_the_product_is_what_the_papers_inclusion_and_exclusion_reduces_to(some:
 
 @given(loads, st.floats(0.01, 1))
 def test_nodes_for_is_the_smallest_number_that_reaches_the_wanted_completeness(some: list[Load], wanted: float) -> None:
-    n = nodes_for(some, wanted)
+    n = nodes_for(some, wanted, completeness)
     assert completeness(some, n) >= wanted - 1e-9
     assert n == 1 or completeness(some, n - 1) < wanted
     assert n == pytest.approx(max(1, np.ceil(nodes_exact(some, wanted))), abs=1)
@@ -129,6 +139,55 @@ def test_with_much_memory_refusing_comes_to_equation_11() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mean", "memory"), [(500.0, 450), (500.0, 500), (3.5, 2), (0.2, 1), (90.0, 400), (4e4, 39_900)]
+)
+def test_what_is_kept_at_random_times_is_the_share_stored_and_the_share_taken(mean: float, memory: int) -> None:
+    top = int(mean + 40 * math.sqrt(mean) + 60)
+    chances = np.exp([k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(top)])
+    numbers = np.arange(top)
+    stored = float((chances * np.minimum(numbers, memory)).sum()) / mean
+    taken = float((chances * np.minimum(1.0, memory / (numbers + 1))).sum())
+    assert Load(mean, 1, memory).kept_at_random(1) == pytest.approx(stored, rel=1e-9)
+    assert stored == pytest.approx(taken, rel=1e-9)
+
+
+@given(whole_loads, st.integers(1, 300))
+def test_the_models_are_ordered_and_grow_with_nodes(some: list[Load], n: int) -> None:
+    assert completeness_refusing(some, n) <= completeness_sampling(some, n) + 1e-9
+    assert completeness_sampling(some, n) <= completeness(some, n) + 1e-9
+    assert completeness_sampling(some, n) <= completeness_shedding(some, n) + 1e-9
+    assert completeness_shedding(some, n) <= completeness_probing(some, n) + 1e-9
+    for model in MODELS.values():
+        assert model(some, n) <= model(some, n + 1) + 1e-9
+
+
+@given(whole_loads, st.floats(0.01, 0.99))
+def test_the_planned_number_of_nodes_suffices_whatever_the_nodes_do(some: list[Load], wanted: float) -> None:
+    n = nodes_for(some, wanted)
+    assert all(model(some, n) >= wanted - 1e-9 for model in MODELS.values())
+    assert n == 1 or completeness_refusing(some, n - 1) < wanted
+    assert n >= nodes_for(some, wanted, completeness_sampling) >= nodes_for(some, wanted, completeness)
+
+
+@pytest.mark.parametrize("model", MODELS.values())
+def test_over_nodes_with_equal_shares_a_model_is_itself(model: Model) -> None:
+    some = [Load(30, 50, 40), Load(20, 60, 50)]
+    assert completeness_over([1 / 8] * 8, some, model) == pytest.approx(model(some, 8))
+    assert completeness_over([0.5, 0.5, 0.0], some, model) == pytest.approx(model(some, 2))
+
+
+@pytest.mark.parametrize("model", [completeness_refusing, completeness_shedding])
+def test_hashed_values_are_the_mean_over_random_places(model: Model) -> None:
+    rng, some, n, n_values = np.random.default_rng(5), [Load(30, 50, 30), Load(20, 60, 25)], 40, 300
+    places = [np.bincount(rng.integers(0, n, n_values), minlength=n) / n_values for _ in range(60)]
+    drawn = [completeness_over(list(map(float, shares)), some, model) for shares in places]
+    assert hashed(n_values, model)(some, n) == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / 60**0.5)
+    assert hashed(n_values, model)(some, n) < model(some, n) - 0.01
+    assert hashed(5_000_000, model)(some, n) == pytest.approx(model(some, n), abs=1e-3)
+    assert hashed(n_values, model)(some, 1) == pytest.approx(model(some, 1))
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         lambda: completeness([Load(1, 1, 1)], 1),
@@ -136,6 +195,10 @@ def test_with_much_memory_refusing_comes_to_equation_11() -> None:
         lambda: nodes_for([Load(1, 1, 1)] * 2, 1.5),
         lambda: nodes_for([Load(1, 1, 1)] * 2, 0),
         lambda: Load(0, 1, 1),
+        lambda: nodes_for([Load(1, 1, 0.5)] * 2, 0.9),
+        lambda: completeness_over([0.5, 0.4], [Load(1, 1, 1)] * 2),
+        lambda: completeness_over([], [Load(1, 1, 1)] * 2),
+        lambda: hashed(0),
     ],
 )
 def test_wrong_inputs_are_refused(wrong: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -99,6 +100,35 @@ def test_partners_change_where_tuples_are_but_not_the_answers(seed: int) -> None
     assert outcome.counters["migrated"] > 20
     assert outcome.counters["most_extra"] == 1
     assert_exact(outcome, feed, handed_in, net, settings_)
+
+
+@pytest.mark.parametrize("stream", ["S0", "S1", "S2", "S3"])
+def test_partners_and_exact_alerts_together_change_no_answer(stream: str) -> None:
+    """What was held back goes to whom is in charge by then. Without either, answers are the oracle's (above)."""
+    workload = Workload(streams=4, attributes=3, rate=40, window_s=2, duration_s=32, zipf=0, domain=12, joins=3)
+    feed, net = workload.feed(2), network(8, 2)
+    chain = (
+        "SELECT * FROM S0 [RANGE 2 SECONDS], S1 [RANGE 3 SECONDS], S2 [RANGE 2 SECONDS], S3 [RANGE 3 SECONDS] "
+        "WHERE S0.A0 = S1.A0 AND S1.A1 = S2.A1 AND S2.A2 = S3.A2"
+    )
+    pairs = "SELECT * FROM S0 [RANGE 3 SECONDS], S1 [RANGE 3 SECONDS] WHERE S0.A0 = S1.A0"
+    handed_in = [Submission(0, node, feed.parse(text)) for node, text in ((3, chain), (1, pairs))]
+    plain = Settings(keeps_answers=True, outages=(Outage(stream, 4, 20),))
+    both = replace(
+        plain,
+        memory=Memory(per_peer=5000),
+        partners=PartnerRule(delta=0.004, retry_s=0.5),
+        alerts="exact",
+        detect_s=0.3,
+    )
+    wanted, outcome = (DHTJoin(net, feed, handed_in, one, 4).simulate() for one in (plain, both))
+    assert outcome.shed == 0
+    assert outcome.counters["divisions"] > 3
+    assert outcome.counters["held"] > 100
+    assert outcome.answers is not None
+    assert wanted.answers is not None
+    assert [Counter(found) for found in outcome.answers] == [Counter(found) for found in wanted.answers]
+    assert min(outcome.results) > 100
 
 
 @pytest.mark.parametrize("method", METHODS)

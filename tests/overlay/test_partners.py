@@ -47,7 +47,6 @@ def test_a_lower_threshold_divides_earlier() -> None:
     "wrong",
     [
         lambda: Settings(partners=PartnerRule()),
-        lambda: Settings(memory=Memory(per_peer=9), partners=PartnerRule(), alerts="exact"),
         lambda: PartnerRule(delta=0),
         lambda: Memory(per_peer=0),
     ],

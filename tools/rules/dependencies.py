@@ -1,8 +1,8 @@
 """Every dependency is declared and earns its place.
 
 What the code imports stands in pyproject.toml, so that it works on a machine where nothing was installed by hand; and
-docs/dependencies.md has a row for each package of pyproject.toml, and no other. The packages we use are imported by
-the name under which they are installed, which is all that the comparison knows.
+docs/dependencies.md has a row for each package of pyproject.toml, and no other. Most packages are imported by the name
+under which they are installed; a small table has the others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = ["PAGE", "every_dependency_is_explained", "every_import_is_declared"]
 PAGE = "docs/dependencies.md"
 _OURS = {"braidstream", "examples", "tests", "tools"}
 _BROUGHT_ALONG = {"py4j"}  # by PySpark, of which it is a part
+_INSTALLED_AS = {"sklearn": "scikit-learn"}
 _ROW = re.compile(r"^\| `(?P<name>[\w.-]+)` \|")
 
 
@@ -49,7 +50,7 @@ def every_import_is_declared(tree: Tree) -> Iterator[Finding]:
     for path in tree.python():
         for line, name in imports(tree.parsed(path), path):
             package = name.split(".", maxsplit=1)[0]
-            if package not in known:
+            if _INSTALLED_AS.get(package, package) not in known:
                 yield Finding(path, line, f"imports {package}, which pyproject.toml does not require")
 
 

@@ -14,13 +14,25 @@ from pathlib import Path
 from braidstream.workloads.files import write_stream
 from braidstream.workloads.keys import HotKey, Keys, UniformKeys
 
-__all__ = ["BRAIDSTREAM", "CASES", "ENOUGH_HEAP", "GENERAL", "SPARK_MEMORY", "SPARK_ROCKSDB", "Case"]
+__all__ = [
+    "BICLIQUE",
+    "BRAIDSTREAM",
+    "CASES",
+    "ENOUGH_HEAP",
+    "GENERAL",
+    "HASH",
+    "SPARK_MEMORY",
+    "SPARK_ROCKSDB",
+    "Case",
+]
 
 ENOUGH_HEAP = "default-4g"
 """The setting under which everything is measured: Spark's defaults with 4 GB, since 1 GB is too little for its join."""
 SPARK_MEMORY, SPARK_ROCKSDB = "spark-memory", "spark-rocksdb"
 BRAIDSTREAM, GENERAL = "braidstream", "braidstream-general"
 """`general` takes Spark's own DataFrames of the same files instead of reading them in the routing task."""
+HASH, BICLIQUE = "braidstream-hash", "braidstream-biclique"
+"""Other routers than the default, which is hash until a key is heavy."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class Case:
     measured_epochs: int
     systems: tuple[str, ...]
     streams: str = "RS"
+    slots: int = 2
     n_queries: int = 1
     """The same join so many times, with outputs of their own, in one flow."""
     compared: bool = True
@@ -78,6 +91,13 @@ def _uniform(domain: int) -> Callable[[], Keys]:
     return lambda: UniformKeys(domain)
 
 
+def _skew(percent: int) -> Case:
+    """One key with this share of the tuples of both streams: the matches grow with the square of it."""
+    hot = HotKey(domain=1_000_000, share=percent / 100)
+    return Case(f"skew-{percent}", 62.5, lambda: hot, 10, 20_000, 2, 3, (SPARK_MEMORY, HASH, BICLIQUE, BRAIDSTREAM),
+                compared=False)  # fmt: skip
+
+
 CASES = {
     case.name: case
     for case in (
@@ -91,6 +111,10 @@ CASES = {
         Case("one-query", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), compared=False),
         Case("ten-queries", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), n_queries=10,
              compared=False),
+        _skew(20),
+        _skew(50),
+        _skew(100),
+        Case("light", 50_000, _uniform(1_000_000), 10, 500_000, 4, 8, (HASH, BRAIDSTREAM), compared=False),
         Case("tiny", 1_000, _uniform(10_000), 10, 200, 12, 30, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
     )
 }  # fmt: skip

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.bench.cases import BRAIDSTREAM, CASES, SPARK_ROCKSDB, Case
+from braidstream.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, SPARK_ROCKSDB, Case
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
@@ -71,9 +72,9 @@ def _within(one: str, other: str, window_s: float) -> str:
 
 
 def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
-    flow = Flow(spark, slots=2)
+    flow = Flow(spark, slots=case.slots, router={HASH: "hash", BICLIQUE: "biclique"}.get(system, "auto"))
     for name in case.streams:
-        if system == BRAIDSTREAM:
+        if system != GENERAL:
             options = {"maxFilesPerTrigger": str(case.files_per_epoch)}
             flow.files(name, folder / name, schema=SCHEMA, time="ts", options=options)
         else:
@@ -93,6 +94,8 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
         "stored_rows": last.state_rows,
         "stored_bytes": last.state_bytes,
         "exchanged_bytes": last.exchanged_bytes,
+        "balance": dict(last.balance),
+        "heavy": [asdict(key) for key in last.heavy],
     }
 
 

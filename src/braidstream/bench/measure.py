@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,12 @@ class Measurement:
     stored_bytes: int | None = None
     exchanged_bytes: int | None = None
     """Bytes that reached the slots in the last epoch."""
+    matches: int | None = None
+    """Results of all epochs; None where the system does not say."""
+    balance: Mapping[str, float] | None = None
+    """Largest over mean of the slots in the last epoch, in rows, matches and busy time."""
+    heavy: Sequence[Mapping[str, Any]] | None = None
+    """The heavy keys after the last epoch, with their grids."""
     note: str = ""
 
 
@@ -106,7 +112,8 @@ def _measure(case: Case, system: str, settings: str, data: Path, base: float | N
         return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=f"only {len(epochs)} epochs")
     rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
     ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
-    state = {name: printed.get(name) for name in ("stored_rows", "stored_bytes", "exchanged_bytes")}
+    told = ("stored_rows", "stored_bytes", "exchanged_bytes", "matches", "balance", "heavy")
+    state = {name: printed.get(name) for name in told}
     return Measurement(case.name, system, settings, "ok", rows_per_s, statistics.median(epochs), peak, ratio, **state)
 
 

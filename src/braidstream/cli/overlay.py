@@ -21,7 +21,7 @@ from braidstream.cli import app
 from braidstream.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from braidstream.overlay.run import Outage, Outcome
+    from braidstream.overlay.run import Failure, Outage, Outcome
     from braidstream.overlay.simulate import Scenario
 
 __all__ = ["overlay"]
@@ -49,11 +49,12 @@ def simulate_command(
     dissemination: str = typer.Option("chord", help="chord or pastry."),
     memory: int | None = typer.Option(None, help="Tuples that fit into a peer; unlimited if not given."),
     shedding: str = typer.Option(
-        "oldest", help="What goes when memory is full: oldest, random, least-productive, refuse."
+        "oldest", help="What goes when memory is full: oldest, random, least-productive, refuse, sample."
     ),
     partners: bool = typer.Option(False, "--partners", help="Let overloaded peers find partners; needs --memory."),
     delta: float = typer.Option(0.9, help="The share of its memory above which a peer is overloaded."),
     outage: list[str] = typer.Option([], help="STREAM:FROM:TO in seconds, such as S0:90:150; may be given again."),
+    fail: list[str] = typer.Option([], help="NODE:TIME, a peer that fails at that second; may be given again."),
     alerts: str = typer.Option("off", help="On an outage: off, paper (drop at once) or exact (lose nothing)."),
     seed: int = typer.Option(1, help="The seed of everything random."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
@@ -62,7 +63,7 @@ def simulate_command(
     """Simulate one scenario; the defaults are the paper's."""
     from braidstream.overlay.peer import Memory  # noqa: PLC0415
     from braidstream.overlay.run import PartnerRule, Settings  # noqa: PLC0415
-    from braidstream.overlay.simulate import Scenario, simulate  # noqa: PLC0415
+    from braidstream.overlay.simulate import Scenario, completeness, simulate  # noqa: PLC0415
     from braidstream.overlay.workload import Workload  # noqa: PLC0415
 
     workload = Workload(
@@ -74,17 +75,21 @@ def simulate_command(
         shedding=shedding,
         alerts=alerts,
         outages=tuple(_outage(text, workload.stream_names) for text in outage),
+        failures=tuple(_failure(text) for text in fail),
         partners=PartnerRule(delta=delta) if partners else None,
     )
     scenario = Scenario(nodes, method, seed, workload, settings)
     with _bar(f"{method}, {nodes:,} nodes", silent=as_json) as tell:
         outcome = simulate(scenario, tell)
+    is_limited = scenario.complete() != scenario
+    share = completeness(outcome, simulate(scenario.complete())) if is_limited else None
     if plot is not None:
         _draw(outcome, scenario, plot)
     if as_json:
-        typer.echo(json.dumps({"nodes": nodes, "seed": seed, **outcome.as_json(), "by_second": outcome.by_second}))
+        plain = {"nodes": nodes, "seed": seed, **outcome.as_json(), "completeness": share}
+        typer.echo(json.dumps({**plain, "by_second": outcome.by_second}))
         return
-    _show(scenario, outcome)
+    _show(scenario, outcome, share)
 
 
 @overlay.command("sweep")
@@ -171,6 +176,16 @@ def _outage(text: str, streams: tuple[str, ...]) -> Outage:
     return Outage(stream, from_s, to_s)
 
 
+def _failure(text: str) -> Failure:
+    from braidstream.overlay.run import Failure  # noqa: PLC0415
+
+    try:
+        node, at_s = text.split(":")
+        return Failure(int(node), float(at_s))
+    except ValueError:
+        raise InputError(f"--fail {text!r}", "NODE:TIME in seconds", "write 17:90") from None
+
+
 def _draw(outcome: Outcome, scenario: Scenario, plot: Path) -> None:
     from braidstream.overlay.picture import draw_messages  # noqa: PLC0415
 
@@ -178,7 +193,7 @@ def _draw(outcome: Outcome, scenario: Scenario, plot: Path) -> None:
     draw_messages(outcome, f"{scenario.method}: {scenario.nodes:,} nodes, {shape.rate:g} tuples/s", plot)
 
 
-def _show(scenario: Scenario, outcome: Outcome) -> None:
+def _show(scenario: Scenario, outcome: Outcome, share: float | None) -> None:
     title = f"{scenario.method} on {scenario.nodes:,} nodes, {scenario.workload.duration_s:g} s"
     table = Table("", "", title=title, show_header=False)
     for kind, count in sorted(outcome.messages.items(), key=lambda item: -item[1]):
@@ -195,6 +210,8 @@ def _show(scenario: Scenario, outcome: Outcome) -> None:
     }
     for word, count in rows.items():
         table.add_row(word, f"{count:,}")
+    if share is not None:
+        table.add_row("completeness", f"{share:.1%}")
     Console().print(table)
 
 

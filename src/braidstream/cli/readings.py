@@ -30,6 +30,8 @@ class Reading:
     """Measures of the state: name, value for the course of it, and as shown."""
     spread: tuple[str, str, str]
     """Over what the work is spread: a name, how many, and a remark."""
+    more: tuple[tuple[str, str, str], ...] = ()
+    """What this epoch has and others have not, in the same form."""
 
     @property
     def n_results(self) -> int:
@@ -56,7 +58,15 @@ def _of_join(entry: EpochProgress) -> Reading:
     rows, size = words.number(entry.state_rows), words.size(entry.state_bytes)
     kept = f"{words.count(entry.groups, 'group')}, {words.count(entry.segments, 'segment')}"
     state = (("state rows", float(entry.state_rows), f"{rows} rows"), ("state size", float(entry.state_bytes), size))
-    return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept))
+    heavy = (("heavy keys", words.number(len(entry.heavy)), _heavy(entry)),) if entry.heavy else ()
+    return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept), heavy)
+
+
+def _heavy(entry: EpochProgress) -> str:
+    """The most frequent heavy keys with their shares and grids, and how even the slots' matches are."""
+    keys = ", ".join(f"{one.key} ({one.share:.0%}, {one.shape})" for one in entry.heavy[:3])
+    more = f" and {len(entry.heavy) - 3} more" if len(entry.heavy) > 3 else ""
+    return f"{keys}{more}; largest over mean of slots {entry.balance['matches']:.2f} in matches"
 
 
 def _of_function(entry: FunctionProgress) -> Reading:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from braidstream.cli import app, words
 from braidstream.errors import InputError
+from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -47,6 +48,7 @@ class _Found:
             "totals": dict(latest.totals),
             "stores": self.stores(),
             "per_slot": self.per_slot(),
+            "heavy": self.heavy(),
             "streams": {name: dict(known) for name, known in self.identity.streams.items()},
             "queries": dict(self.identity.queries),
         }
@@ -66,7 +68,26 @@ class _Found:
         slots = directory.slots[directory.locate(np.array([part.low for part in parts], dtype=np.uint64))]
         rows = np.bincount(slots, weights=[part.rows for part in parts], minlength=self.latest.n_slots).astype(int)
         groups = np.bincount(directory.slots, minlength=self.latest.n_slots)
-        return [{"slot": i, "groups": int(groups[i]), "rows": int(rows[i])} for i in range(self.latest.n_slots)]
+        cells, in_cells = self._cells()
+        return [
+            {"slot": i, "groups": int(groups[i]), "cells": cells[i], "rows": int(rows[i]) + in_cells[i]}
+            for i in range(self.latest.n_slots)
+        ]
+
+    def _cells(self) -> tuple[Counter[int], Counter[int]]:
+        """Cells of heavy keys, and rows stored in cells, by slot; rows of earlier grids count for no slot."""
+        cells = Counter(slot for grid in self.latest.grids for slot in grid.slots)
+        known, rows = Cells(self.latest), Counter[int]()
+        for code, n_rows in (cell for segment in self.latest.segments for cell in segment.cells):
+            slot = known.slot_of(code)
+            if slot is not None:
+                rows[slot] += n_rows
+        return cells, rows
+
+    def heavy(self) -> list[dict[str, Any]]:
+        """The heavy keys with their grids."""
+        shown = {grid.id: grid.label or f"hash {grid.hash:016x}" for grid in self.latest.grids}
+        return [{"key": shown[grid.id], "grid": grid.shape, "slots": list(grid.slots)} for grid in self.latest.grids]
 
 
 @app.command("state")
@@ -120,15 +141,17 @@ def _show(checkpoint: str, found: _Found) -> None:
         (("stream", "time", "newest", "rows", "late"), _streams(found)),
         (("query", "matches", "fingerprint"), _queries(found)),
         (("store", "segments", "rows", "bytes"), _stores(found)),
-        (("slot", "groups", "rows"), _slots(found)),
+        (("slot", "groups", "cells", "rows"), _slots(found)),
+        (("heavy key", "grid", "slots"), _heavy(found)),
     ):
-        _print_table(title, entries)
+        if entries or "heavy key" not in title:
+            _print_table(title, entries)
 
 
 def _print_table(title: tuple[str, ...], rows: list[list[str]]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in title:
-        is_number = name in ("rows", "late", "matches", "segments", "bytes", "groups")
+        is_number = name in ("rows", "late", "matches", "segments", "bytes", "groups", "cells")
         table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
@@ -156,7 +179,13 @@ def _streams(found: _Found) -> list[list[str]]:
 
 
 def _slots(found: _Found) -> list[list[str]]:
-    return [[str(one["slot"]), str(one["groups"]), words.number(one["rows"])] for one in found.per_slot()]
+    return [
+        [str(one["slot"]), str(one["groups"]), str(one["cells"]), words.number(one["rows"])] for one in found.per_slot()
+    ]
+
+
+def _heavy(found: _Found) -> list[list[str]]:
+    return [[one["key"], one["grid"], " ".join(map(str, one["slots"]))] for one in found.heavy()]
 
 
 def _queries(found: _Found) -> list[list[str]]:

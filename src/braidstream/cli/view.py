@@ -205,7 +205,8 @@ class LiveView(LineView):
         ):
             table.add_row(name, shown, Text(words.spark_line(course, _BARS), style="cyan"))
         table.add_row("watermark", words.moment(last.watermark).removesuffix(" UTC"), Text("UTC", style="dim"))
-        table.add_row(*read.spread)
+        for row in (read.spread, *read.more):
+            table.add_row(*row)
         return table
 
     def _so_far(self) -> Table:
@@ -245,6 +246,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  late        {words.number(sum(run.late.values()))}",
         f"  state       {read.state_shown}",
         f"  watermark   {words.moment(last.watermark)}",
+        *(f"  {name:11} {text}" for name, _, text in read.more),
         *([f"  changes     {words.each(run.decisions)}"] if run.decisions else []),
         f"  checkpoint  {checkpoint} (epoch {last.epoch})",
     ]

@@ -16,40 +16,63 @@ The paper's equations have no minimum. That is right only while no stream fits i
 would otherwise make up for the losses of another one. With the minimum, equation 12 holds on the part of the streams
 that do not fit (`nodes_exact`).
 
-The equations suppose that a tuple that is not kept is not joined at all, and that the memory is always full. Real nodes
-differ in two ways, each with its own formula:
+The equations suppose three things: every node receives exactly rate / n tuples a second, its memory is always full, and
+a tuple that is not kept is not joined at all. With tuples at even times a node that turns away what does not fit does
+precisely that. At random times it cannot: the number N of a window's tuples at a node is then Poisson with the mean
+a = rate * window / n, now above the memory M and now below. The *exact* models say what to expect from a node that
 
-- *refusing*: a tuple that finds the memory full is turned away. Memory then is like the lines of a telephone exchange
-  on which a call lasts one window: a refused share B(memory, rate * window / n), Erlang's loss formula, and kept is
-  1 - B. It is a little less than equation 11's, because now and then memory stands empty; the more tuples a node holds,
-  the smaller the difference.
-- *probing*: a node that sheds stored tuples still joins each arriving one with what it has, so the newest tuple of a
-  result need not be kept. The newest is of stream i in a share of the results proportional to 1 / window_i, hence
+- *samples*: it takes the share min(1, M / N) of what arrives, and joins only that. An arriving tuple finds N - 1
+  others, and because a * P(N = k - 1) = k * P(N = k), the share taken, the sum over k of P(N = k - 1) * min(1, M / k),
+  equals the share stored:
 
-    C = sum over i of (1 / window_i) * product of kept(j), j != i,  /  sum over i of 1 / window_i
+      kept = E[min(N, M)] / a = P(N <= M - 1) + M / a * P(N > M)
 
-  which is never less than equation 11.
+  C is the product of these: equation 11 with the mean of the minimum in place of the minimum of the means. It is lower
+  by about 0.4 m / sqrt(M) where the window just fits, and not visibly below 0.9 of it with M in the hundreds.
+- *refuses*: a tuple that finds the memory full is turned away. Memory is like the lines of a telephone exchange on
+  which a call lasts one window: the refused share is B(M, a), Erlang's loss formula (it holds for calls of equal length
+  too), and kept is 1 - B. That is less, because what was taken early stays, and memory stands partly empty afterwards.
+- *sheds* stored tuples: it joins each arriving one with what it has, so the newest tuple of a result need not be kept.
+  The newest is of stream i in a share of the results proportional to 1 / window_i, hence, with kept as for sampling,
 
-The tests hold all three against simulated joins. Invariant: all functions are pure, and monotone in n and in memory.
-Cost: O(m^2), O(memory) for Erlang's formula, and a binary search for n.
+      C = sum over i of (1 / window_i) * product of kept(j), j != i,  /  sum over i of 1 / window_i
+
+  which is never less than the product. `completeness_probing` is the same with the paper's average rates.
+
+So refusing <= sampling <= equation 11, and sampling <= shedding. The planner (`nodes_for`) goes by the lowest unless it
+is told what the nodes do (`MODELS`): the wanted completeness is then reached whatever they do. `completeness` as its
+model is equation 12.
+
+*Uneven nodes.* All of this supposes that every node gets the same. When nodes own known shares of the values,
+`completeness_over` is the mean over them. When v values are hashed to n nodes at random, the value of a result has a
+binomial number of the other v - 1 values for company, each with the chance 1 / n; `hashed` is the mean over that
+number.
+
+The tests hold every model against simulated joins. Invariant: all functions are pure, and monotone in n and in memory.
+Cost: O(m^2); O(M) for Erlang's formula and O(sqrt(a)) for the Poisson sums; a binary search for n.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from braidstream.errors import InputError
 
 __all__ = [
+    "MODELS",
     "Load",
     "Model",
     "completeness",
     "completeness_by_losses",
+    "completeness_over",
     "completeness_probing",
     "completeness_refusing",
+    "completeness_sampling",
+    "completeness_shedding",
+    "hashed",
     "loss",
     "memory_for",
     "nodes_exact",
@@ -75,11 +98,19 @@ class Load:
         return self.rate * self.window_s
 
     def kept(self, n: float) -> float:
-        """The share of the window that n nodes keep."""
+        """The share of the window that n nodes keep, at average rates."""
         return min(1.0, n * self.memory / self.tuples)
+
+    def kept_at_random(self, n: float) -> float:
+        """The share that they keep on average when tuples arrive at random times."""
+        mean, memory = self.tuples / n, math.floor(self.memory)
+        below, at_most = _poisson_below(memory, mean)
+        return min(1.0, below + memory / mean * (1 - at_most))
 
 
 Model = Callable[[Sequence[Load], float], float]
+_ROUNDING = 1e-12
+_MOST_NODES = 1 << 48
 
 
 def loss(load: Load, n: float) -> float:
@@ -93,16 +124,51 @@ def completeness(loads: Sequence[Load], n: float) -> float:
 
 
 def completeness_probing(loads: Sequence[Load], n: float) -> float:
-    """The share of the results when arriving tuples are always joined and only stored ones are shed."""
-    _checked(loads, n)
-    newest = [1.0 / load.window_s for load in loads]
-    others = [math.prod(o.kept(n) for j, o in enumerate(loads) if j != i) for i in range(len(loads))]
-    return sum(share * kept for share, kept in zip(newest, others, strict=True)) / sum(newest)
+    """Arriving tuples are always joined and only stored ones are shed; at average rates."""
+    return _newest_joined(_checked(loads, n), [load.kept(n) for load in loads])
+
+
+def completeness_shedding(loads: Sequence[Load], n: float) -> float:
+    """Exact: arriving tuples are always joined and only stored ones are shed."""
+    return _newest_joined(_checked(loads, n), [load.kept_at_random(n) for load in loads])
+
+
+def completeness_sampling(loads: Sequence[Load], n: float) -> float:
+    """Exact: a node takes, and joins, the share of the arriving tuples that fits."""
+    return math.prod(load.kept_at_random(n) for load in _checked(loads, n))
 
 
 def completeness_refusing(loads: Sequence[Load], n: float) -> float:
-    """The share of the results when a tuple that finds the memory full is neither stored nor joined."""
+    """Exact: a tuple that finds the memory full is neither stored nor joined."""
     return math.prod(1 - _blocked(math.floor(load.memory), load.tuples / n) for load in _checked(loads, n))
+
+
+MODELS: Mapping[str, Model] = {
+    "refuse": completeness_refusing,
+    "sample": completeness_sampling,
+    "oldest": completeness_shedding,
+    "random": completeness_shedding,
+}
+"""What to expect of each way to shed (`overlay.shedding` has them by the same names)."""
+
+
+def completeness_over(shares: Sequence[float], loads: Sequence[Load], model: Model = completeness_refusing) -> float:
+    """The completeness over nodes that own these shares of the values, each value as frequent as any other."""
+    if not shares or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise InputError(f"shares of the values that add up to {sum(shares):g}", "1, none below 0")
+    return sum(share * model(loads, 1 / share) for share in shares if share > 0)
+
+
+def hashed(n_values: int, model: Model = completeness_refusing) -> Model:
+    """A model for so many equally frequent values, each of them hashed to one of the nodes."""
+    if n_values < 1:
+        raise InputError(f"{n_values} values", "1 value or more")
+
+    def over_places(loads: Sequence[Load], n: float) -> float:
+        chances = _binomial(n_values - 1, min(1.0, 1 / n))
+        return sum(chance * model(loads, n_values / (others + 1)) for others, chance in chances.items())
+
+    return over_places
 
 
 def completeness_by_losses(loads: Sequence[Load], n: float) -> float:
@@ -136,13 +202,17 @@ def nodes_exact(loads: Sequence[Load], wanted: float) -> float:
     return needs[-1]
 
 
-def nodes_for(loads: Sequence[Load], wanted: float, model: Model = completeness) -> int:
+def nodes_for(loads: Sequence[Load], wanted: float, model: Model = completeness_refusing) -> int:
     """The smallest number of nodes with which the join is at least as complete as `wanted`."""
     _checked(loads, wanted=wanted)
     low, high = 0, max(1, math.ceil(max(load.tuples / load.memory for load in loads)))
+    while model(loads, high) < wanted - _ROUNDING:
+        if high > _MOST_NODES:
+            raise InputError(f"a completeness of {wanted} with {loads}", "what some number of nodes can reach")
+        low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if model(loads, middle) >= wanted - 1e-12 else (middle, high)
+        low, high = (low, middle) if model(loads, middle) >= wanted - _ROUNDING else (middle, high)
     return high
 
 
@@ -158,6 +228,48 @@ def _blocked(lines: int, offered: float) -> float:
     for line in range(1, lines + 1):
         blocked = offered * blocked / (line + offered * blocked)
     return blocked
+
+
+def _newest_joined(loads: Sequence[Load], kept: Sequence[float]) -> float:
+    """The share of the results when all their tuples but the newest must be kept."""
+    newest = [1.0 / load.window_s for load in loads]
+    others = [math.prod(share for j, share in enumerate(kept) if j != i) for i in range(len(loads))]
+    return sum(share * rest for share, rest in zip(newest, others, strict=True)) / sum(newest)
+
+
+def _poisson_below(count: int, mean: float) -> tuple[float, float]:
+    """P(N < count) and P(N <= count) of a Poisson number; what is many deviations off the mean counts as 0 or 1."""
+    reach = 12 * math.sqrt(mean) + 40
+    first = max(0, math.floor(mean - reach))
+    if count < first:
+        return 0.0, 0.0
+    if count > mean + reach:
+        return 1.0, 1.0
+    chance, below = math.exp(first * math.log(mean) - mean - math.lgamma(first + 1)), 0.0
+    for number in range(first, count):
+        below += chance
+        chance *= mean / (number + 1)
+    return below, below + chance
+
+
+def _binomial(count: int, chance: float) -> dict[int, float]:
+    """The chances of a binomial number, without those many deviations off the mean."""
+    if chance >= 1 or count == 0:
+        return {count: 1.0}
+    mean = count * chance
+    reach = 8 * math.sqrt(mean * (1 - chance)) + 8
+    some = range(max(0, math.floor(mean - reach)), min(count, math.ceil(mean + reach)) + 1)
+    whole = math.lgamma(count + 1)
+    logs = {
+        k: whole
+        - math.lgamma(k + 1)
+        - math.lgamma(count - k + 1)
+        + k * math.log(chance)
+        + (count - k) * math.log1p(-chance)
+        for k in some
+    }
+    total = sum(math.exp(log) for log in logs.values())
+    return {k: math.exp(log) / total for k, log in logs.items()}
 
 
 def _checked(loads: Sequence[Load], n: float = 1, wanted: float = 1.0) -> Sequence[Load]:

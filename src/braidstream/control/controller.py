@@ -1,9 +1,9 @@
 """The controller: reports of a reorganization epoch in, decisions out.
 
 It reads the load, asks each policy in turn, and decides: a suggestion is refused while the minimal time-span since the
-last adaptation has not passed, while another kind of adaptation was chosen in this epoch (D-CAPE 6: one at a time),
-when it touches a slot that an accepted one touches, or when it is not legal. Refusals are decisions too, without
-instructions.
+last adaptation has not passed (pushes to disk do not wait: the memory is needed now), while another kind of adaptation
+was chosen in this epoch (D-CAPE 6: one at a time), when it touches a slot that an accepted one touches, or when it is
+not legal. Refusals are decisions too, without instructions.
 
 Everything is an argument: the same reports, directory, memory, clock and seed give the same decisions, so an epoch that
 Spark replays is decided the same way. The memory is plain JSON and belongs into the manifest.
@@ -33,8 +33,8 @@ from braidstream.control.instructions import (
 from braidstream.control.load import View, observe
 from braidstream.control.memory import Memory, after, remember
 from braidstream.control.policies import Policy, Suggestion
-from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.declustering import Declustering, arriving_work, wish
+from braidstream.control.policies.disk import memory_policies
 from braidstream.control.policies.splitting import Merging, Splitting
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.reports import SlotReport
@@ -50,7 +50,7 @@ def default_policies(settings: Settings) -> tuple[Policy, ...]:
     if settings.splitting:
         chosen.append(Splitting(settings))
     if settings.memory_bytes is not None:
-        chosen.append(MemoryBalance(settings))
+        chosen.extend(memory_policies(settings))
     if settings.splitting:
         chosen.append(Merging(settings))
     return tuple(chosen)
@@ -135,7 +135,7 @@ class _Session:
 
     def _refusal(self, suggestion: Suggestion) -> str:
         since_s = self.view.clock_s - self.known.get("last_s", float("-inf"))
-        if since_s < self.settings.min_span_s:
+        if since_s < self.settings.min_span_s and suggestion.kind != "spill":
             return f"{since_s:.3g} s since the last adaptation, less than {self.settings.min_span_s:.3g} s"
         others = self.kinds - {suggestion.kind, "grow"}
         if others:

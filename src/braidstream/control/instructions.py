@@ -4,11 +4,15 @@ An instruction is a frozen dataclass; `apply` is the one place that says what it
 and number of slots. Whoever acts on instructions (the manifest on Spark, the master in the simulator) uses `apply`,
 so the two cannot disagree. A new kind of instruction is a dataclass with a `kind` and a case in `_applied`.
 
+Spill and CleanUp change neither directory nor slots: they say what becomes of a group's state where it is. `apply`
+checks that the group exists; whoever keeps the state acts on them.
+
 Invariant: `apply` returns a directory that covers the hash space exactly once, with every group at a slot below
 `n_slots`, or raises `IllegalInstruction` and changes nothing.
 
-Slots are numbered densely from 0 (a slot is a Spark partition), so only the last slot can go, and only when it is
-empty.
+Slots are numbered densely from 0 (a slot is a Spark partition), so only the last slot can go, and only when it holds
+no group; cells of grids that it holds are placed elsewhere (`state.cells.resettled`). A Regrid changes no group: the
+manifest carries it out (`state.cells.regridded`).
 
 Cost: O(groups) for each instruction.
 """
@@ -20,16 +24,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from braidstream.control.directory import HASH_BITS, Directory
+from braidstream.control.grids import Regrid
 from braidstream.errors import RunError, nearest
 
 __all__ = [
     "AddSlot",
+    "CleanUp",
     "Decision",
     "IllegalInstruction",
     "Instruction",
     "Merge",
     "Move",
+    "Regrid",
     "RemoveSlot",
+    "Spill",
     "Split",
     "apply",
     "instruction_from_json",
@@ -79,8 +87,28 @@ class RemoveSlot:
     slot: int
 
 
-Instruction = Move | Split | Merge | AddSlot | RemoveSlot
-_KINDS: dict[str, type[Instruction]] = {one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot)}
+@dataclass(frozen=True)
+class Spill:
+    """Make a group's active state an inactive generation on disk; its next tuples start a new one (D-CAPE 4)."""
+
+    kind: ClassVar[str] = "spill"
+    group: int
+    forced: bool = False
+    """Whether its slot had room: asked for to make room for more productive groups of other slots (D-CAPE 6)."""
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """Produce the results that are missing between a group's generations, and make them one (D-CAPE 4.2)."""
+
+    kind: ClassVar[str] = "clean_up"
+    group: int
+
+
+Instruction = Move | Split | Merge | AddSlot | RemoveSlot | Spill | CleanUp | Regrid
+_KINDS: dict[str, type[Instruction]] = {
+    one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot, Spill, CleanUp, Regrid)
+}
 
 
 class IllegalInstruction(RunError):
@@ -135,6 +163,8 @@ def apply(directory: Directory, n_slots: int, instructions: Iterable[Instruction
 
 def instruction_to_json(instruction: Instruction) -> dict[str, Any]:
     """A plain form."""
+    if isinstance(instruction, Regrid):
+        return instruction.as_json()
     return {"kind": instruction.kind, **asdict(instruction)}
 
 
@@ -143,6 +173,8 @@ def instruction_from_json(plain: Mapping[str, Any]) -> Instruction:
     kind = plain.get("kind", "")
     if kind not in _KINDS:
         raise RunError(f"unknown instruction kind {kind!r}", f"one of {', '.join(_KINDS)}", nearest(str(kind), _KINDS))
+    if kind == Regrid.kind:
+        return Regrid.from_json(plain)
     return _KINDS[kind](**{name: value for name, value in plain.items() if name != "kind"})
 
 
@@ -150,7 +182,7 @@ def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> 
     """The slots whose groups the instructions change. Two decisions with none in common do not disturb each other."""
     touched: set[int] = set()
     for one in instructions:
-        if isinstance(one, (Move, Split, Merge)) and one.group in directory.by_id:
+        if isinstance(one, (Move, Split, Merge, Spill, CleanUp)) and one.group in directory.by_id:
             touched.add(directory.by_id[one.group].slot)
         if isinstance(one, (Move, Split, RemoveSlot)):
             touched.add(one.slot)
@@ -202,7 +234,13 @@ def _applied(directory: Directory, n_slots: int, instruction: Instruction) -> tu
     if isinstance(instruction, RemoveSlot):
         check.removable(instruction.slot)
         return directory, n_slots - 1
+    if isinstance(instruction, Regrid):
+        for slot in instruction.grid.slots if instruction.grid else ():
+            check.slot(slot)
+        return directory, n_slots
     check.group(instruction.group)
+    if isinstance(instruction, (Spill, CleanUp)):
+        return directory, n_slots
     if isinstance(instruction, Merge):
         check.has_buddy(instruction.group)
         return directory.merge(instruction.group), n_slots

@@ -42,6 +42,7 @@ class GroupLoad:
     matches: float
     demand_s: float
     stored_bytes: int
+    inactive_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ def _groups_of(slot: SlotLoad, reports: Sequence[SlotReport], n_epochs: int) -> 
             sum(p.matches for p in some) / n_epochs,
             busy[group] * growth * fit,
             some[-1].stored_bytes,
+            some[-1].inactive_bytes,
         )
         for group, some in parts.items()
     ]

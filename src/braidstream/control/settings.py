@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["Choice", "Settings"]
+__all__ = ["Choice", "Disk", "Settings"]
 
 Choice = Literal["even", "random"]
+Disk = Literal["none", "lazy", "active"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,20 @@ class Settings:
     """Memory is balanced once the fullest slot holds more than this share of `memory_bytes`."""
     memory_ratio: float = 0.8
     """theta_d of D-CAPE 5.1: balance when M_l / M_m is below it."""
+    disk: Disk = "none"
+    """What the controller pushes to disk (D-CAPE 6): nothing, what does not fit, or poor groups early too."""
+    spill_above: float = 1.0
+    """theta_m of D-CAPE 6: a slot that holds more than this share of `memory_bytes` pushes groups to disk."""
+    spill_share: float = 0.3
+    """The share of its state that a slot then pushes (D-CAPE 4.4: 30%)."""
+    idle_after: int = 1000
+    """theta_t of D-CAPE 4.3, in epochs: a group without a new tuple for longer goes first."""
+    rate_ratio: float = 2.0
+    """theta_f of D-CAPE 6: push the poor groups of slots whose groups give that many times fewer results on average."""
+    query_bytes: int | None = None
+    """M_q of D-CAPE 6: all state of the queries; None: what there is so far, in memory and on disk."""
+    move_spilled: bool = False
+    """Whether a group with inactive generations may be moved: where the state moves with the manifest, it may."""
 
     def __post_init__(self) -> None:
         _require("every", self.every, self.every >= 1, "at least 1")
@@ -85,6 +100,12 @@ class Settings:
         _require("memory_bytes", self.memory_bytes, self.memory_bytes is None or self.memory_bytes > 0, "above 0")
         _require("memory_above", self.memory_above, 0 <= self.memory_above <= 1, "from 0 to 1")
         _require("memory_ratio", self.memory_ratio, 0 < self.memory_ratio < 1, "between 0 and 1")
+        _require("disk", self.disk, self.disk in ("none", "lazy", "active"), "'none', 'lazy' or 'active'")
+        _require("spill_above", self.spill_above, 0 < self.spill_above <= 1, "above 0, at most 1")
+        _require("spill_share", self.spill_share, 0 < self.spill_share <= 1, "above 0, at most 1")
+        _require("idle_after", self.idle_after, self.idle_after >= 0, "0 or above")
+        _require("rate_ratio", self.rate_ratio, self.rate_ratio > 1, "above 1")
+        _require("query_bytes", self.query_bytes, self.query_bytes is None or self.query_bytes > 0, "above 0, or None")
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Settings:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable"]
+__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable", "unhashed"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -64,6 +64,35 @@ def hash_columns(columns: Sequence[pa.Array]) -> tuple[U64, npt.NDArray[np.bool_
         hashes = hashed if column.null_count == 0 else np.where(present, hashed, hashes)
         valid &= present
     return hashes, valid
+
+
+def unhashed(hash_: int, kind: str) -> int | None:
+    """The only value of an integer type (a Spark type name) that has this hash; None for other types."""
+    if kind == "bigint":
+        return _unmixed(hash_, 8, 27, _P1, _P4)
+    return _unmixed(hash_, 4, 23, _P2, _P3) if kind in ("int", "smallint", "tinyint") else None
+
+
+def _unmixed(hash_: int, width: int, bits: int, factor: np.uint64, term: np.uint64) -> int | None:
+    """Each step of the hash undone, from the last to the first."""
+    mask = (1 << 64) - 1
+    p1, p2, p3 = (int(p) for p in (_P1, _P2, _P3))
+    h = hash_ ^ (hash_ >> 32)
+    h = h * pow(p3, -1, 1 << 64) & mask
+    h ^= (h >> 29) ^ (h >> 58)
+    h = h * pow(p2, -1, 1 << 64) & mask
+    h ^= h >> 33
+    h = (h - int(term)) * pow(int(factor), -1, 1 << 64) & mask
+    h = (h >> bits | h << (64 - bits)) & mask
+    word = (h ^ (SEED + int(_P5) + width)) & mask
+    word = word * pow(p1, -1, 1 << 64) & mask
+    if width == 8:
+        word = (word >> 31 | word << 33) & mask
+        word = word * pow(p2, -1, 1 << 64) & mask
+    limit = 1 << (8 * width)
+    if word >= limit:
+        return None
+    return word - limit if word >= limit >> 1 else word
 
 
 def _hash_column(column: pa.Array, seed: U64) -> U64:

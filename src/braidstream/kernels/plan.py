@@ -45,6 +45,10 @@ class Store:
     """Whether its rows are stored; aggregate queries keep summaries of them instead."""
     summarized: bool = False
     """Whether it holds summaries (`kernels.summaries`) of an aggregate query, not rows."""
+    family: str = ""
+    """The stores that share grids with it (`kernels.families`); empty where keys stay in one slot however heavy."""
+    places: tuple[int, ...] = ()
+    """Its dimensions in those grids, one for each use."""
 
     @property
     def merge_span_us(self) -> int | None:

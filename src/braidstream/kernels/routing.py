@@ -1,8 +1,9 @@
 """Routing and packing: from a batch of a stream to one blob of rows for each slot.
 
-A row goes to the slot of its group, which the directory gives by the leading bits of its key hash; rows without a key
-(NULL equals nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`,
-which travels with the rows, so that it is counted exactly once however often Spark runs the task.
+A row goes to the slot of its group, which the directory gives by the leading bits of its key hash; rows of a heavy key
+are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals nothing) go nowhere; rows older
+than the watermark are late. What a task read is counted in a `Tally`, which travels with the rows, so that it is
+counted exactly once however often Spark runs the task.
 
 Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy and Arrow.
 """
@@ -10,16 +11,18 @@ Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braidstream.kernels.biclique import PROBE, STORED, Biclique
+from braidstream.kernels.cells import HeavyKeys, stripes
 from braidstream.kernels.plan import Branch, Store
-from braidstream.kernels.rows import HASH, MASK, TIME
+from braidstream.kernels.rows import HASH, I64, MASK, TIME
 
 __all__ = [
     "ENVELOPE",
@@ -31,11 +34,14 @@ __all__ = [
     "Envelope",
     "Routes",
     "Tally",
+    "cells_kind",
+    "cells_of",
     "deal",
     "envelopes_to_batch",
     "late_kind",
     "pack",
     "route",
+    "store_of_kind",
     "unpack",
 ]
 
@@ -47,6 +53,8 @@ REPORT, TICK = -1_000_000, -1_000_001
 """The kinds of a slot's report on its way through later stages, and of an envelope that only wakes a slot."""
 SEEN, REACHED = -1_000_002, -1_000_003
 """The kinds of a tally that every slot is sent, and of the watermark after the epoch for slots of later stages."""
+_CELLS, _USES = 1 << 20, 16
+"""Kinds from here on are rows of cells: of which store, and for which of its uses in a join."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,10 @@ class Routes:
     slots: npt.NDArray[np.int32]
     n_slots: int
     watermark: int | None
+    heavy: Mapping[str, HeavyKeys] = field(default_factory=dict)
+    """The grids of heavy keys, by family."""
+    biclique: Biclique | None = None
+    """Where the router is a biclique: for all rows, instead of directory and grids."""
 
     def slot_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint16]:
         """The slot of each hash."""
@@ -106,6 +118,21 @@ class Routes:
             return np.full(len(hashes), self.slots[0], dtype=np.uint16)
         leading = (hashes >> np.uint64(64 - self.depth)).astype(np.int64)
         return self.slots.astype(np.uint16)[leading]
+
+
+def cells_kind(store: int, use: int) -> int:
+    """The kind of envelopes with rows of cells."""
+    return _CELLS + store * _USES + use
+
+
+def cells_of(kind: int) -> tuple[int, int] | None:
+    """The store and its use, where a kind is one of cells."""
+    return divmod(kind - _CELLS, _USES) if kind >= _CELLS else None
+
+
+def store_of_kind(kind: int) -> int | None:
+    """The store that an envelope's rows belong to; None where it holds something else."""
+    return (kind - _CELLS) // _USES if kind >= _CELLS else kind if kind >= 0 else None
 
 
 def late_kind(branch: Branch) -> int:
@@ -164,14 +191,63 @@ def _route_store(
     slots = routes.slot_of(np.asarray(hashes).view(np.uint64))
     if dropped is not None:
         slots[dropped] = routes.n_slots
-    envelopes, n_routed = _deal(rows, slots, store.index, routes.n_slots)
+    envelopes, n_routed = _deal_heavy_and_light(rows, np.asarray(hashes).view(np.uint64), slots, store, routes)
     return envelopes, missing, n_routed
 
 
-def deal(rows: pa.Table, kind: int, routes: Routes) -> list[Envelope]:
+def deal(rows: pa.Table, kind: int, routes: Routes, store: Store | None = None) -> list[Envelope]:
     """Envelopes for rows that carry their key hash: intermediate results on their way to the next stage."""
     hashes = np.asarray(rows.column(HASH).combine_chunks()).view(np.uint64)
-    return _deal(rows, routes.slot_of(hashes), kind, routes.n_slots)[0]
+    slots = routes.slot_of(hashes)
+    if store is not None:
+        return _deal_heavy_and_light(rows, hashes, slots, store, routes)[0]
+    return _deal(rows, slots, kind, routes.n_slots)[0]
+
+
+def _deal_heavy_and_light(
+    rows: pa.Table, hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint16], store: Store, routes: Routes
+) -> tuple[list[Envelope], int]:
+    """One envelope for each slot with rows of groups, and one with rows of cells for each use of the store."""
+    if routes.biclique is not None:
+        return _deal_biclique(rows, hashes, slots < routes.n_slots, store, routes.biclique)
+    heavy = routes.heavy.get(store.family)
+    if heavy is None:
+        return _deal(rows, slots, store.index, routes.n_slots)
+    at, keys = heavy.find(hashes)
+    kept = slots[at] < routes.n_slots
+    at, keys = at[kept], keys[kept]
+    slots[at] = routes.n_slots
+    envelopes, n_routed = _deal(rows, slots, store.index, routes.n_slots)
+    if len(at):
+        for envelope, n_repeated in _deal_heavy(rows.take(pa.array(at)), keys, heavy, store, routes):
+            envelopes += envelope
+            n_routed += n_repeated
+    return envelopes, n_routed
+
+
+def _deal_heavy(
+    rows: pa.Table, keys: I64, heavy: HeavyKeys, store: Store, routes: Routes
+) -> Iterator[tuple[list[Envelope], int]]:
+    """Rows of heavy keys, repeated; the code of the cell takes the place of the hash."""
+    numbers = stripes(rows)
+    place = rows.column_names.index(HASH)
+    for use, dimension in enumerate(store.places):
+        index, codes, slots = heavy.spread(keys, numbers, dimension)
+        coded = rows.take(pa.array(index)).set_column(place, HASH, pa.array(codes.view(np.int64)))
+        yield _deal(coded, slots, cells_kind(store.index, use), routes.n_slots)
+
+
+def _deal_biclique(
+    rows: pa.Table, hashes: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_], store: Store, biclique: Biclique
+) -> tuple[list[Envelope], int]:
+    """Each row once where it is stored, and once in every unit that it probes."""
+    at = np.flatnonzero(kept)
+    own, keys, (side,) = rows.take(pa.array(at)), hashes[at], store.places
+    homes = biclique.homes(keys, stripes(own), side)
+    stored, n_stored = _deal(own, homes, cells_kind(store.index, STORED), biclique.n_slots)
+    index, slots = biclique.probes(keys, side)
+    probing, n_probing = _deal(own.take(pa.array(index)), slots, cells_kind(store.index, PROBE), biclique.n_slots)
+    return stored + probing, n_stored + n_probing
 
 
 def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: int, n_slots: int) -> tuple[list[Envelope], int]:

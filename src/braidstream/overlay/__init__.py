@@ -1,11 +1,14 @@
 """DHTJoin on a simulated Chord network: stream joins over a wide-area network instead of one cluster."""
 
-from braidstream.overlay.run import Outage, Outcome, PartnerRule, Settings
-from braidstream.overlay.simulate import Scenario, simulate
+from braidstream.overlay.peer import Memory
+from braidstream.overlay.run import Failure, Outage, Outcome, PartnerRule, Settings
+from braidstream.overlay.simulate import Scenario, completeness, simulate
 from braidstream.overlay.workload import Feed, Submission, Workload
 
 __all__ = [
+    "Failure",
     "Feed",
+    "Memory",
     "Outage",
     "Outcome",
     "PartnerRule",
@@ -13,5 +16,6 @@ __all__ = [
     "Settings",
     "Submission",
     "Workload",
+    "completeness",
     "simulate",
 ]

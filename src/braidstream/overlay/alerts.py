@@ -13,7 +13,8 @@ Two ways to act on an alert:
 
 Detection is the DHT's own business (it keeps track of its neighbours), takes `detect_s` and is not counted as messages.
 Limitation: an operator is spread over many peers by value, so the failure of one of them starves no other operator as a
-whole; alerts are raised for sources. Cost: one message for each pair of a consumer and a producer that it heard from.
+whole; alerts are raised for sources, and what a failed peer held back is lost with it. Cost: one message for each pair
+of a consumer and a producer that it heard from.
 """
 
 from __future__ import annotations
@@ -140,7 +141,17 @@ class Alerts:
         self._suspended_peers.remove(key)
         held, self._held_entries[key] = self._held_entries.get(key, []), []
         for target, entry in held:
-            self._run.deliver(node, target, entry)
+            self._deliver_after_all(node, target, entry)
+
+    def _deliver_after_all(self, node: int, target: Target, entry: Entry) -> None:
+        """Join an entry that was held back; where there are partners its owner says who is in charge of it by now."""
+        run = self._run
+        if run.partners is None:
+            run.deliver(node, target, entry)
+            return
+        route = run.network.direct(node, run.owner(entry.value))
+        run.traffic.add("partner", run.clock.now, route.hops)
+        run.clock.at(run.clock.now + route.delay_us, run.route_entry, route.owner, target, entry)
 
     def _send_after_all(self, target: Target, row: int) -> None:
         """Index a row that was held back, if it can still be part of a result."""

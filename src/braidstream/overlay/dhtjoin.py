@@ -3,10 +3,10 @@
 Idea: the source of a stream looks into its query table and indexes a tuple by put(h(value), tuple), once for each
 attribute that some query's plan wants that stream indexed on. Tuples of different streams with equal values meet at one
 peer, which runs MJoin; results of the root go to the user, those of other operators are re-indexed on the key that
-the plan names next. `alerts` and `partners` hook in where entries arrive and leave.
+the plan names next. `alerts`, `partners` and `failures` hook in where entries arrive and leave.
 
-Invariant: with enough memory, and no source down unless alerts are off or "exact", every query's answer is exactly the
-join of the tuples from its start on.
+Invariant: with enough memory, no failed peer, and no source down unless alerts are off or "exact", every query's answer
+is exactly the join of the tuples from its start on.
 Cost: about log2(n) / 2 messages for each indexed tuple and each intermediate result, n - 1 for each query.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from braidstream.overlay.alerts import Alerts
 from braidstream.overlay.dissemination import disseminate, dissemination_named
+from braidstream.overlay.failures import Failures
 from braidstream.overlay.network import Network
 from braidstream.overlay.partners import Partners
 from braidstream.overlay.peer import Entry, Peer
@@ -51,6 +52,8 @@ class DHTJoin(OverlayRun):
         self._needs: dict[str, dict[str, list[Target]]] = {stream: {} for stream in feed.columns}
         self._key_of: dict[int, int] = {}
         self._from_order = [_order(p) for p in self.plans]
+        self.lost_peers: list[Peer] = []
+        self.failures = Failures(self)
         self.alerts = Alerts(self)
         self.partners = Partners(self, settings.partners) if settings.partners else None
 
@@ -83,7 +86,7 @@ class DHTJoin(OverlayRun):
 
     def deliver(self, node: int, target: Target, entry: Entry) -> None:
         """An entry reaches the node that joins it: its key's owner, or a partner of that."""
-        if not self.alerts.lets_through(node, target, entry):
+        if self.failures.takes(node) or not self.alerts.lets_through(node, target, entry):
             return
         peer, operator = self.peer(node), self.plans[target.query].operators[target.operator]
         is_root = operator.consumer is None
@@ -116,14 +119,16 @@ class DHTJoin(OverlayRun):
 
     def n_shed(self) -> int:
         """How many entries all peers together gave up or refused."""
-        return sum(peer.n_shed for peer in self.peers.values())
+        return sum(peer.n_shed for peer in (*self.peers.values(), *self.lost_peers))
 
     def counters(self) -> dict[str, int]:
         """What alerts and partners counted, as far as there are any."""
         counted = dict(self.partners.counters) if self.partners else {}
         if self.settings.outages:
-            useful = sum(peer.n_useful for peer in self.peers.values())
+            useful = sum(peer.n_useful for peer in (*self.peers.values(), *self.lost_peers))
             counted |= {**self.alerts.counters, "useless": self.intermediate - useful}
+        if self.settings.failures:
+            counted |= self.failures.counters
         return counted
 
     def route_entry(self, owner: int, target: Target, entry: Entry) -> None:
@@ -185,7 +190,7 @@ class DHTJoin(OverlayRun):
         if self.settings.alerts == "exact":
             slack += round(self.settings.detect_s * SECOND_US) * depth + 2 * (depth + 1) * self.network.longest_link_us
         if self.settings.partners:
-            slack += 4 * depth * self.network.longest_link_us
+            slack += 6 * depth * self.network.longest_link_us  # two of them for what was held back by alerts
         return slack
 
 

@@ -4,6 +4,8 @@ Idea: nodes have places in a square; a link's delay is a base plus the distance.
 of the settled ring, and a walk is the same every time, so it is computed once for each (sender, key) and then delivered
 as one event with the sum of its delays, counted as as many messages as it has hops.
 
+A node that has left (`leave`) is skipped by keys and fingers alike: the ring as it has settled again without it.
+
 Invariant: a walk takes at most `longest_us`. Everything that decides what may be forgotten relies on that bound, so a
 walk that broke it would stop the simulation.
 Cost: a few microseconds for a new (sender, key), a dict access afterwards.
@@ -83,6 +85,7 @@ class Network:
         self._y: list[float] = places[:, 1].tolist()
         self._ids: list[int] = self.ring.ids.tolist()
         self._routes: dict[tuple[int, int], Route] = {}
+        self._left: set[int] = set()
         self.longest_link_us = round((self.link.base_ms + self.link.across_ms * 2**0.5) * 1000)
         self.longest_us = self.longest_link_us * (2 * max(len(self.ring) - 1, 1).bit_length() + 2)
 
@@ -101,7 +104,12 @@ class Network:
 
     def owner(self, key: int) -> int:
         """The node that a key belongs to."""
-        return bisect_left(self._ids, key) % len(self._ids)
+        return self._at_or_after(key)
+
+    def leave(self, node: int) -> None:
+        """Let the ring settle without a node."""
+        self._left.add(node)
+        self._routes.clear()
 
     def route(self, source: int, key: int) -> Route:
         """The walk of a message for `key` from `source`."""
@@ -114,12 +122,19 @@ class Network:
         """One message to a node whose address is known."""
         return Route(target, int(source != target), self.delay_us(source, target) if source != target else 0)
 
+    def _at_or_after(self, place: int) -> int:
+        """The first node at or after a place of the ring that has not left."""
+        node = bisect_left(self._ids, place) % len(self._ids)
+        while node in self._left:
+            node = (node + 1) % len(self._ids)
+        return node
+
     def _walk(self, source: int, key: int) -> Route:
         ids, size, owner = self._ids, self.ring.size, self.owner(key)
         at, hops, delay = source, 0, 0
         while at != owner:
             gap = (key - ids[at]) % size
-            hop = bisect_left(ids, (ids[at] + (1 << (gap.bit_length() - 1))) % size) % len(ids)
+            hop = self._at_or_after((ids[at] + (1 << (gap.bit_length() - 1))) % size)
             delay += self.delay_us(at, hop)
             at, hops = hop, hops + 1
         if delay > self.longest_us:

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from itertools import product
 
 from braidstream.errors import InputError
-from braidstream.overlay.shedding import Shed, oldest, refuse
+from braidstream.overlay.shedding import Sampler, Shed, oldest, refuse, sample
 
 __all__ = ["Address", "Buffer", "Entry", "Found", "Memory", "Peer", "Table"]
 
@@ -75,6 +75,7 @@ class Buffer:
         self._ends: list[tuple[int, int]] = []
         self._late: deque[tuple[int, int]] = deque()
         self._tables: dict[int, tuple[Table, Entry]] = {}
+        self._sampler = Sampler(limit) if limit is not None and shed is sample else None
 
     def advance(self, now: int) -> None:
         """Free the memory of what has passed its deadline, and forget what nothing on its way can join any more."""
@@ -84,16 +85,22 @@ class Buffer:
                 self._late.append((deadline, number))
         while self._late and self._late[0][0] + self._slack_us < now:
             self._forget(self._late.popleft()[1])
+        if self._sampler:
+            self._sampler.advance(now)
 
     @property
     def is_full(self) -> bool:
         """Whether the next entry needs another one's place."""
         return self.limit is not None and len(self.live) >= self.limit
 
-    @property
-    def refuses(self) -> bool:
-        """Whether the next entry would be turned away."""
-        return self.is_full and self._shed is refuse
+    def turns_away(self, entry: Entry, now: int) -> bool:
+        """Whether an arriving entry is neither joined nor stored."""
+        if self._sampler and entry.deadline >= now:
+            is_away = not self._sampler.takes(len(self.live), entry.deadline)
+        else:
+            is_away = self.is_full and self._shed is refuse
+        self.n_shed += is_away
+        return is_away
 
     def store(self, number: int, entry: Entry, table: Table, now: int) -> None:
         """Keep an entry; another one may have to go, or it itself."""
@@ -113,10 +120,12 @@ class Buffer:
 
     def _make_room(self) -> bool:
         self.n_shed += 1
-        victim = self._first_ending() if self._shed is oldest else self._shed(self.live, self._rng)
+        victim = self._first_ending() if self._shed in (oldest, sample) else self._shed(self.live, self._rng)
         if victim is None:
             return False
-        del self.live[victim]
+        entry = self.live.pop(victim)
+        if self._sampler:
+            self._sampler.miss(entry.deadline)
         self._forget(victim)
         return True
 
@@ -157,6 +166,10 @@ class Peer:
         """How many live entries the peer keeps."""
         return sum(len(buffer.live) for buffer in self._buffers.values())
 
+    def live_at(self, now: int) -> int:
+        """How many of its entries could still be part of a result."""
+        return sum(entry.deadline >= now for _, _, _, entry in self.entries())
+
     @property
     def n_shed(self) -> int:
         """How many entries were given up or refused."""
@@ -168,8 +181,7 @@ class Peer:
         buffer = self.buffer(address, port)
         for number in range(n_ports):
             self.buffer(address, number).advance(now)
-        if buffer.refuses:
-            buffer.n_shed += 1
+        if buffer.turns_away(entry, now):
             return Found(0, ())
         found = self._probe(entry, port, tables, wants_entries)
         self._next_number += 1

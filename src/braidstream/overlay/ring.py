@@ -95,6 +95,11 @@ class Ring:
         hashed = mix64(np.asarray(values, dtype=np.int64).astype(np.uint64))
         return (hashed >> np.uint64(64 - self.bits)).astype(np.int64)
 
+    def value_shares(self, n_values: int) -> list[float]:
+        """The share of the values 1 to `n_values` that each node owns."""
+        owners = self.owner(self.keys_of_values(np.arange(1, n_values + 1)))
+        return [float(share) for share in np.bincount(owners, minlength=len(self)) / n_values]
+
     def fingers(self, node: int) -> list[int]:
         """The distinct fingers of a node in ring order, without the node itself."""
         reach = self.ids[node] + (np.int64(1) << np.arange(self.bits, dtype=np.int64))

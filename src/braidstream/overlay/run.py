@@ -23,7 +23,7 @@ from braidstream.overlay.peer import Memory
 from braidstream.overlay.shedding import shedding_named
 from braidstream.overlay.workload import Feed, Submission
 
-__all__ = ["ALERTS", "Outage", "Outcome", "OverlayRun", "PartnerRule", "Settings", "Started"]
+__all__ = ["ALERTS", "Failure", "Outage", "Outcome", "OverlayRun", "PartnerRule", "Settings", "Started"]
 
 ALERTS = ("off", "paper", "exact")
 SECOND_US = 1_000_000
@@ -44,6 +44,18 @@ class Outage:
     def covers(self, time_us: int) -> bool:
         """Whether the source is down at that time."""
         return self.from_s * SECOND_US <= time_us < self.to_s * SECOND_US
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A peer that joins fails for good: its windows are lost, and its successor takes its keys after `detect_s`."""
+
+    node: int
+    at_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at_s < math.inf:
+            raise InputError(f"a failure at {self.at_s} s", "0 s or later")
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,7 @@ class Settings:
     alerts: str = "off"
     detect_s: float = 1.0
     outages: tuple[Outage, ...] = ()
+    failures: tuple[Failure, ...] = ()
     partners: PartnerRule | None = None
     keeps_answers: bool = False
 
@@ -77,8 +90,8 @@ class Settings:
             raise InputError(f"unknown alerts {self.alerts!r}", ", ".join(ALERTS), nearest(self.alerts, ALERTS))
         if self.partners is not None and self.memory.per_peer is None:
             raise InputError("partners without a memory per peer", "a limit that a peer can exceed", "set per_peer")
-        if self.partners is not None and self.alerts != "off":
-            raise InputError("partners together with alerts", "one of them", "held entries do not move to partners")
+        if self.partners is not None and self.failures:
+            raise InputError("failures of peers together with partners", "one of them", "a lost index is not rebuilt")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Load shedding: which tuple goes when a window outgrows its memory (DHTJoin 2.2).
 
-A strategy is a pure function from the stored entries to the one to give up, or None to refuse the arriving tuple, which
-is then neither stored nor joined. `refuse` is the strategy that equation 11 describes: a result needs all its tuples
-kept. The others keep joining every arriving tuple and give up a stored one; they lose less (`completeness_probing`).
+A strategy is a pure function from the stored entries to the one to give up, or None for none of them. `refuse` and
+`sample` also turn arriving tuples away, which are then neither stored nor joined: `refuse` when the memory is full,
+`sample` evenly, so many that what it takes just fits. `sample` is what equation 11 describes: memory that is always
+full, and results that need all their tuples kept. The others join every arriving tuple and give up a stored one; they
+lose less. What to expect of each is in `control.completeness.MODELS`.
 
 Invariant: a strategy looks at the entries and the random source only. Cost: O(entries) a call; the peer takes the
 oldest from a heap instead.
@@ -12,11 +14,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
 from typing import Protocol
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["SHEDDINGS", "Shed", "Stored", "at_random", "least_productive", "oldest", "refuse", "shedding_named"]
+__all__ = [
+    "SHEDDINGS",
+    "Sampler",
+    "Shed",
+    "Stored",
+    "at_random",
+    "least_productive",
+    "oldest",
+    "refuse",
+    "sample",
+    "shedding_named",
+]
 
 
 class Stored(Protocol):
@@ -46,6 +60,11 @@ def oldest(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
     return min(stored, key=lambda number: (stored[number].deadline, number), default=None)
 
 
+def sample(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
+    """Take an even sample of what arrives (`Sampler`); for what is taken, the entry that would expire first goes."""
+    return oldest(stored, rng)
+
+
 def at_random(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
     """Any entry."""
     return rng.choice(list(stored)) if stored else None
@@ -58,10 +77,41 @@ def least_productive(stored: Mapping[int, Stored], rng: random.Random) -> int | 
 
 SHEDDINGS: dict[str, Shed] = {
     "refuse": refuse,
+    "sample": sample,
     "oldest": oldest,
     "random": at_random,
     "least-productive": least_productive,
 }
+
+
+class Sampler:
+    """Which arriving tuples an even sample takes: of every N in the window `limit`, as evenly spaced as can be.
+
+    N is counted, the tuples turned away included: of those only the times are kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._credit = limit, 0.0
+        self._gone: list[int] = []
+
+    def advance(self, now: int) -> None:
+        """Forget the times of what would have expired."""
+        while self._gone and self._gone[0] < now:
+            heappop(self._gone)
+
+    def takes(self, n_stored: int, deadline: int) -> bool:
+        """Whether the arriving tuple is one of the sample."""
+        self._credit += min(1.0, self._limit / (n_stored + len(self._gone) + 1))
+        is_taken = self._credit >= 1 - 1e-9
+        if is_taken:
+            self._credit -= 1
+        else:
+            self.miss(deadline)
+        return is_taken
+
+    def miss(self, deadline: int) -> None:
+        """A tuple of the window was turned away or given up."""
+        heappush(self._gone, deadline)
 
 
 def shedding_named(name: str) -> Shed:

@@ -18,7 +18,7 @@ from braidstream.overlay.rjoin import RJoin
 from braidstream.overlay.run import Outcome, OverlayRun, Settings
 from braidstream.overlay.workload import Feed, Submission, Workload
 
-__all__ = ["METHODS", "MOST_NODES", "Scenario", "simulate"]
+__all__ = ["METHODS", "MOST_NODES", "Scenario", "completeness", "simulate"]
 
 METHODS: dict[str, type[OverlayRun]] = {"dhtjoin": DHTJoin, "rjoin": RJoin}
 MOST_NODES = 1 << 16
@@ -43,7 +43,14 @@ class Scenario:
             raise InputError(f"{self.nodes} nodes", f"1 to {MOST_NODES}", "'braid overlay scale' goes to 2^20 nodes")
         dissemination_named(self.settings.dissemination, self.ring(1))
         if self.method == "rjoin" and replace(self.settings, keeps_answers=False) != Settings():
-            raise InputError("memory, alerts or partners with rjoin", "the defaults", "they are part of dhtjoin")
+            raise InputError(
+                "memory, alerts, failures or partners with rjoin", "the defaults", "they are part of dhtjoin"
+            )
+
+    def complete(self) -> Scenario:
+        """The same tuples and queries where memory suffices and no peer fails; sources are down as they are here."""
+        outages = self.settings.outages
+        return replace(self, settings=Settings(dissemination=self.settings.dissemination, outages=outages))
 
     def ring(self, nodes: int | None = None) -> Ring:
         """The ring of the nodes."""
@@ -62,3 +69,8 @@ def simulate(scenario: Scenario, progress: Callable[[float], None] | None = None
     network, feed, submissions = scenario.build()
     method = METHODS[scenario.method]
     return method(network, feed, submissions, scenario.settings, scenario.seed, progress).simulate()
+
+
+def completeness(outcome: Outcome, full: Outcome) -> float:
+    """The share of all queries' results that an outcome has (DHTJoin 5); `full` is that of `Scenario.complete()`."""
+    return sum(outcome.results) / sum(full.results) if sum(full.results) else 1.0

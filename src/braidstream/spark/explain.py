@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from braidstream.kernels.families import dimensions_of
 from braidstream.kernels.plan import Store
 from braidstream.query import Query, describe_duration
+from braidstream.spark.heavy_keys import shown_dimension
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
@@ -14,7 +16,12 @@ __all__ = ["explain"]
 
 
 def explain(
-    name: str, streams: Mapping[str, Stream], queries: Sequence[Query], plan: Plan, sinks: Mapping[str, Sink]
+    name: str,
+    streams: Mapping[str, Stream],
+    queries: Sequence[Query],
+    plan: Plan,
+    sinks: Mapping[str, Sink],
+    router: str = "auto",
 ) -> str:
     """Streams, stores, joins and sinks, a line each."""
     lines = [f"flow {name}"]
@@ -25,6 +32,7 @@ def explain(
         lines.append(f"  stream {stream.name}: time {stream.time}, delay {describe_duration(stream.delay_us)}; {way}")
         for store in branch.stores:
             lines += _store(store)
+    lines += _routing(plan, router)
     for query in queries:
         lines += _query(query, plan, sinks)
     return "\n".join(lines)
@@ -38,6 +46,19 @@ def _store(store: Store) -> Iterator[str]:
     yield f"    indexed on {', '.join(store.key)}{stage} for {_length(store.window_us)}: {shown} ({compared})"
     if store.filters and not store.takes_all:
         yield from (f"      rows that pass {condition}" for condition in store.filters)
+
+
+def _routing(plan: Plan, router: str) -> Iterator[str]:
+    """Which stores share the grids of heavy keys, and which keep every key in one slot."""
+    if router == "hash":
+        yield "  router hash: every key at one slot"
+        return
+    for family in sorted({store.family for store in plan.stores if store.family}):
+        grid = " x ".join(shown_dimension(name) for name in dimensions_of(family))
+        yield f"  router {router}: heavy keys on a grid of {grid}"
+    for store in plan.stores:
+        if store.stream and not store.family and not store.summarized:
+            yield f"  router {router}: {store.name} stays hash-routed: aggregates need all rows of a key in one slot"
 
 
 def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]:

@@ -35,9 +35,11 @@ from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
+from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -87,6 +89,9 @@ class Flow:
         groups: int = 64,
         silence: str | timedelta | None = None,
         controller: Controller | None = None,
+        router: str = "auto",
+        rule: str = "even",
+        subgroups: int | None = None,
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -94,6 +99,7 @@ class Flow:
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
+        self.routing = Routing(router, rule, subgroups)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
@@ -199,7 +205,8 @@ class Flow:
         """The plan in words; nothing is started."""
         if self._function is not None:
             return explain_function(self.name, self._function)
-        return explain(self.name, self._streams, [q.query for q in self._queries.values()], self._plan(), self._sinks())
+        queries = [q.query for q in self._queries.values()]
+        return explain(self.name, self._streams, queries, self._plan(), self._sinks(), self.routing.router)
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
@@ -207,6 +214,8 @@ class Flow:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
         if self._function is None:
             self._check_complete()
+            plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
+            self.routing.check(plan.stores, plan.joins, unused)
         trigger = _trigger(epoch)
         _check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(_located(checkpoint), keep)
@@ -219,7 +228,8 @@ class Flow:
             first = self._resumed(store)
             self._recall(first)
         else:
-            first = Manifest(-1, Directory.of(self.groups, self._n_slots()), self._n_slots())
+            n_slots = self._n_slots()
+            first = Manifest(-1, Directory.of(self.groups, n_slots), n_slots, memory=self.routing.memory(n_slots))
         sinks, late = self._sinks(), self._late_sinks()
         _refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
         every_sink = [*sinks.values(), *late.values()]
@@ -234,7 +244,8 @@ class Flow:
         if warm:
             warm_up(self.spark)
         reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
-        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer)
+        regridder = self.routing.regridder()
+        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer, regridder)
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
 
@@ -389,10 +400,11 @@ class Flow:
         last = store.latest()
         store.check_offsets(last.epoch)
         store.verify(last)
+        self.routing.check_restart(last, self.slots)
         declusters = self.controller is not None and self.controller.settings.declustering
         wanted = last.n_slots if declusters else self.slots or last.n_slots
         if wanted != last.n_slots:
-            last = replace(last.fitted(last.directory.resized(wanted)), n_slots=wanted, executors={})
+            last = resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
             last.write(store.files)
         return last
 

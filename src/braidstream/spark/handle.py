@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, RunError
 from braidstream.spark.epoch import EpochRunner, Stopped
+from braidstream.spark.heavy_keys import explain_heavy_keys
 from braidstream.spark.launch import Launch
 from braidstream.spark.progress import EpochProgress
 from braidstream.state.manifest import Manifest
@@ -57,9 +58,10 @@ class Handle:
 
     @property
     def decisions(self) -> list[Decision]:
-        """What the controller decided recently, and on which figures; refused suggestions too."""
-        reorganizer = self._runner.reorganizer
-        return [] if reorganizer is None else list(reorganizer.decisions)
+        """What was decided recently, and on which figures: the controller's, refused ones too, and changes of grids."""
+        deciders = (getattr(self._runner, name, None) for name in ("reorganizer", "regridder"))
+        made = [decision for one in deciders for decision in getattr(one, "decisions", ())]
+        return sorted(made, key=lambda decision: decision.epoch)
 
     def withdraw(self, name: str) -> None:
         """Remove a query from the running flow, effective at the next epoch."""
@@ -79,8 +81,8 @@ class Handle:
                 self._query, self._runner = self._launch.start(changed)
 
     def explain(self) -> str:
-        """The plan in words."""
-        return self._explain()
+        """The plan in words, and the keys that are heavy now."""
+        return "\n".join([self._explain(), *explain_heavy_keys(self._runner.manifest)])
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the flow ends; True when it has. Raises what made it fail."""

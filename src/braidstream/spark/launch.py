@@ -23,9 +23,11 @@ from braidstream.query import parse_duration
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
+from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
+from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -48,14 +50,22 @@ class Launch:
     owner: str
     progress: deque[EpochProgress]
     reorganizer: Reorganizer | None
+    regridder: GridRouter | None = None
 
     def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
-        """Start from a manifest. The filters that its rows are marked with are remembered in it first."""
+        """Start from a manifest, in which the filters that its rows are marked with are remembered first.
+
+        Keys with a grid over stores that are not joined any more are light again.
+        """
         flow = self.flow
         plan = flow._plan(manifest.memory.get("filters", {}))
         filters = {store.name: list(store.filters) for store in plan.stores if store.masked}
+        families = {store.family for store in plan.stores if store.family and self.regridder is not None}
+        changed = without_families(manifest, families)
         if filters != manifest.memory.get("filters", {}):
-            manifest = replace(manifest, memory={**manifest.memory, "filters": filters})
+            changed = replace(changed, memory={**manifest.memory, "filters": filters})
+        if changed != manifest:
+            manifest = changed
             manifest.write(self.checkpoint.files)
         runner = EpochRunner(
             self.checkpoint,
@@ -69,6 +79,7 @@ class Launch:
             manifest,
             None if flow.silence is None else parse_duration(flow.silence),
             self.reorganizer,
+            self.regridder,
             self.progress,
         )
         for sink in [*runner.sinks.values(), *runner.late.values()]:

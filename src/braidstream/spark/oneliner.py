@@ -25,7 +25,7 @@ from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
 from braidstream.spark.sinks import MemorySink
 
-__all__ = ["Joined", "join"]
+__all__ = ["Joined", "join", "only_time"]
 
 Length: TypeAlias = str | timedelta
 Keys: TypeAlias = str | Sequence[str | tuple[str, str]]
@@ -55,7 +55,7 @@ def join(
     times = _pair(time)
     delays: tuple[Length, Length] = _pair(delay)
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
-        flow.stream(side, frame, time=own_time or _only_time(side, frame), delay=own_delay)
+        flow.stream(side, frame, time=own_time or only_time(side, frame), delay=own_delay)
     keys = _keys(on, left, right)
     windows = _pair(within)
     builder = build_join("left", "right").window(left=windows[0], right=windows[1])
@@ -116,7 +116,8 @@ def _pair(value: Value | tuple[Value, Value]) -> tuple[Value, Value]:
     return value
 
 
-def _only_time(side: str, frame: DataFrame) -> str:
+def only_time(side: str, frame: DataFrame) -> str:
+    """The only timestamp column of one side."""
     times = [f.name for f in frame.schema.fields if isinstance(f.dataType, (TimestampType, TimestampNTZType))]
     if len(times) != 1:
         wrong = f"the {side} side has {len(times)} timestamp columns" + (f": {', '.join(times)}" if times else "")

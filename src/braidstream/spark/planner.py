@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError
+from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE, hashable
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
@@ -94,7 +95,9 @@ def make_plan(
         else:
             trees[query.name] = plan_tree(query, statistics)
             planner.add_tree(query, trees[query.name])
-    stores = planner.finished_stores()
+    joins = tuple(planner.finished_joins())
+    aggregates = tuple(planner.finished_aggregates())
+    stores = with_families(planner.finished_stores(), joins, _summarized(aggregates))
     branches = tuple(
         Branch(
             index,
@@ -107,10 +110,8 @@ def make_plan(
         for index, name in enumerate(streams)
     )
     direct = {b.stream: keys for b in branches if (keys := _direct_keys(streams[b.stream], b)) is not None}
-    aggregates = tuple(planner.finished_aggregates())
     finished = {query.name: _is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
-    joins = tuple(planner.finished_joins())
     return Plan(stores, branches, joins, direct, finished, trees, planner.siblings, planner.parents, aggregates)
 
 
@@ -390,6 +391,11 @@ class _Planner:
 
 
 HASH_OF_NEXT = "hash"
+
+
+def _summarized(aggregates: Sequence[AggregatePlan]) -> set[int]:
+    """The stores whose rows aggregates summarize: they need all rows of a key in one slot."""
+    return {entry.store for plan in aggregates for entry in plan.aggregation.inputs}
 
 
 def _sorted_classes(query: Query) -> list[KeyClass]:

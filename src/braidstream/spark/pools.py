@@ -2,23 +2,28 @@
 
 Gathering reads each segment once for all joins that look at the same epochs. A join that was deferred since an epoch
 takes what was stored after it as new, so that it produces exactly what it has not produced yet.
+
+Rows of heavy keys are joined in cells (`spark.cell_pools`), also those that were stored before the key turned heavy. A
+key that is light again sees what was stored of it in cells.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.plan import Join, Store
 from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
+from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment, owned_index, owned_rows
 
-__all__ = ["Pools"]
+__all__ = ["Pools", "made_pool"]
 
 
 class Pools:
@@ -34,6 +39,7 @@ class Pools:
         joins: Sequence[Join],
     ) -> None:
         self._files, self._stores, self._new = files, stores, new
+        self._manifest, self._slot, self._cells = manifest, slot, Cells(manifest)
         self._watermark = manifest.watermark
         self._groups = manifest.directory.of_slot(slot)
         self._segments: dict[str, list[Segment]] = defaultdict(list)
@@ -61,7 +67,23 @@ class Pools:
     def _pool(self, index: int, since: int) -> Pool | None:
         hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
         segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
-        return _made([self._gather(s, hashes, index) for s in segments], self._new.get(index))
+        stored = [self._gather(s, hashes, index) for s in segments]
+        return made_pool([*stored, *self._returned(index, hashes, since)], self._new.get(index))
+
+    def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
+        """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
+        store = self._stores[index]
+        keys = [key for key in self._cells.returned(store.name) if self._manifest.directory.at(key).slot == self._slot]
+        if hashes is not None and keys:
+            keys = [key for key in keys if np.isin(np.uint64(key), hashes)]
+        if not keys:
+            return
+        segments = [
+            s
+            for s in self._manifest.segments
+            if s.cells and s.store == store.name and s.first_epoch > after and (until is None or s.first_epoch <= until)
+        ]
+        yield from Reader(self._files, self._cells, store.name, 0, store.window_us).returned(keys, segments)
 
     def _of_deferred(self, join: Join, since: int) -> list[Pool] | None:
         """Rows that arrived after `since` are new; older ones are stored, where their key occurs among the new."""
@@ -69,7 +91,8 @@ class Pools:
         for entry in join.inputs:
             segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch > since]
             arrived = [self._new[entry.store]] if entry.store in self._new else []
-            rows = [*(self._alive(s, entry.store) for s in segments), *arrived]
+            stored = [*(self._alive(s, entry.store) for s in segments), *self._returned(entry.store, None, since)]
+            rows = [*stored, *arrived]
             present = [part.table for part in rows if len(part)]
             new[entry.store] = sort_rows(pa.concat_tables(present, promote_options="default")) if present else None
         pools = []
@@ -77,7 +100,9 @@ class Pools:
             others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
             hashes = distinct([rows.distinct_hashes() for rows in others if rows is not None])
             segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch <= since]
-            pool = _made([self._gather(s, hashes, entry.store) for s in segments], new[entry.store])
+            stored = [self._gather(s, hashes, entry.store) for s in segments]
+            stored += self._returned(entry.store, hashes, until=since)
+            pool = made_pool(stored, new[entry.store])
             if pool is None:
                 return None
             pools.append(pool)
@@ -86,6 +111,10 @@ class Pools:
     def _alive(self, segment: Segment, index: int) -> Rows:
         rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
         alive = rows.alive(self._watermark, self._stores[index].window_us)
+        heavy = self._cells.heavy.get(segment.store)
+        if heavy:
+            light = ~np.isin(rows.hashes, np.array(sorted(heavy), dtype=np.uint64))
+            alive = light if alive is None else alive & light
         return rows if alive is None else Rows(rows.table.filter(pa.array(alive)))
 
     def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
@@ -94,7 +123,8 @@ class Pools:
         return rows.take(owned_index(rows, found, segment, self._groups))
 
 
-def _made(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
+def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
+    """A pool of stored rows from several places, and new rows; None when there is neither."""
     present = [part.table for part in parts if len(part)]
     if not present and new is None:
         return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from braidstream.control.regrid import imbalance
+from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
 from braidstream.state.manifest import Manifest
 
 __all__ = ["EpochProgress"]
@@ -48,6 +50,10 @@ class EpochProgress:
     """Busy time of each slot that ran."""
     peak_mb: float
     """The largest memory any worker process has had."""
+    heavy: tuple[HeavyKey, ...] = ()
+    """The keys that have a grid in the next epoch, the most frequent first."""
+    balance: Mapping[str, float] = field(default_factory=dict)
+    """Largest over mean of the slots: `rows` received, `matches` produced, seconds `busy`."""
 
     @property
     def rows_per_s(self) -> float:
@@ -96,4 +102,18 @@ class EpochProgress:
             fetched=sum(report["fetched"] for report in reports),
             busy_s=tuple(report["busy_s"] for report in reports),
             peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
+            heavy=heavy_keys_of(after),
+            balance=_balance(before.n_slots, reports),
         )
+
+
+def _balance(n_slots: int, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Slots that did not run had nothing to do."""
+    loads = {name: [0.0] * n_slots for name in ("rows", "matches", "busy")}
+    for report in reports:
+        slot = report["slot"]
+        loads["rows"][slot] += report["rows"]
+        loads["matches"][slot] += sum(entry[2] for entry in report["groups"])
+        loads["matches"][slot] += sum(matches for _, matches in report["cell_matches"])
+        loads["busy"][slot] += report["busy_s"]
+    return {name: imbalance(load) for name, load in loads.items()}

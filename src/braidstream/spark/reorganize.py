@@ -4,6 +4,10 @@ The controller decides, this acts: a Move, Split, Merge, AddSlot or RemoveSlot i
 manifest that is about to be committed. No state is copied: the next epoch's slots open the segments of their groups,
 wherever these were written. D-CAPE's relocation protocol (5.2) needs no messages here: the epoch boundary is the moment
 at which inputs are held and in-flight tuples are drained, and the manifest is the hand-over.
+
+Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the
+driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
+once.
 """
 
 from __future__ import annotations
@@ -16,26 +20,27 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import Decision, Instruction, apply
-from braidstream.control.reports import GroupReport, SlotReport
+from braidstream.control.instructions import Decision, Instruction, Regrid, apply
+from braidstream.control.reports import GroupReport, SlotReport, folded, reports_from_rows, reports_to_rows
+from braidstream.state.cells import regridded, resettled
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Reorganizer", "slot_reports"]
 
 _MEMORY = "controller"
+_REPORTS = "reports"
 _log = logging.getLogger("braidstream.controller")
 
 
 @dataclass
 class Reorganizer:
-    """Collects reports over a reorganization epoch and has the controller decide at its end."""
+    """Collects reports over a reorganization epoch, in the manifest, and has the controller decide at its end."""
 
     controller: Controller
     seed: int = 0
     clock: Callable[[], float] = time.time
     """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
-    _reports: list[SlotReport] = field(default_factory=list)
 
     @classmethod
     def of(cls, controller: Controller, interval_s: float | None) -> Reorganizer:
@@ -47,23 +52,31 @@ class Reorganizer:
 
     def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
         """The manifest to commit: as it is, or changed by what the controller decides."""
-        self._reports += slot_reports(manifest, reports)
+        collected = folded([*self._waiting(manifest), *slot_reports(manifest, reports)])
+        memory = {name: kept for name, kept in manifest.memory.items() if name != _REPORTS}
         if not self.controller.is_due(manifest.epoch):
-            return manifest
+            return replace(manifest, memory={**memory, _REPORTS: reports_to_rows(collected)})
         made, remembered = self.controller.decide(
-            self._reports,
+            collected,
             manifest.directory,
             manifest.n_slots,
             manifest.memory.get(_MEMORY, {}),
             self.clock(),
             self.seed,
         )
-        self._reports = []
         self.decisions.extend(made)
         for decision in made:
             _log.info("%s", decision.explain())
-        decided = replace(manifest, memory={**manifest.memory, _MEMORY: remembered})
+        decided = replace(manifest, memory={**memory, _MEMORY: remembered})
         return _applied(decided, [one for decision in made for one in decision.instructions])
+
+    def _waiting(self, manifest: Manifest) -> list[SlotReport]:
+        """The reports of this reorganization epoch so far, unless a restart has changed the slots since."""
+        every = self.controller.settings.every
+        kept = reports_from_rows(manifest.memory.get(_REPORTS, ()))
+        if {report.slot for report in kept} != set(range(manifest.n_slots)):
+            return []
+        return [report for report in kept if report.epoch // every == manifest.epoch // every]
 
 
 def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifest:
@@ -71,7 +84,8 @@ def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifes
         return manifest
     directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
     executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
-    return replace(manifest.fitted(directory), n_slots=n_slots, executors=executors)
+    fitted = resettled(replace(manifest.fitted(directory), executors=executors), n_slots)
+    return regridded(fitted, [one for one in instructions if isinstance(one, Regrid)])
 
 
 def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
@@ -80,18 +94,20 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
     matches: dict[int, int] = defaultdict(int)
     busy: dict[int, float] = defaultdict(float)
     executors: dict[int, str] = {}
+    in_cells: dict[int, int] = defaultdict(int)
     for report in reports:
         busy[report["slot"]] += report["busy_s"]
         executors[report["slot"]] = report["executor"]
         for group, arrived, matched in report["groups"]:
             rows[group] += arrived
             matches[group] += matched
+        in_cells[report["slot"]] += sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
     stored = _stored(manifest)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
         work = {g.id: rows[g.id] + matches[g.id] for g in groups}
-        total = sum(work.values()) or 1
+        total = sum(work.values()) + in_cells[slot] or 1  # no group can give away what its slot does for cells
         entries = tuple(
             GroupReport(g.id, rows[g.id], matches[g.id], *stored[g.id], busy[slot] * work[g.id] / total) for g in groups
         )

@@ -27,6 +27,8 @@ import pyarrow.compute as pc
 from braidstream.control.directory import Group
 from braidstream.control.probing import probing_order
 from braidstream.errors import DamagedState, RunError
+from braidstream.kernels.biclique import PROBE, STORED, Biclique
+from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Composites, Pool, column, composites
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
@@ -39,15 +41,20 @@ from braidstream.kernels.routing import (
     Envelope,
     Routes,
     Tally,
+    cells_of,
     deal,
     envelopes_to_batch,
     late_kind,
+    store_of_kind,
     unpack,
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
+from braidstream.spark.biclique_pools import BicliquePools
+from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
-from braidstream.state import compaction
+from braidstream.state import adoption, compaction
+from braidstream.state.cells import heavy_keys
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
@@ -59,6 +66,17 @@ __all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
 
 REPORTS = "report binary"
 _REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The pools of a join in the slot's groups, its cells, or as a unit: what matches are counted by, their counts."""
+
+    pools: Sequence[Pool] | None
+    lows: U64
+    matches: I64
+    windows: Sequence[int | None] | None = None
+    """Where they are not those of the join's inputs."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +102,9 @@ class EpochTask:
     """Of the streams that define the watermark."""
     reached: int | None = None
     """The watermark after the epoch, once the driver knows it."""
+    tracks: bool = False
+    """Whether slots report their frequent keys."""
+    adoptions: tuple[adoption.Adoption, ...] = ()
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -101,7 +122,10 @@ def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Man
 def routes_of(manifest: Manifest) -> Routes:
     """Where rows go in the epoch after a manifest."""
     directory = manifest.directory
-    return Routes(directory.depth, directory.slots[directory.table()], manifest.n_slots, manifest.watermark)
+    slots = directory.slots[directory.table()]
+    subgroups = manifest.memory.get("biclique")
+    biclique = None if subgroups is None else Biclique(manifest.n_slots, subgroups)
+    return Routes(directory.depth, slots, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
 
 
 def slot_task(
@@ -127,7 +151,8 @@ def slot_task(
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
-    return kind == REPORT or (kind >= 0 and task.stores[kind].stage > stage)
+    store = store_of_kind(kind)
+    return kind == REPORT or (store is not None and task.stores[store].stage > stage)
 
 
 def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
@@ -169,7 +194,7 @@ class _Slot:
         self.files = Files(task.root)
         self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot)
         self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
-        self.matches = np.zeros(len(self.groups), dtype=np.int64)
+        self.matches: I64 = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
         self.probes: dict[str, dict[int, list[int]]] = defaultdict(dict)
         self.bytes = sum(blob.size for _, blob in received)
@@ -178,7 +203,7 @@ class _Slot:
         self.seen: list[Tally] = []
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
-        self.new = self._unpack(received)
+        self.new, self.new_in_cells = self._unpack(received)
         if stage == 0:
             before = self.manifest.watermark
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
@@ -187,10 +212,20 @@ class _Slot:
     def run(self) -> Iterator[Envelope]:
         """Intermediate results for the next stage as they are found, and at the end the report."""
         reach("task-start", epoch=self.task.epoch)
-        pools = Pools(self.files, self.manifest, self.slot, self.task.stores, self.new, self.joins)
+        state = (self.files, self.manifest, self.slot, self.task.stores)
+        units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
+        in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
+        pools, cells = Pools(*state, self.new, self.joins), CellPools(*state, in_cells, self.joins)
+        unit = BicliquePools(*state, units)
+        self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
+        self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results: dict[str, Writer] = {}
         for join in self.joins:
-            inputs = pools.of(join, self.task.deferred.get(join.query))
+            deferred = self.task.deferred.get(join.query)
+            inputs = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            inputs.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
+            whole = np.zeros(1, dtype=np.uint64)
+            inputs += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
             if join.target is None:
                 results[join.query] = self._result(join, inputs)
             else:
@@ -203,7 +238,7 @@ class _Slot:
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
         segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
-        segments += aggregates.segments
+        segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
@@ -216,22 +251,27 @@ class _Slot:
                 "stage": self.stage,
                 "executor": executor(),
                 "tallies": [asdict(tally) for tally in self.tallies],
-                "rows": sum(len(rows) for rows in self.new.values()),
+                "rows": sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
                 "segments": [segment.as_plain() for segment in segments],
                 "merged": merged,
+                "adopted": self._adopted(place),
                 "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
                 "produced": dict(self.produced),
                 "probes": self.probes,
                 "bytes": self.bytes,
                 "late": self.late,
                 "groups": self._group_reports(),
+                "frequent": self._frequent(),
+                "cells": cells.counts(),
+                "cell_matches": [[c, n] for c, n in zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)],
                 "fetched": self.files.fetched,
                 "busy_s": time.perf_counter() - self.started,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             },
         )
 
-    def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> dict[int, Rows]:
+    def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
+        """The new rows by store, and those of cells by store and use."""
         tables: dict[int, list[pa.Table]] = defaultdict(list)
         for kind, blob in received:
             if kind == TALLY:
@@ -240,7 +280,7 @@ class _Slot:
                 self.seen.append(Tally.unpack(blob.to_pybytes()))
             elif kind == REACHED:
                 self.reached = json.loads(blob.to_pybytes())
-            elif kind >= 0 and self.task.stores[kind].summarized:
+            elif 0 <= kind < len(self.task.stores) and self.task.stores[kind].summarized:
                 self.changes[kind].append(unpack(blob))
             elif kind != TICK:
                 tables[kind].append(unpack(blob))
@@ -248,7 +288,9 @@ class _Slot:
             late = tables.pop(late_kind(branch), [])
             if late:
                 self.late[branch.stream] = self._write_late(branch, pa.concat_tables(late))
-        return {store: sort_rows(pa.concat_tables(parts)) for store, parts in sorted(tables.items())}
+        rows = {kind: sort_rows(pa.concat_tables(parts)) for kind, parts in sorted(tables.items())}
+        in_cells = {use: rows.pop(kind) for kind in list(rows) if (use := cells_of(kind)) is not None}
+        return rows, in_cells
 
     def _write_late(self, branch: Branch, rows: pa.Table) -> str | None:
         writer = self.task.late[branch.stream].writer(rows.schema, self.task.epoch, self.slot)
@@ -260,21 +302,19 @@ class _Slot:
         plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
-    def _result(self, join: Join, pools: Sequence[Pool] | None) -> Writer:
+    def _result(self, join: Join, sides: Sequence[_Side]) -> Writer:
         writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
-        for found in self._composites(join, pools):
-            assert pools is not None
+        for pools, found in self._composites(join, sides):
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write(with_ends(join, pools, found, columns, self.reached) if join.lives else columns)
         return writer
 
-    def _derive(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Envelope]:
+    def _derive(self, join: Join, sides: Sequence[_Side]) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
         routes = routes_of(self.manifest)
-        for found in self._composites(join, pools):
-            assert pools is not None
+        for pools, found in self._composites(join, sides):
             taken = {c: column(pools[c.input], c.column, found.index[c.input]) for c in (target.hash, *target.keys)}
             newest, deadlines = found.times_and_deadlines()
             columns: dict[str, Any] = {HASH: taken[target.hash], TIME: pa.array(newest)}
@@ -286,19 +326,24 @@ class _Slot:
             if rows.column(HASH).null_count:
                 rows = rows.filter(pc.is_valid(rows.column(HASH)))
             self.produced[join.query] += rows.num_rows
-            yield from deal(rows, target.store, routes)
+            yield from deal(rows, target.store, routes, self.task.stores[target.store])
 
-    def _composites(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Composites]:
-        if pools is None:
-            return
-        cuts = [pool.new.cuts(self.lows) for pool in pools]
-        windows = [None if join.lives else entry.window_us for entry in join.inputs]
+    def _composites(self, join: Join, sides: Sequence[_Side]) -> Iterator[tuple[Sequence[Pool], Composites]]:
+        """What the groups and then the cells of the slot produce, counted for each of them."""
+        for side in sides:
+            if side.pools is not None:
+                for found in self._found(join, side.pools, side):
+                    yield side.pools, found
+
+    def _found(self, join: Join, pools: Sequence[Pool], side: _Side) -> Iterator[Composites]:
+        cuts = [pool.new.cuts(side.lows) for pool in pools]
+        windows = side.windows or [None if join.lives else entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
         probes = self.probes[join.query]
         for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
             source = found.index[found.source] - found.offset
-            self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
+            side.matches[:] += np.diff(np.searchsorted(source, cuts[found.source]))
             yield found
 
     def _merges(self) -> list[compaction.Merge]:
@@ -311,8 +356,26 @@ class _Slot:
         made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)
         return {
             "inputs": [segment.name for segment in merge.inputs],
+            "codes": merge.codes,
             "segment": None if made is None else made.as_plain(),
         }
+
+    def _adopted(self, place: Place) -> dict[str, list[dict[str, Any]]]:
+        """What the slot's cells take over after a regrid, by the number of the adoption."""
+        here = {store.name for store in self.task.stores if store.stage == self.stage}
+        own = [one for one in self.task.adoptions if self.slot in one.slots and one.store in here]
+        if own:
+            reach("compaction", epoch=self.task.epoch)
+        made = {one.number: adoption.run(place, self.manifest, one) for one in own}
+        return {str(number): [segment.as_plain() for segment in segments] for number, segments in made.items()}
+
+    def _frequent(self) -> dict[int, dict[str, Any]]:
+        """The largest runs of keys among the new rows of each store that may have grids."""
+        if not self.task.tracks:
+            return {}
+        stores = self.task.stores
+        runs = {i: largest_runs(rows, stores[i]) for i, rows in self.new.items() if stores[i].family}
+        return {store: asdict(found) for store, found in runs.items()}
 
     def _group_reports(self) -> list[list[int]]:
         """For each group with new rows or matches: its id, new rows, matches."""

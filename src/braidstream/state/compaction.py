@@ -6,6 +6,9 @@ segment has left (its window, and more where a silent stream or a long delay hol
 whole merged segment can be dropped soon after its rows expire. A merge takes the slot's rows only, so that a segment
 shared with other slots after a move is taken apart step by step. Every row is rewritten O(log) times.
 
+Cells of heavy keys are merged apart from groups, by the same tiers: the slices that were written under the present
+grid. What was written under earlier ones, or while the key was light, is taken over by `state.adoption`.
+
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
 
@@ -13,12 +16,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
+from braidstream.kernels.join import gather
 from braidstream.kernels.rows import Rows, merge
+from braidstream.state.cells import Cells, is_unit
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment, owned_rows
 
@@ -37,14 +43,23 @@ class Merge:
     window_us: int | None
     watermark: int | None
     inputs: tuple[Segment, ...]
+    codes: tuple[int, ...] = ()
+    """For segments of cells: which cells are merged."""
 
 
-def plan(manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterable[int] = ()) -> dict[int, list[Merge]]:
+def plan(
+    manifest: Manifest,
+    windows: Mapping[str, int | None],
+    barriers: Iterable[int] = (),
+    busy: Collection[str] = (),
+) -> dict[int, list[Merge]]:
     """The merges of each slot; at most one for each store, the lowest tier first.
 
     A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
-    somebody still tells them apart.
+    somebody still tells them apart. Segments that are `busy` in this epoch are left alone.
     """
+    if busy:
+        manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
     between = sorted(barriers)
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
@@ -55,14 +70,33 @@ def plan(manifest: Manifest, windows: Mapping[str, int | None], barriers: Iterab
             chosen = _choose(segments, _time_left(segments, manifest.watermark), between)
             if chosen:
                 merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen))
+    for slot, store, held_cells in _held_cells(manifest):
+        segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
+        chosen = _choose(segments, _time_left(segments, manifest.watermark), between)
+        if chosen:
+            codes = {code for segment, cells in held_cells if segment in chosen for code, _ in cells}
+            merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, tuple(sorted(codes))))
     return dict(merges)
+
+
+def _held_cells(manifest: Manifest) -> Iterator[tuple[int, str, list[tuple[Segment, list[tuple[int, int]]]]]]:
+    """For each slot and each use of a store the segments with slices of its current cells, and these slices."""
+    cells = Cells(manifest)
+    found: dict[tuple[int, str, int], dict[Segment, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for segment in manifest.segments:
+        for code, rows in segment.cells:
+            slot = cells.slot_of(code)
+            if slot is not None:
+                found[slot, segment.store, segment.use][segment].append((code, rows))
+    for (slot, store, _), held in found.items():
+        yield slot, store, list(held.items())
 
 
 def run(place: Place, task: Merge) -> Segment | None:
     """Carry out a merge: the slot's live, unexpired rows of the inputs as one segment; None when nothing is left."""
     parts = []
     for segment in task.inputs:
-        rows = owned_rows(open_segment(place.files, segment), segment, place.groups)
+        rows = _own_rows(place, task, segment)
         alive = rows.alive(task.watermark, task.window_us)
         if alive is not None and not alive.all():
             rows = Rows(rows.table.filter(pa.array(alive)))
@@ -71,8 +105,24 @@ def run(place: Place, task: Merge) -> Segment | None:
     if not parts:
         return None
     merged = merge(parts)
-    made = place.write(merged, task.store, task.window_us, min(segment.first_epoch for segment in task.inputs))
+    first_epoch = min(segment.first_epoch for segment in task.inputs)
+    if task.codes and is_unit(task.codes[0]):
+        made = place.write_unit(merged, task.store, task.inputs[0].use, task.window_us, first_epoch)
+    elif task.codes:
+        made = place.write_cells(merged, task.store, task.inputs[0].use, task.window_us, first_epoch)
+    else:
+        made = place.write(merged, task.store, task.window_us, first_epoch)
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
+
+
+def _own_rows(place: Place, task: Merge, segment: Segment) -> Rows:
+    rows = open_segment(place.files, segment)
+    if not task.codes:
+        return owned_rows(rows, segment, place.groups)
+    if is_unit(task.codes[0]):
+        return rows
+    live = np.array(sorted({code for code, _ in segment.cells}.intersection(task.codes)), dtype=np.uint64)
+    return rows.take(gather(rows, live, None, None))
 
 
 def _choose(segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int]) -> tuple[Segment, ...]:

@@ -1,8 +1,8 @@
 """The manifest: the snapshot of an epoch. Writing it is the commit.
 
-It alone defines routing and state of the next epoch: the directory, the number of slots, the segments with the parts of
-the hash space that are live in each, the watermark, and the memory of the controller. It is JSON behind a line with its
-checksum; reading one runs nobody's code.
+It alone defines routing and state of the next epoch: the directory, the grids of heavy keys, the number of slots, the
+segments with the parts of the hash space (or the cells) that are live in each, the watermark, and the memory of the
+controller. It is JSON behind a line with its checksum; reading one runs nobody's code.
 
 Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the
 segments of one store do not overlap: every stored tuple is live in exactly one segment.
@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from braidstream.control.directory import HASH_BITS, Directory, Group
+from braidstream.control.grids import Grid
 from braidstream.errors import DamagedState
 from braidstream.state.files import Files
 
@@ -67,20 +68,39 @@ class Segment:
     epoch: int
     """Its rows arrived from `first_epoch` to `epoch`."""
     parts: tuple[Part, ...]
+    cells: tuple[tuple[int, int], ...] = ()
+    """For a segment of cells instead of parts: the codes that are live in it, ascending, with their rows."""
+    use: int = 0
+    """For a segment of cells: for which use of its store in a join."""
+    given: tuple[int, ...] = ()
+    """Hashes of heavy keys whose rows in it are not live any more: cells have taken them over (`state.adoption`)."""
 
     @property
     def live_rows(self) -> int:
         """How many of its rows are live."""
-        return sum(part.rows for part in self.parts)
+        return sum(part.rows for part in self.parts) + sum(rows for _, rows in self.cells)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether any of its rows is."""
+        return bool(self.parts or self.cells)
 
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
-        return {**asdict(self), "parts": [[part.prefix, part.depth, part.rows] for part in self.parts]}
+        plain = {**asdict(self), "parts": [[part.prefix, part.depth, part.rows] for part in self.parts]}
+        return {name: value for name, value in plain.items() if value or name not in ("cells", "use", "given")}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
         """From its plain form."""
-        return cls(**{**plain, "parts": tuple(Part(*part) for part in plain["parts"])})
+        cells = tuple((code, rows) for code, rows in plain.get("cells", ()))
+        parts, given = tuple(Part(*part) for part in plain["parts"]), tuple(plain.get("given", ()))
+        return cls(**{**plain, "parts": parts, "cells": cells, "given": given})
+
+    def without_cells(self, codes: Iterable[int]) -> Segment:
+        """The segment without some cells."""
+        gone = set(codes)
+        return replace(self, cells=tuple(cell for cell in self.cells if cell[0] not in gone))
 
     def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
         """The segment without the parts that lie within the given ranges of hashes."""
@@ -106,6 +126,10 @@ class Manifest:
     """Counters since the first epoch."""
     memory: Mapping[str, Any] = field(default_factory=dict)
     """What the controller remembers."""
+    grids: tuple[Grid, ...] = ()
+    """The grids of the keys that are heavy now (`state.cells`)."""
+    retired: tuple[Grid, ...] = ()
+    """Earlier grids that live cells still refer to."""
 
     def by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
         """For each slot the segments that hold state of its groups, with the number of its rows in them."""
@@ -185,6 +209,8 @@ def _to_plain(manifest: Manifest) -> dict[str, Any]:
     plain["directory"] = manifest.directory.as_json()
     plain["executors"] = {str(slot): where for slot, where in manifest.executors.items()}
     plain["segments"] = [segment.as_plain() for segment in manifest.segments]
+    for name in ("grids", "retired"):
+        plain[name] = [grid.as_json() for grid in getattr(manifest, name)]
     return plain
 
 
@@ -192,4 +218,5 @@ def _from_plain(plain: dict[str, Any]) -> Manifest:
     segments = tuple(Segment.from_plain(entry) for entry in plain.pop("segments"))
     directory = Directory.from_json(plain.pop("directory"))
     executors = {int(slot): where for slot, where in plain.pop("executors").items()}
-    return Manifest(directory=directory, segments=segments, executors=executors, **plain)
+    grids, retired = (tuple(Grid.from_json(grid) for grid in plain.pop(name, ())) for name in ("grids", "retired"))
+    return Manifest(directory=directory, segments=segments, executors=executors, grids=grids, retired=retired, **plain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,12 +40,32 @@ class Place:
 
     def write(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None) -> Segment:
         """Write rows of one store as a segment."""
+        cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
+        counts = np.diff(cuts).tolist()
+        parts = tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n)
+        return replace(self._written(rows, store, window_us, first_epoch), parts=parts)
+
+    def write_cells(
+        self, rows: Rows, store: str, use: int, window_us: int | None, first_epoch: int | None = None
+    ) -> Segment:
+        """Write rows of cells, which have codes in the place of hashes, as a segment."""
+        codes = rows.distinct_hashes()
+        counts = np.diff(rows.cuts(codes)).tolist()
+        cells = tuple(zip(codes.tolist(), counts, strict=True))
+        return replace(self._written(rows, store, window_us, first_epoch), cells=cells, use=use)
+
+    def write_unit(
+        self, rows: Rows, store: str, use: int, window_us: int | None, first_epoch: int | None = None
+    ) -> Segment:
+        """Write rows that a unit of a biclique stores: they keep their hashes, and the slot is their only cell."""
+        cells = ((self.slot, len(rows)),)
+        return replace(self._written(rows, store, window_us, first_epoch), cells=cells, use=use)
+
+    def _written(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None) -> Segment:
         name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
         table = rows.table.combine_chunks()
         with self.files.creating(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
-        counts = np.diff(cuts).tolist()
         oldest, newest = int(rows.times.min()), int(rows.times.max())
         return Segment(
             name=name,
@@ -57,7 +77,7 @@ class Place:
             deadline=_deadline(rows, newest, window_us),
             first_epoch=self.epoch if first_epoch is None else first_epoch,
             epoch=self.epoch,
-            parts=tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n),
+            parts=(),
         )
 
 
@@ -88,7 +108,7 @@ def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[
     own = [p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high]
     begins = np.searchsorted(rows.hashes, np.array([part.low for part in own], dtype=np.uint64)).tolist()
     ends = np.searchsorted(rows.hashes, np.array([part.high for part in own], dtype=np.uint64), side="right").tolist()
-    return _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0]))
+    return _without_given(rows, segment, _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0])))
 
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
@@ -108,6 +128,16 @@ def owned_index(rows: Rows, index: I64, segment: Segment, groups: Sequence[Group
     begins, ends = (np.array(side, dtype=np.int64) for side in zip(*ranges, strict=True)) if ranges else ((), ())
     at = np.searchsorted(begins, index, side="right") - 1
     return index[(at >= 0) & (index < np.asarray(ends)[np.maximum(at, 0)])] if ranges else index[:0]
+
+
+def _without_given(rows: Rows, segment: Segment, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges without the rows of keys that cells have taken over."""
+    given = np.array(segment.given, dtype=np.uint64)
+    gaps = zip(np.searchsorted(rows.hashes, given), np.searchsorted(rows.hashes, given, side="right"), strict=True)
+    for first, last in ((int(first), int(last)) for first, last in gaps):
+        cut = (piece for begin, end in ranges for piece in ((begin, min(end, first)), (max(begin, last), end)))
+        ranges = [(begin, end) for begin, end in cut if begin < end] if first < last else ranges
+    return ranges
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

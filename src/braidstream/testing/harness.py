@@ -33,17 +33,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.routing import Routes
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.query import Query
-from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.epoch import EpochRunner, Regridder
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.sinks import FileSink
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
+from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -84,9 +86,12 @@ class Harness:
         late: bool = False,
         root: str | None = None,
         controller: Controller | None = None,
+        regridder: Regridder | None = None,
+        biclique: int | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
+        self._regridder = regridder
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
         delays = delays_us or {}
@@ -100,7 +105,8 @@ class Harness:
         self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
         checkpoint = Checkpoint(self._root, keep)
         self._identity = Identity.new("harness", {}, {})
-        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots))
+        memory = {} if biclique is None else {"biclique": biclique}
+        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots, memory=memory))
         self.runner = self._start(checkpoint)
 
     @property
@@ -131,7 +137,7 @@ class Harness:
         n_slots = slots or last.n_slots
         changed = directory or last.directory.resized(n_slots)
         if changed != last.directory or n_slots != last.n_slots:
-            replace(last.fitted(changed), n_slots=n_slots, executors={}).write(checkpoint.files)
+            resettled(replace(last.fitted(changed), executors={}), n_slots).write(checkpoint.files)
         self.runner = self._start(checkpoint)
 
     def results(self, join: str) -> list[dict[str, Any]]:
@@ -159,6 +165,7 @@ class Harness:
             False,
             checkpoint.latest(),
             reorganizer=None if self._controller is None else Reorganizer(self._controller),
+            regridder=self._regridder,
         )
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
@@ -168,12 +175,13 @@ class Harness:
             known = stores.get(address) or self._new_store(len(stores), *address)
             stores[address] = self._with_use(known, indexed)
         made = tuple(self._join(name, inputs, stores) for name, inputs in joins.items())
+        related = with_families(tuple(stores.values()), made)
         branches = tuple(
             Branch(i, name, own, tuple(self.schemas[name].names) if late else ())
             for i, name in enumerate(self.schemas)
-            if (own := tuple(store for store in stores.values() if store.stream == name))
+            if (own := tuple(store for store in related if store.stream == name))
         )
-        return Plan(tuple(stores.values()), branches, made, {}, dict.fromkeys(joins, True))
+        return Plan(related, branches, made, {}, dict.fromkeys(joins, True))
 
     def _new_store(self, index: int, stream: str, key: tuple[str, ...]) -> Store:
         columns = tuple(self.schemas[stream].names)

@@ -2,7 +2,8 @@
 
 Columns, keys and ratios follow the benchmark's tables as far as stream joins need them: 150,000 customers, 1,500,000
 orders and one to seven lines an order at scale 1; a third of the customers never orders; keys are unique where the
-benchmark's are. Text columns are left out. The numbers are our own, drawn from a seed: this is no TPC-H data.
+benchmark's are. Text columns are left out. The numbers are our own, drawn from a seed: this is no TPC-H data. With
+`skew` above 0 some customers order far more than others (Zipf with that exponent); the benchmark has none.
 
 The streams run for `seconds` of event time, in order of `ts`. Customers sign up during the first tenth, in the order of
 their keys; orders come all the time, as a Poisson process would place them; the lines of an order follow within
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from braidstream.errors import InputError
 from braidstream.workloads.files import append_files, cut
+from braidstream.workloads.keys import ZipfKeys
 
 __all__ = ["SEGMENTS", "TpchStreams", "make_tpch", "write_tpch"]
 
@@ -61,19 +63,25 @@ class _Orders:
 
 
 def make_tpch(
-    scale: float = 0.01, *, seed: int = 1, seconds: float = 600.0, line_lag_seconds: float = 30.0, start_us: int = 0
+    scale: float = 0.01,
+    *,
+    seed: int = 1,
+    seconds: float = 600.0,
+    line_lag_seconds: float = 30.0,
+    start_us: int = 0,
+    skew: float = 0.0,
 ) -> TpchStreams:
     """Make the three streams at a scale factor."""
-    if not (scale > 0 and seconds > 0 and line_lag_seconds >= 0):
+    if not (scale > 0 and seconds > 0 and line_lag_seconds >= 0 and skew >= 0):
         raise InputError(
-            f"scale is {scale}, seconds is {seconds}, line_lag_seconds is {line_lag_seconds}",
-            "scale and seconds above 0, line_lag_seconds 0 or more",
+            f"scale is {scale}, seconds is {seconds}, line_lag_seconds is {line_lag_seconds}, skew is {skew}",
+            "scale and seconds above 0, line_lag_seconds and skew 0 or more",
             "scale 0.01 makes 15,000 orders",
         )
     rng = np.random.default_rng(seed)
     span_us, n_customers = round(seconds * MICROSECONDS), max(2, round(CUSTOMERS * scale))
     customer = _customers(n_customers, span_us, start_us, rng)
-    orders = _orders(n_customers, span_us, start_us, rng)
+    orders = _orders(n_customers, span_us, start_us, rng, skew)
     lineitem, totals = _lines(orders, round(line_lag_seconds * MICROSECONDS), rng)
     return TpchStreams(customer, _orders_table(orders, totals, rng), lineitem)
 
@@ -105,10 +113,10 @@ def _customers(n: int, span_us: int, start_us: int, rng: np.random.Generator) ->
     )
 
 
-def _orders(n_customers: int, span_us: int, start_us: int, rng: np.random.Generator) -> _Orders:
-    n = n_customers * ORDERS_A_CUSTOMER
+def _orders(n_customers: int, span_us: int, start_us: int, rng: np.random.Generator, skew: float) -> _Orders:
+    n, n_buyers = n_customers * ORDERS_A_CUSTOMER, n_customers - n_customers // 3
     # Every third customer has no orders: 1, 2, 4, 5, 7, 8, ...
-    buyer = rng.integers(n_customers - n_customers // 3, size=n)
+    buyer = ZipfKeys(n_buyers, skew).draw(n, rng) if skew else rng.integers(n_buyers, size=n)
     time_us = np.sort(rng.integers(span_us, size=n))
     return _Orders(
         key=np.arange(1, n + 1, dtype=np.int64),

@@ -2,8 +2,8 @@
 
 A policy is one file with one frozen dataclass: its parameters are fields, and `suggest` is a pure function of the view,
 the memory and the random source. It may assume nothing about whether its suggestions are taken.
-`controller.default_policies` names the order in which the controller asks; a further policy (spilling, lazy and
-active disk, shedding, grids) is a further file.
+`controller.default_policies` names the order in which the controller asks; a further policy (shedding, grids) is a
+further file.
 
 Suggestions have a `kind`, what the adaptation is for. One kind of adaptation runs at a time (D-CAPE 6); within one
 kind, suggestions that touch different slots go together, as WSJ's supplier-consumer pairs do."""
@@ -22,7 +22,7 @@ from braidstream.control.memory import Memory
 
 __all__ = ["Kind", "Policy", "Suggestion"]
 
-Kind = Literal["grow", "shrink", "load", "memory", "tidy"]
+Kind = Literal["grow", "shrink", "load", "memory", "spill", "tidy"]
 
 
 @dataclass(frozen=True)

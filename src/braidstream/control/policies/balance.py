@@ -8,7 +8,8 @@ It balances only under pressure (the fullest slot above `memory_above` of the bu
 supplier, or that had to yield load since its pace was what it is, and never moves more than the amount, so the fullest
 slot only gets emptier: under a constant load it ends.
 
-Groups with inactive generations on disk will be left out here when spilling comes (D-CAPE 6, second restriction).
+Groups with inactive generations on disk stay where they are (D-CAPE 6, second restriction), unless `move_spilled` says
+that the engine may move them: where state is files under a manifest, a move copies nothing.
 Cost: O(groups of the fullest slot, sorted).
 """
 
@@ -22,6 +23,7 @@ from braidstream.control.instructions import Move
 from braidstream.control.load import GroupLoad, SlotLoad, View
 from braidstream.control.memory import Memory, outputs
 from braidstream.control.policies import Suggestion
+from braidstream.control.policies.spilling import size_per_result
 from braidstream.control.policies.suppliers import relative_pace
 from braidstream.control.settings import Settings
 
@@ -63,7 +65,7 @@ class MemoryBalance:
         chosen = []
         for load in sorted(view.of_slot(sender.slot), key=lambda load: (_size_per_result(load, memory), load.group)):
             fits = 0 < load.stored_bytes <= amount and load.demand_s * ratio <= room_s
-            if fits:
+            if fits and (self.settings.move_spilled or not load.inactive_bytes):
                 chosen.append(load)
                 amount -= load.stored_bytes
                 room_s -= load.demand_s * ratio
@@ -71,9 +73,7 @@ class MemoryBalance:
 
 
 def _size_per_result(load: GroupLoad, memory: Memory) -> float:
-    """P_s / P_o."""
-    results = outputs(memory, load.group)
-    return load.stored_bytes / results if results > 0 else float("inf")
+    return size_per_result(load.stored_bytes, outputs(memory, load.group))
 
 
 def _suggestion(moved: list[GroupLoad], sender: SlotLoad, receiver: SlotLoad) -> Suggestion:

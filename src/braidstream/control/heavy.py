@@ -1,0 +1,262 @@
+"""Frequent keys of a store, over the stream or over its window (SHC 3.2's heavy hitters, tracked on line).
+
+Slots see their new rows sorted by hash, so the run lengths are the counts. Of each epoch a slot reports its few largest
+(hash, count) and a bound on every count that it left out (`Frequent`). The driver adds the reports of an epoch to the
+sketch of the current *pane*, Apache DataSketches' frequent-items sketch. A window is some panes, so that it forgets;
+a question is answered by their merged sketch. Of a pane that is over only the largest counts are kept, to keep the
+manifest small.
+
+The error is known: with estimate e of a key's true count n over the panes, |e - n| <= `error`, which adds what the
+sketches may have lost, what was cut off panes, and, for each epoch, the largest bound that a slot gave. (A key's new
+rows are at one slot in an epoch, or, if it is heavy, reported by its cells in any case; so the bounds of slots do not
+add up.) An estimate is the upper bound, exact for a key that was frequent from the start; but where more may have been
+lost than was counted it is the lower one, or all keys would look frequent where none is. The sketch has at least 7 p
+counters, which keeps its part below N / (2p), the epsilon that SHC allows; never fewer than 4,096, because our rule
+weighs matches, to which keys with far fewer tuples contribute.
+
+A window's answer covers the whole panes that it touches: up to one pane more than the window.
+
+A `Tracker` is a value; its plain form is JSON with the sketches as base64, for the manifest. Cost: O(entries reported)
+an epoch and O(panes x counters) a question, whatever the number of keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from datasketches import frequent_items_error_type, frequent_strings_sketch
+
+from braidstream.control.grids import Candidate
+
+__all__ = ["MOST_ENTRIES", "Frequent", "Pane", "Tracker", "candidates", "sketch_size"]
+
+MOST_ENTRIES = 256
+"""How many keys a slot reports for a store and an epoch, at most."""
+_PANES = 4
+"""Panes in a window: it forgets in steps of a quarter."""
+_SMALLEST = 12
+"""The least log2 of the sketch's counters."""
+_KEPT = 512
+"""Counts kept of a pane that is over."""
+_LABELS = 512
+"""Labels kept for people; those of the most frequent keys."""
+
+
+@dataclass(frozen=True)
+class Frequent:
+    """What one slot reports of one store and epoch: its largest counts, and a bound on those it left out."""
+
+    rows: int
+    keys: tuple[tuple[int, int], ...]
+    """(hash, count), at most `MOST_ENTRIES`; counts of tuples, not of their replicas."""
+    left_out: int = 0
+    """No key that is not listed has more rows than this."""
+    labels: Mapping[int, str] = field(default_factory=dict)
+    """Values of (some of) the keys, for people."""
+
+    def as_json(self) -> dict[str, Any]:
+        """A plain form; JSON's keys are strings."""
+        labels = {str(key): label for key, label in self.labels.items()}
+        return {
+            "rows": self.rows,
+            "keys": [list(key) for key in self.keys],
+            "left_out": self.left_out,
+            "labels": labels,
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Frequent:
+        """The report of a plain form."""
+        labels = {int(key): label for key, label in plain.get("labels", {}).items()}
+        return cls(plain["rows"], tuple((key, count) for key, count in plain["keys"]), plain["left_out"], labels)
+
+
+@dataclass(frozen=True)
+class Pane:
+    """A part of the window: its place in units of the pane's length, its rows, the bound left out, its sketch."""
+
+    at: int
+    rows: int
+    left_out: int
+    sketch: str
+    """Base64 of the compressed sketch."""
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """The frequent keys of one store. `window` is in the unit of the clock; None: over the whole stream."""
+
+    window: int | None = None
+    lg_size: int = _SMALLEST
+    panes: tuple[Pane, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, n_slots: int, window: int | None = None) -> Tracker:
+        """An empty tracker whose sketches err by at most N / (2p)."""
+        return cls(window, sketch_size(n_slots))
+
+    def seen(self, reports: Sequence[Frequent], clock: int) -> Tracker:
+        """The tracker after an epoch's reports. `clock` is the epoch's time (its newest), in the window's unit."""
+        at = 0 if self.window is None else clock // self._pane_length
+        if not reports:
+            return replace(self, panes=tuple(pane for pane in self.panes if self._is_live(pane, at)))
+        kept = tuple(self._trimmed(pane) for pane in self.panes if pane.at != at and self._is_live(pane, at))
+        old = next((pane for pane in self.panes if pane.at == at), None)
+        sketch = _decoded(old.sketch) if old else frequent_strings_sketch(self.lg_size)
+        for report in reports:
+            for key, count in report.keys:
+                sketch.update(_name(key), count)
+        rows = sum(report.rows for report in reports) + (old.rows if old else 0)
+        left_out = max(report.left_out for report in reports) + (old.left_out if old else 0)
+        panes = (*kept, Pane(at, rows, left_out, _encoded(sketch)))
+        return replace(self, panes=tuple(sorted(panes, key=lambda pane: pane.at)), labels=self._labelled(reports))
+
+    @property
+    def rows(self) -> int:
+        """N: the rows of the live panes."""
+        return sum(pane.rows for pane in self.panes)
+
+    def largest(self, n: int) -> list[tuple[int, int]]:
+        """The `n` most frequent keys with their estimated counts, largest first."""
+        return _counts(self._merged)[:n]
+
+    def estimates(self, keys: Sequence[int]) -> list[int]:
+        """The estimated count of each key; 0 for one that is not tracked."""
+        merged = self._merged
+        return [_estimate(int(merged.get_lower_bound(_name(key))), _lost(merged)) for key in keys]
+
+    @property
+    def error(self) -> int:
+        """No estimate is further than this from the truth, in rows."""
+        return _lost(self._merged) + sum(pane.left_out for pane in self.panes)
+
+    @property
+    def epsilon(self) -> float:
+        """The error as a share of all rows."""
+        return self.error / self.rows if self.rows else 0.0
+
+    def resized(self, n_slots: int) -> Tracker:
+        """The tracker for another number of slots: new panes get sketches of the size it needs."""
+        return replace(self, lg_size=max(self.lg_size, sketch_size(n_slots)))
+
+    def as_json(self) -> dict[str, Any]:
+        """A plain form for the manifest."""
+        labels = {str(key): label for key, label in self.labels.items()}
+        return {
+            "window": self.window,
+            "lg_size": self.lg_size,
+            "panes": [asdict(pane) for pane in self.panes],
+            "labels": labels,
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Tracker:
+        """The tracker of a manifest."""
+        panes = tuple(Pane(**pane) for pane in plain["panes"])
+        labels = {int(key): label for key, label in plain["labels"].items()}
+        return cls(plain["window"], plain["lg_size"], panes, labels)
+
+    @property
+    def _pane_length(self) -> int:
+        return max(1, (self.window or 0) // _PANES)
+
+    def _is_live(self, pane: Pane, now: int) -> bool:
+        """Whether the window that ends in pane `now` touches it."""
+        if self.window is None:
+            return True
+        return (pane.at + 1) * self._pane_length > now * self._pane_length - self.window
+
+    def _trimmed(self, pane: Pane) -> Pane:
+        """The pane with its largest counts only; what is cut off is counted as left out."""
+        sketch = _decoded(pane.sketch)
+        if sketch.num_active_items <= _KEPT:
+            return pane
+        counts = _counts(sketch)
+        small = frequent_strings_sketch(self.lg_size)
+        for key, count in counts[:_KEPT]:
+            small.update(_name(key), count)
+        left_out = pane.left_out + _lost(sketch) + counts[_KEPT][1]
+        return replace(pane, left_out=left_out, sketch=_encoded(small))
+
+    @cached_property
+    def _merged(self) -> frequent_strings_sketch:
+        merged = frequent_strings_sketch(self.lg_size)
+        for pane in self.panes:
+            merged.merge(_decoded(pane.sketch))
+        return merged
+
+    def _labelled(self, reports: Sequence[Frequent]) -> Mapping[int, str]:
+        """The labels, with the newest added; when there are too many, those of frequent keys stay."""
+        labels = dict(self.labels)
+        for report in reports:
+            labels.update(report.labels)
+        if len(labels) <= _LABELS:
+            return labels
+        frequent = [key for key, _ in self.largest(_LABELS // 2)]
+        newest = [key for report in reports for key in report.labels]
+        return {key: labels[key] for key in [*frequent, *newest][:_LABELS] if key in labels}
+
+
+def sketch_size(n_slots: int) -> int:
+    """The log2 of the sketch's counters, so that its error is at most N / (2p)."""
+    lg_size = _SMALLEST
+    while frequent_strings_sketch.get_epsilon_for_lg_size(lg_size) > 1 / (2 * n_slots):
+        lg_size += 1
+    return lg_size
+
+
+def candidates(
+    trackers: Sequence[Tracker],
+    n: int,
+    slot_of: Callable[[int], int] = lambda _hash: 0,
+    also: Iterable[int] = (),
+) -> list[Candidate]:
+    """The `n` most frequent keys over a family's stores, and those of `also` (keys with a grid), with their counts.
+
+    `slot_of` gives the slot of a hash's group, where it is while light: `lambda h: directory.at(h).slot`.
+    """
+    needed = set(also)
+    ordered = sorted({key for tracker in trackers for key, _ in tracker.largest(n)} | needed)
+    columns = [tracker.estimates(ordered) for tracker in trackers]
+    labels = {key: label for tracker in trackers for key, label in tracker.labels.items()}
+    found = [
+        Candidate(key, tuple(map(float, counts)), slot_of(key), labels.get(key, ""))
+        for key, *counts in zip(ordered, *columns, strict=True)
+    ]
+    found.sort(key=lambda one: (one.hash not in needed, -one.weight, one.hash))
+    return found[: max(n, len(needed))]
+
+
+def _name(key: int) -> str:
+    return f"{key:016x}"
+
+
+def _counts(sketch: frequent_strings_sketch) -> list[tuple[int, int]]:
+    """The tracked keys with their estimates, largest first."""
+    found, lost = sketch.get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0), _lost(sketch)
+    counts = [(int(item[0], 16), _estimate(int(item[2]), lost)) for item in found]
+    return sorted(counts, key=lambda entry: (-entry[1], entry[0]))
+
+
+def _estimate(counted: int, lost: int) -> int:
+    """A count from what was counted for certain and what may have been lost before."""
+    return counted + lost if counted > lost else counted
+
+
+def _lost(sketch: frequent_strings_sketch) -> int:
+    """What the sketch may have lost of any key: the upper bound of one that it does not have."""
+    return int(sketch.get_upper_bound(""))
+
+
+def _encoded(sketch: frequent_strings_sketch) -> str:
+    return base64.b64encode(zlib.compress(sketch.serialize(), 6)).decode()
+
+
+def _decoded(text: str) -> frequent_strings_sketch:
+    return frequent_strings_sketch.deserialize(zlib.decompress(base64.b64decode(text)))

@@ -1,0 +1,65 @@
+"""The frequent keys among a slot's new rows: rows are sorted by hash, so run lengths are the counts.
+
+Cost: a pass over the hashes; what is reported is bounded, whatever the number of keys.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.kernels.hashing import unhashed
+from braidstream.kernels.plan import Store
+from braidstream.kernels.rows import Rows, key_columns
+
+__all__ = ["Runs", "label_of", "largest_runs"]
+
+MOST = 256
+"""Keys reported for a store, at most."""
+_LABELLED = 16
+_SHARE = 1 << 14
+"""Keys with less than one row in so many are not reported: they are far from heavy at any number of slots."""
+_CAST = re.compile(r"CAST\(`(?P<column>[^`]+)` AS (?P<type>\w+)\)$")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The largest runs, (hash, count): no key that is not listed has more than `left_out`. Some with their values."""
+
+    rows: int
+    keys: list[tuple[int, int]]
+    left_out: int
+    labels: dict[int, str] = field(default_factory=dict)
+
+
+def largest_runs(rows: Rows, store: Store, most: int = MOST) -> Runs:
+    """The most frequent keys of new rows of a store."""
+    starts = np.append(0, np.flatnonzero(rows.hashes[1:] != rows.hashes[:-1]) + 1)
+    counts = np.diff(np.append(starts, len(rows)))
+    large = np.flatnonzero(counts > max(1, len(rows) // _SHARE))
+    large = large[np.argsort(-counts[large], kind="stable")[:most]]
+    rest = np.delete(counts, large)
+    keys = list(zip(rows.hashes[starts[large]].tolist(), counts[large].tolist(), strict=True))
+    labels = {}
+    for (hash_, _), at in zip(keys[:_LABELLED], starts[large[:_LABELLED]].tolist(), strict=True):
+        label = label_of(rows.table, at, hash_, store)
+        if label:
+            labels[hash_] = label
+    return Runs(len(rows), keys, int(rest.max()) if len(rest) else 0, labels)
+
+
+def label_of(table: pa.Table, row: int, hash_: int, store: Store) -> str:
+    """The key's value as people know it: from the stored keys or columns, or from a hash that can be undone."""
+    own = key_columns(table)
+    if own:
+        return ", ".join(str(table.column(name)[row].as_py()) for name in own[: len(store.key)])
+    found = [_CAST.match(key) for key in store.key]
+    names = [match["column"] if match else key for match, key in zip(found, store.key, strict=True)]
+    if all(name in table.column_names for name in names):
+        return ", ".join(str(table.column(name)[row].as_py()) for name in names)
+    kind = found[0]["type"] if len(found) == 1 and found[0] else ""
+    value = unhashed(hash_, kind)
+    return "" if value is None else str(value)

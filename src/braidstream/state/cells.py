@@ -1,0 +1,235 @@
+"""The cells of heavy keys in a manifest: which there are, where they are, and what each sees of the stored rows.
+
+A segment of cells has codes instead of parts. A grid that was replaced is *retired*: it stays in the manifest for as
+long as live slices were written under it, because its dimensions say which cells of the present grid see them
+(`kernels.cells` has the rule). What was stored before a key turned heavy stays in the segments of its group; the slot
+of that group never looks at it while the key is heavy, since no new row of that key reaches it.
+
+Invariants: every cell is at a slot below the number of slots; a code is never used again; every live code belongs to a
+grid of the manifest. Cost: O(grids + cells) for a change; what a cell reads follows the rows of its key.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.control.grids import Grid, Regrid
+from braidstream.kernels.cells import HeavyKeys, Layout, split_code, store_of, stripes, use_name
+from braidstream.kernels.families import dimensions_of
+from braidstream.kernels.join import gather
+from braidstream.kernels.rows import HASH, U64, Rows
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.segments import open_segment
+
+__all__ = [
+    "Cells",
+    "Reader",
+    "heavy_keys",
+    "is_unit",
+    "layout_of",
+    "pruned",
+    "regridded",
+    "resettled",
+    "without_families",
+]
+
+
+def layout_of(grid: Grid) -> Layout:
+    """A grid as the kernels know it."""
+    return Layout(grid.id, grid.hash, dimensions_of(grid.family), grid.dims)
+
+
+def heavy_keys(manifest: Manifest) -> dict[str, HeavyKeys]:
+    """Where rows of heavy keys go, by family."""
+    by_family: dict[str, dict[Layout, Sequence[int]]] = defaultdict(dict)
+    for grid in manifest.grids:
+        by_family[grid.family][layout_of(grid)] = grid.slots
+    return {family: HeavyKeys.of(placed) for family, placed in by_family.items()}
+
+
+def regridded(manifest: Manifest, changes: Iterable[Regrid]) -> Manifest:
+    """The manifest with other grids. Nothing is copied: what is stored stays where it is."""
+    current = {grid.key: grid for grid in manifest.grids}
+    retired = list(manifest.retired)
+    for change in changes:
+        old = current.pop((change.family, change.hash), None)
+        if old is not None and (change.grid is None or change.grid.id != old.id):
+            retired.append(old)
+        if change.grid is not None:
+            current[change.family, change.hash] = change.grid
+    return pruned(replace(manifest, grids=tuple(current.values()), retired=tuple(retired)))
+
+
+def without_families(manifest: Manifest, families: Iterable[str]) -> Manifest:
+    """The manifest in which keys of other families are light: after queries came or went."""
+    known = set(families)
+    return regridded(manifest, [Regrid(g.family, g.hash, None) for g in manifest.grids if g.family not in known])
+
+
+def is_unit(code: int) -> bool:
+    """Whether a code is the slot of a biclique's unit: grids are numbered from 1."""
+    return split_code(code)[0] == 0
+
+
+def pruned(manifest: Manifest) -> Manifest:
+    """The manifest without retired grids that no live slice refers to."""
+    if not manifest.retired:
+        return manifest
+    alive = {split_code(code)[0] for segment in manifest.segments for code, _ in segment.cells}
+    return replace(manifest, retired=tuple(grid for grid in manifest.retired if grid.id in alive))
+
+
+def resettled(manifest: Manifest, n_slots: int) -> Manifest:
+    """The manifest with `n_slots` slots: cells of slots that are gone go to those with the fewest cells."""
+    held = [0] * n_slots
+    for grid in manifest.grids:
+        for slot in grid.slots:
+            if slot < n_slots:
+                held[slot] += 1
+    grids = []
+    for grid in manifest.grids:
+        slots = list(grid.slots)
+        for cell, slot in enumerate(slots):
+            if slot >= n_slots:
+                slots[cell] = held.index(min(held))
+                held[slots[cell]] += 1
+        grids.append(replace(grid, slots=tuple(slots)))
+    return replace(manifest, n_slots=n_slots, grids=tuple(grids))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The grids of a manifest, by what one asks for."""
+
+    manifest: Manifest
+
+    @cached_property
+    def layouts(self) -> dict[int, Layout]:
+        """Current and retired ones, by id."""
+        return {grid.id: layout_of(grid) for grid in (*self.manifest.grids, *self.manifest.retired)}
+
+    @cached_property
+    def current(self) -> dict[int, Grid]:
+        """The current grids, by id."""
+        return {grid.id: grid for grid in self.manifest.grids}
+
+    def slot_of(self, code: int) -> int | None:
+        """The slot of a code; None when its grid is retired."""
+        grid, cell = split_code(code)
+        if is_unit(code):
+            return cell
+        return self.current[grid].slots[cell] if grid in self.current else None
+
+    def of_slot(self, slot: int) -> list[int]:
+        """The codes of a slot's cells, ascending."""
+        codes = (
+            layout_of(grid).code(cell)
+            for grid in self.manifest.grids
+            for cell, where in enumerate(grid.slots)
+            if where == slot
+        )
+        return sorted(codes)
+
+    @cached_property
+    def heavy(self) -> dict[str, frozenset[int]]:
+        """The heavy hashes of each store."""
+        found: dict[str, set[int]] = defaultdict(set)
+        for grid in self.manifest.grids:
+            for dimension in dimensions_of(grid.family):
+                found[store_of(dimension)].add(grid.hash)
+        return {store: frozenset(hashes) for store, hashes in found.items()}
+
+    def returned(self, store: str) -> frozenset[int]:
+        """The light hashes of which a store has rows in cells, from when they were heavy."""
+        grids = (grid for grid in self.manifest.retired if store in dimensions_of(grid.family))
+        return frozenset(grid.hash for grid in grids) - self.heavy.get(store, frozenset())
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads what cells (or light keys that were heavy) see of the stored rows of one dimension."""
+
+    files: Files
+    cells: Cells
+    store: str
+    use: int
+    window_us: int | None
+
+    def seen(self, codes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
+        """What the current cells with these codes see, in rows with these codes."""
+        own = np.array(sorted(codes), dtype=np.uint64)
+        for segment in segments:
+            if segment.cells and segment.use == self.use:
+                yield self._gather(segment, np.intersect1d(own, _codes(segment)))
+        yield from self.seen_elsewhere(codes, segments)
+
+    def seen_elsewhere(self, codes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
+        """What they see of slices that were written under other layouts."""
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for code in codes:
+            grid, cell = split_code(code)
+            wanted[grid].append(cell)
+        for grid, found in wanted.items():
+            yield from self._seen_of(self.cells.layouts[grid], found, segments)
+
+    def returned(self, hashes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
+        """What light keys see of the cells they had when they were heavy, in rows with their hashes."""
+        for hash_ in hashes:
+            yield from self._seen_of(Layout(-1, hash_), [0], [segment for segment in segments if segment.cells])
+
+    @property
+    def _dimension(self) -> str:
+        return use_name(self.store, self.use)
+
+    def _seen_of(self, layout: Layout, wanted: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
+        """What cells of one layout see of slices that were written under others."""
+        for segment in segments:
+            if segment.parts:
+                is_there = any(part.low <= layout.hash <= part.high for part in segment.parts)
+                if is_there and layout.hash not in segment.given:
+                    rows = self._gather(segment, np.array([layout.hash], dtype=np.uint64))
+                    yield from self._striped(rows, layout, wanted)
+                continue
+            for code, _ in segment.cells:
+                grid, cell = split_code(code)
+                old = self.cells.layouts[grid]
+                if grid == layout.id or old.hash != layout.hash:
+                    continue
+                if use_name(self.store, segment.use) != old.source(self._dimension):
+                    continue
+                seers = [one for one in wanted if layout.sees(one, old, cell, self._dimension)]
+                if seers:
+                    yield from self._striped(self._gather(segment, np.array([code], dtype=np.uint64)), layout, seers)
+
+    def _gather(self, segment: Segment, hashes: U64) -> Rows:
+        rows = open_segment(self.files, segment)
+        return rows.take(gather(rows, hashes, self.cells.manifest.watermark, self.window_us))
+
+    def _striped(self, rows: Rows, layout: Layout, wanted: Sequence[int]) -> Iterator[Rows]:
+        """The rows of each cell's stripe, in the cell's code. All have one hash, so they stay sorted by time."""
+        if not len(rows):
+            return
+        numbers = stripes(rows.table) if layout.dims else None
+        for cell in wanted:
+            table = rows.table
+            modulus, remainder = layout.stripe(cell, self._dimension)
+            if numbers is not None and modulus > 1:
+                table = table.filter(pa.array(numbers % np.uint64(modulus) == np.uint64(remainder)))
+            if table.num_rows:
+                yield _coded(table, layout.code(cell))
+
+
+def _codes(segment: Segment) -> U64:
+    return np.array([code for code, _ in segment.cells], dtype=np.uint64)
+
+
+def _coded(table: pa.Table, code: int) -> Rows:
+    codes = np.full(table.num_rows, code, dtype=np.uint64).view(np.int64)
+    return Rows(table.set_column(table.column_names.index(HASH), HASH, pa.array(codes)).combine_chunks())
