@@ -53,7 +53,7 @@ BIBLIOGRAPHY = {
 HOW: dict[How, str] = {
     "spark": "the engine ran on Spark on this machine, and its results were counted and timed",
     "simulated": "several virtual machines were simulated on this one: costs and clock are a model, decisions are not",
-    "exact": "the code itself ran on this machine; what is shown was counted or timed, and nothing is modelled",
+    "exact": "the code itself ran on this machine and what is shown was counted or timed, or computed from that",
 }
 """What the three kinds of experiments mean."""
 

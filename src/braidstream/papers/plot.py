@@ -25,6 +25,7 @@ MODEL_COLOR = "#767676"
 MARKERS = "osD^vP<>Xh"
 FEW_POINTS = 16
 WIDTHS = {1: 6.3, 2: 9.6, 3: 11.0}
+MOST_IN_A_ROW = 3
 _STYLE = {
     "font.family": "STIXGeneral",
     "mathtext.fontset": "stix",
@@ -97,21 +98,30 @@ def _figure(plt: Any, declared: Declaration, outcome: Outcome, title: str) -> An
     panels = _panels(outcome.series)
     if declared.form == "table":
         return _table(plt, outcome.series, title)
-    n = n_panels(outcome)
-    size = (WIDTHS.get(n, 3.7 * n), 3.9 if n < 3 else 3.7)
+    n_columns, n_rows = _shape(len(panels) or 1)
+    size = (WIDTHS[n_columns], (3.9 if n_columns < MOST_IN_A_ROW else 3.7) * n_rows)
     is_shared = _is_shared(panels)
-    figure, grid = plt.subplots(1, n, figsize=size, layout="constrained", squeeze=False, sharey=is_shared)
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, layout="constrained", squeeze=False, sharey=is_shared)
     colors = _colors(outcome.series)
-    for axes, (name, some) in zip(grid[0], panels.items(), strict=False):
+    for axes, (name, some) in zip(grid.flat, panels.items(), strict=False):
         if _is_bars(declared, some):
             _bars(axes, some, colors)
         else:
             _lines(axes, some, colors)
         _finish_axes(axes, declared, some, name)
         _scale_values(axes, declared, outcome.series if is_shared else some)
-    grid[0][0].set_ylabel(declared.y_label)
-    _legend(figure, grid[0], size[0], title)
+    for row in grid:
+        row[0].set_ylabel(declared.y_label)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    _legend(figure, grid.flat, size[0], title)
     return figure
+
+
+def _shape(n: int) -> tuple[int, int]:
+    """Columns and rows of panels: up to three side by side, four in a square."""
+    n_columns = n if n <= MOST_IN_A_ROW else 2 if n == 4 else MOST_IN_A_ROW
+    return n_columns, math.ceil(n / n_columns)
 
 
 def _table(plt: Any, series: Sequence[Series], title: str) -> Any:
