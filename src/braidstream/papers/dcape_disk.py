@@ -213,7 +213,7 @@ def _low_and_high(run: Run, *ratios: float) -> dict[str, Measured]:
     how="simulated",
     x_label="minutes",
     y_label="results so far",
-    check="Low output gives 1.5 times as many results; high output's clean-up takes over 5 times as long; none is lost.",
+    check="Low output gives 1.5 times the results; high output's clean-up takes over 5 times as long; none is lost.",
     obtained=OBTAINED,
     differs=(
         "The pace of clean-up is fitted to the paper's for low output. The paper's long clean-ups cost more than in"
