@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from braidstream.control.policies import spilling
 from braidstream.control.policies.declustering import Declustering
 from braidstream.overlay import gossip
 from braidstream.overlay.partners import Partners
+from braidstream.papers import shc_loads
 from braidstream.papers.registry import Run, find
 from braidstream.sim.demand import Demand
 
@@ -42,6 +44,16 @@ def groups_are_never_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Demand, "theta_rows", property(lambda _: None, lambda *_: None), raising=False)
 
 
+def no_key_is_ever_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SHC 3.2: candidates for a grid are never found, so that every key stays with one slot."""
+    monkeypatch.setattr(shc_loads, "candidates", lambda *_: [])
+
+
+def productivity_is_turned_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-CAPE 4.3: what gives the most results is pushed first."""
+    monkeypatch.setattr(spilling, "_rank", lambda one, *_: (one.bytes / max(one.outputs, 1.0), one.group))
+
+
 @pytest.mark.parametrize(
     ("breaks", "paper", "figure"),
     [
@@ -49,6 +61,8 @@ def groups_are_never_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
         (no_partner_is_asked, "dhtjoin", "sec6"),
         (no_slot_is_given_up, "wsj", "fig11"),
         (groups_are_never_tuned, "wsj", "fig8"),
+        (no_key_is_ever_heavy, "shc", "fig4"),
+        pytest.param(productivity_is_turned_around, "dcape", "fig11", marks=pytest.mark.slow),
     ],
 )
 def test_a_broken_mechanism_fails_its_check(
