@@ -15,8 +15,9 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from braidstream.control.overflow import Overflow, parse_size
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
-from braidstream.jobs import Job, JobStream, with_place
+from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.routers import Routing
@@ -65,6 +66,7 @@ def check_job(job: Job) -> Checked:
     if job.flow.silence is not None:
         with_place(job, "[flow] silence", parse_duration, job.flow.silence)
     with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
+    with_place(job, "[flow]", _check_overflow, job.flow)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
     sinks = _sinks(job, queries)
@@ -113,6 +115,12 @@ def _check_time(name: str, time: str, schema: Schema) -> None:
             "timestamp or timestamp_ntz",
             f"use {times[0]!r}" if times else f"declare it as {time} timestamp",
         )
+
+
+def _check_overflow(flow: JobFlow) -> None:
+    """A budget that is left to Spark is only known when Spark runs."""
+    budget = 1 if flow.memory is None else parse_size(flow.memory)
+    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after)
 
 
 def _check_epoch(epoch: str) -> None:

@@ -1,6 +1,7 @@
 """Job files: a flow in TOML. `read` makes a `Job` of a file, `check` validates it, `build` makes the `Flow` of it.
 
-    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule, ...
+    [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule,
+                            subgroups, memory, on_overflow, spill_share, idle_after
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [types.NAME]            the fields of a stream type (docs/functions.md)
@@ -24,6 +25,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +70,13 @@ class JobFlow:
     """For grids: "even", or "paper" with router = "grid"."""
     subgroups: int | None = None
     """For a biclique."""
+    memory: str | None = None
+    """The active state a slot may hold; by default a share of the executor's memory."""
+    on_overflow: str = "spill"
+    spill_share: float = 0.3
+    """The share of a slot's state that is pushed when it outgrows its memory."""
+    idle_after: int = 100
+    """After how many epochs without a new tuple a group is pushed first."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,8 @@ class JobQuery:
     cql: str
     sink: JobSink
     late: JobSink | None = None
+    recovered: bool = False
+    """Whether results carry the columns `recovered` and `epoch`."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +164,16 @@ def build(job: Job, spark: Any) -> Flow:
         router=job.flow.router,
         rule=job.flow.rule,
         subgroups=job.flow.subgroups,
+        memory=job.flow.memory,
+        on_overflow=job.flow.on_overflow,
+        spill_share=job.flow.spill_share,
+        idle_after=job.flow.idle_after,
     )
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
     for name, entry in job.queries.items():
-        query = with_place(job, f"[queries.{name}] cql", flow.query, entry.cql, name)
+        added = partial(flow.query, recovered=entry.recovered)
+        query = with_place(job, f"[queries.{name}] cql", added, entry.cql, name)
         with_place(job, f"[queries.{name}] sink", _send, query.to, spark, entry.sink)
         if entry.late is not None:
             with_place(job, f"[queries.{name}] late", _send, query.late, spark, entry.late)
@@ -262,7 +278,7 @@ class _Table:
         if kind.startswith("JobSink"):
             return self.table(name).read(JobSink)
         expected, types = _FORMS[kind]
-        if not isinstance(value, types) or isinstance(value, bool):
+        if not isinstance(value, types) or isinstance(value, bool) is not (types is bool):
             raise self.error(name, f"is {_shown(value)}", expected, f"write {name} = {_EXAMPLES[name]}")
         if types is int:
             least, most = _RANGES[name]
@@ -287,9 +303,17 @@ _FORMS: Mapping[Any, tuple[str, Any]] = {
     "str | None": ("a text in quotes", str),
     "int": ("a whole number", int),
     "int | None": ("a whole number", int),
+    "float": ("a number", (int, float)),
+    "bool": ("true or false", bool),
     "JobSink": ("a table with a format", Mapping),
 }
-_RANGES = {"slots": (1, 4096), "groups": (1, 1 << 16), "keep": (2, 1 << 20), "subgroups": (1, 4096)}
+_RANGES = {
+    "slots": (1, 4096),
+    "groups": (1, 1 << 16),
+    "keep": (2, 1 << 20),
+    "subgroups": (1, 4096),
+    "idle_after": (0, 1 << 30),
+}
 _EXAMPLES = {
     "checkpoint": '"ck"',
     "name": '"pairs"',
@@ -297,10 +321,15 @@ _EXAMPLES = {
     "slots": "4",
     "groups": "64",
     "keep": "10",
-    "silence": '"1 minute"',
+    "silence": '"10 minutes"',
     "router": '"auto"',
     "rule": '"even"',
     "subgroups": "2",
+    "memory": '"512 MB"',
+    "on_overflow": '"spill"',
+    "spill_share": "0.3",
+    "idle_after": "100",
+    "recovered": "true",
     "format": '"parquet"',
     "time": '"ts"',
     "path": '"data/R"',
@@ -332,7 +361,7 @@ def _parsed(path: Path) -> Mapping[str, Any]:
 def _query(file: Path, table: _Table) -> JobQuery:
     query = table.read(JobQuery)
     late = None if query.late is None else _at_home(file, query.late)
-    return JobQuery(query.cql, _at_home(file, query.sink), late)
+    return JobQuery(query.cql, _at_home(file, query.sink), late, query.recovered)
 
 
 def _functions(

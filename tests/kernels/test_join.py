@@ -50,6 +50,25 @@ def test_composites_are_the_oracles_and_no_batch_exceeds_the_limit(
 
 
 @MANY
+@given(CASES, st.integers(1, 20), st.booleans(), st.data())
+def test_what_is_missing_between_generations_is_found_once(
+    case: Case, limit: int, collides: bool, data: st.DataObject
+) -> None:
+    """D-CAPE 4.2 for m = 2 to 4: epochs are generations here, each joined with those before it, not with itself."""
+    names = [stream.name for stream in case.streams]
+    order = [data.draw(st.permutations([j for j in range(len(names)) if j != i])) for i in range(len(names))]
+    found: list[tuple[int, ...]] = []
+    for pools in epochs_of(case, n_hashes=2 if collides else None):
+        for batch in composites(pools, [s.window_us for s in case.streams], order, limit=limit, across=True):
+            assert 0 < len(batch) <= limit
+            columns = [pools[i].table["row"].to_numpy()[index] for i, index in enumerate(batch.index)]
+            found += zip(*(column.tolist() for column in columns), strict=True)
+    came_in = [epoch_of_rows(case, name) for name in names]
+    mixed = [rows for rows in expected(case) if len({came_in[i][row] for i, row in enumerate(rows)}) > 1]
+    assert sorted(found) == mixed
+
+
+@MANY
 @given(two_streams(), st.integers(1, 20))
 def test_a_row_that_does_not_pass_its_filter_joins_nothing(case: Case, limit: int) -> None:
     """Bit 0 is even rows, bit 1 is all: R is filtered by the one, S by the other."""
@@ -190,6 +209,10 @@ def epochs_of(case: Case, **options: Any) -> list[list[Pool]]:
             pools.append(Pool(*(part if len(part) else Rows(empty.empty_table()) for part in parts)))
         made.append(pools)
     return made
+
+
+def epoch_of_rows(case: Case, stream: str) -> list[int]:
+    return [i for i, epoch in enumerate(case.epochs) for _ in epoch[stream]]
 
 
 def expected(case: Case) -> list[tuple[int, ...]]:

@@ -38,6 +38,12 @@ WRONG = [
     Wrong("»DELETE FROM R", "begins with 'DELETE'", "begin with SELECT"),
     Wrong(f"»SELECT {ON_K}", "nothing is selected", "SELECT *"),
     Wrong("SELECT »1", "FROM is missing", "name the streams"),
+    Wrong(f"SELECT R.v,», S.w {ON_K}", "nothing stands before the comma", "remove the comma"),
+    Wrong(f"SELECT R.v», {ON_K}", "nothing stands after the comma", "remove the comma"),
+    Wrong(f"SELECT »,R.v {ON_K}", "nothing stands before the comma", "remove the comma"),
+    Wrong(f"SELECT coalesce(R.v»,) AS v {ON_K}", "nothing stands after the comma", "remove the comma"),
+    Wrong("SELECT R.v FROM R [RANGE 1 S],», S [RANGE 1 S] WHERE R.k = S.k", "before the comma", "remove the comma"),
+    Wrong(f"SELECT R.v, COUNT(*) AS n {ON_K} GROUP BY R.v»,", "nothing stands after the comma", "remove the comma"),
     # Windows
     Wrong("SELECT R.v FROM R [RANGE 1 S], »S WHERE R.k = S.k", "stream S has no window", "S [RANGE UNBOUNDED]"),
     Wrong("SELECT R.v FROM R [RANGE »10], S [RANGE 1 S] WHERE R.k = S.k", "10 has no unit", "10 seconds"),

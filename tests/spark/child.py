@@ -35,9 +35,10 @@ def main() -> None:
     parser.add_argument("--slots", type=int)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--sink", default="parquet")
+    parser.add_argument("--memory")
     given = parser.parse_args()
     spark = local_session(given.master, "child", QUIET)
-    flow = Flow(spark, slots=given.slots, groups=12)
+    flow = Flow(spark, slots=given.slots, groups=12, memory=given.memory)
     for name in "RS":
         flow.files(name, given.folder / name, schema=DDL, time="ts", options={"maxFilesPerTrigger": "1"})
     flow.query(QUERY, name="q").to(given.sink, path=str(given.folder / "out"))
@@ -50,6 +51,7 @@ def main() -> None:
         "ran": [p.ran for p in handle.progress],
         "locality": handle.locality,
         "totals": handle.totals,
+        "recovered": sum(sum(p.recovered.values()) for p in handle.progress),
     }
     print(json.dumps(shown), flush=True)
 

@@ -56,7 +56,7 @@ class Run:
         """Count an epoch."""
         if self.seen is not None:
             self.seen.append(entry)
-        self.epochs += 1
+        self.epochs += entry.step == 0
         self.rows.update(entry.rows)
         self.late.update(entry.late)
         self.results.update(reading(entry).results)
@@ -189,9 +189,9 @@ def _watch(handle: Handle, view: View, run: Run, stopper: _Stopper) -> None:
 
 
 def _show_new(handle: Handle, view: View, run: Run) -> None:
-    last = -1 if run.last is None else run.last.epoch
+    last = (-1, 0) if run.last is None else (run.last.epoch, run.last.step)
     for entry in handle.progress:
-        if entry.epoch > last:
+        if (entry.epoch, entry.step) > last:
             run.add(entry)
             view.epoch(entry)
             for decision in handle.decisions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,17 @@ from braidstream.cli import app, words
 from braidstream.errors import InputError
 from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.generations import Held, account
 from braidstream.state.manifest import Manifest
 
 __all__ = ["show_state"]
+
+_NUMBERS = {
+    "rows", "late", "matches", "segments", "bytes", "groups", "cells", "generations", "active rows",
+}  # fmt: skip
+"""Columns that are set to the right."""
+
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -46,12 +55,36 @@ class _Found:
             "watermark": latest.watermark,
             "newest": dict(latest.newest),
             "totals": dict(latest.totals),
+            "active_bytes": round(sum(one.active_bytes for one in self.held.values())),
+            "inactive_bytes": round(sum(one.inactive_bytes for one in self.held.values())),
+            "generations": self.generations(),
             "stores": self.stores(),
             "per_slot": self.per_slot(),
             "heavy": self.heavy(),
             "streams": {name: dict(known) for name, known in self.identity.streams.items()},
             "queries": dict(self.identity.queries),
         }
+
+    @cached_property
+    def held(self) -> dict[int, Held]:
+        """What each group holds."""
+        return account(self.latest)
+
+    def generations(self) -> list[dict[str, int]]:
+        """The groups with inactive generations: how many, their rows and bytes, and those of the active one."""
+        return [
+            {
+                "group": group.id,
+                "slot": group.slot,
+                "inactive": len(own.deadlines),
+                "inactive_rows": own.inactive_rows,
+                "inactive_bytes": round(own.inactive_bytes),
+                "active_rows": own.active_rows,
+                "active_bytes": round(own.active_bytes),
+            }
+            for group in self.latest.directory.groups
+            if (own := self.held[group.id]).deadlines
+        ]
 
     def stores(self) -> dict[str, dict[str, int]]:
         """Segments, rows and bytes of each store."""
@@ -133,6 +166,7 @@ def _show(checkpoint: str, found: _Found) -> None:
         ("epochs", f"{plain['epoch'] + 1:,} committed, {f'{kept[0]} to {kept[-1]} kept' if kept else 'none kept'}"),
         ("slots", f"{plain['slots']} with {words.count(plain['groups'], 'group')}"),
         ("state", f"{rows}, {words.size(plain['bytes'])} in {segments}"),
+        *([("pushed", _pushed(plain))] if plain["generations"] else []),
         ("watermark", words.moment(plain["watermark"])),
         *((f"stream {name}", _schema(known["schema"])) for name, known in found.identity.streams.items()),
     ):
@@ -143,15 +177,23 @@ def _show(checkpoint: str, found: _Found) -> None:
         (("store", "segments", "rows", "bytes"), _stores(found)),
         (("slot", "groups", "cells", "rows"), _slots(found)),
         (("heavy key", "grid", "slots"), _heavy(found)),
+        (("pushed group", "slot", "generations", "rows", "bytes", "active rows"), _generations(found)),
     ):
-        if entries or "heavy key" not in title:
+        if entries or title[0] not in ("heavy key", "pushed group"):
             _print_table(title, entries)
+
+
+def _pushed(plain: dict[str, Any]) -> str:
+    groups = words.count(len(plain["generations"]), "group")
+    return (
+        f"{groups}, {words.size(plain['inactive_bytes'])} to be cleaned up; {words.size(plain['active_bytes'])} active"
+    )
 
 
 def _print_table(title: tuple[str, ...], rows: list[list[str]]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in title:
-        is_number = name in ("rows", "late", "matches", "segments", "bytes", "groups", "cells")
+        is_number = name in _NUMBERS
         table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
@@ -186,6 +228,22 @@ def _slots(found: _Found) -> list[list[str]]:
 
 def _heavy(found: _Found) -> list[list[str]]:
     return [[one["key"], one["grid"], " ".join(map(str, one["slots"]))] for one in found.heavy()]
+
+
+def _generations(found: _Found) -> list[list[str]]:
+    """The largest first, as many as one looks at."""
+    largest = sorted(found.generations(), key=lambda one: -one["inactive_bytes"])
+    return [
+        [
+            str(one["group"]),
+            str(one["slot"]),
+            str(one["inactive"]),
+            words.number(one["inactive_rows"]),
+            words.size(one["inactive_bytes"]),
+            words.number(one["active_rows"]),
+        ]
+        for one in largest[:_MOST_SHOWN]
+    ]
 
 
 def _queries(found: _Found) -> list[list[str]]:

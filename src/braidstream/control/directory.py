@@ -88,7 +88,8 @@ class Directory:
 
     def table(self) -> npt.NDArray[np.int32]:
         """For each value of the `depth` leading bits, the position of its group in `groups`."""
-        widths = [1 << (self.depth - group.depth) for group in self.groups]
+        depth = self.depth
+        widths = [1 << (depth - group.depth) for group in self.groups]
         return np.repeat(np.arange(len(self.groups), dtype=np.int32), widths)
 
     def locate(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:

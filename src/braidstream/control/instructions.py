@@ -210,6 +210,13 @@ class _Check:
                 self.instruction, f"there is no slot {slot}", f"a slot from 0 to {self.n_slots - 1}"
             )
 
+    def keeps_directory(self, instruction: Spill | CleanUp | Regrid) -> None:
+        if not isinstance(instruction, Regrid):
+            self.group(instruction.group)
+        elif instruction.grid is not None:
+            for slot in instruction.grid.slots:
+                self.slot(slot)
+
     def splittable(self, group: int) -> None:
         if self.directory.by_id[group].depth >= HASH_BITS:
             raise IllegalInstruction(self.instruction, f"group {group} is a single hash value", "a group to be halved")
@@ -234,13 +241,10 @@ def _applied(directory: Directory, n_slots: int, instruction: Instruction) -> tu
     if isinstance(instruction, RemoveSlot):
         check.removable(instruction.slot)
         return directory, n_slots - 1
-    if isinstance(instruction, Regrid):
-        for slot in instruction.grid.slots if instruction.grid else ():
-            check.slot(slot)
+    if isinstance(instruction, (Spill, CleanUp, Regrid)):
+        check.keeps_directory(instruction)
         return directory, n_slots
     check.group(instruction.group)
-    if isinstance(instruction, (Spill, CleanUp)):
-        return directory, n_slots
     if isinstance(instruction, Merge):
         check.has_buddy(instruction.group)
         return directory.merge(instruction.group), n_slots

@@ -11,6 +11,9 @@ tj - si.t <= Wi for every pair. So the times that may extend a composite are one
 intermediate result stands for its components by two numbers, its newest time and its deadline min(si.t + Wi): two parts
 of a composite fit iff neither is newer than the other's deadline.
 
+A join *across* generations of a group (D-CAPE 4.2, equation 1, for any m) takes the later generation as new and the
+earlier ones as stored, and leaves out composites of new tuples alone, which were produced while that was active.
+
 Invariant: no array has more than `limit` composites at once, whatever one key holds.
 
 Cost: new tuples times (number of segments, each a binary search), plus gathered rows, plus matches. The length of the
@@ -20,7 +23,7 @@ window appears only in the logarithm. Known limitation: for m > 2 a gathered row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,7 @@ __all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "probe"]
 LIMIT = 1 << 18
 """Composites produced at once: 262,144 index pairs are 4 MB, and their rows a few tens."""
 UNBOUNDED = np.iinfo(np.int64).max // 4
+"""What an unbounded window counts as: a deadline of more than half of it never comes."""
 _FEW = 16
 """Runs of at most this many rows of one key are filtered by time after expansion, longer ones by binary search."""
 
@@ -116,10 +120,15 @@ def composites(
     bits: Sequence[int | None] | None = None,
     limit: int = LIMIT,
     probes: dict[int, list[int]] | None = None,
+    *,
+    lives: bool = False,
+    across: bool = False,
 ) -> Iterator[Composites]:
     """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i.
 
-    `probes` collects for each input how often it was probed and how many matches that gave: its selectivity.
+    `probes` collects for each input how often it was probed and how many matches that gave: its selectivity. With
+    `lives` the times of the components may lie any distance apart: windows then only say when a composite ends.
+    `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
     spans = [UNBOUNDED if window is None else window for window in windows]
@@ -133,7 +142,8 @@ def composites(
             rows = np.flatnonzero(new.masks & (1 << bit))
         sequence = [j for j in range(m) if j != source] if order is None else list(order[source])
         offset = len(pools[source].stored)
-        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, {} if probes is None else probes)
+        counts = {} if probes is None else probes
+        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, across)
         for done in partial.extend(sequence):
             bound = done.bound
             index = tuple(bound[j] + (offset if j == source else 0) for j in range(m))
@@ -152,6 +162,9 @@ class _Partial:
     new: Rows
     limit: int
     probes: dict[int, list[int]]
+    lives: bool
+    is_fresh: bool = False
+    """Whether only new tuples are bound so far and that must not stay so: the last input is then a stored one."""
 
     def extend(self, sequence: Sequence[int]) -> Iterator[_Partial]:
         if not sequence:
@@ -161,22 +174,21 @@ class _Partial:
         target, rest = sequence[0], sequence[1:]
         pool = self.pools[target]
         builds = [(pool.stored, 0)]
-        if target < self.source:
+        if target < self.source and (rest or not self.is_fresh):
             builds.append((pool.new, len(pool.stored)))
         for build, offset in builds:
             if len(build) and len(self.bound[self.source]):
                 yield from self._extend_by(target, build, offset, rest)
 
     def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
-        newest, high = self.times_and_deadlines()
-        low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
+        newest, low, high = self._bounds(target, build)
         start, stop = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
         counts = self.probes.setdefault(target, [0, 0])
         counts[0] += len(start)
         for needles, rows in _chunks(start, stop, self.limit):
             times = build.times[rows]
             keep = (times >= low[needles]) & (times <= high[needles])
-            if build.deadlines is not None:
+            if build.deadlines is not None and not self.lives:
                 keep &= build.deadlines[rows] >= newest[needles]
             keep &= self._passes(target, build, rows)
             fitting, found = needles[keep], rows[keep]
@@ -186,9 +198,16 @@ class _Partial:
             bound = {j: index[fitting] for j, index in self.bound.items()}
             bound[target] = found + offset
             counts[1] += len(found)
-            yield from _Partial(
-                self.pools, self.spans, self.bits, self.source, bound, self.new, self.limit, self.probes
-            ).extend(rest)
+            is_fresh = self.is_fresh and build is self.pools[target].new
+            yield from replace(self, bound=bound, is_fresh=is_fresh).extend(rest)
+
+    def _bounds(self, target: int, build: Rows) -> tuple[I64, I64, I64]:
+        """Of each partial composite: its newest time, and the interval of times that may extend it."""
+        newest, high = self.times_and_deadlines()
+        if self.lives:
+            return newest, np.full_like(newest, -UNBOUNDED), np.full_like(newest, UNBOUNDED)
+        low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
+        return newest, low, high
 
     def times_and_deadlines(self) -> tuple[I64, I64]:
         """Of each partial composite: its newest time, and the latest time that a tuple may have to extend it."""

@@ -137,6 +137,8 @@ class Join:
     target: Derived | None = None
     since: int = -1
     """Only tuples that arrived after this epoch are joined."""
+    told: bool = False
+    """Whether each result says by which epoch it came, and whether clean-up recovered it (`recovered`, `epoch`)."""
     lives: bool = False
     """For aggregates: whether a composite counts while all its components are live, however far apart their times are.
     Each then carries the time until which that holds."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 
 from braidstream.errors import nearest
 from braidstream.query.model import Input, Query
@@ -41,6 +41,7 @@ def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type
     """
     source = Source.of(text)
     _refuse_other_statements(source)
+    _refuse_empty_items(source)
     masked, windows = take_windows(source)
     select = require_select(source, source.parse(masked))
     scope = Scope(source, _relations(source, select, windows, streams), type_of)
@@ -64,6 +65,30 @@ def _refuse_other_statements(source: Source) -> None:
     first = source.tokens[0]
     if first.token_type not in (TokenType.SELECT, TokenType.WITH):
         raise source.error(first.start, f"the text begins with {first.text!r}", FORM, "begin with SELECT")
+
+
+_BEFORE_ITEM = (TokenType.COMMA, TokenType.SELECT, TokenType.FROM, TokenType.L_PAREN, TokenType.GROUP_BY)
+_AFTER_ITEM = (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.R_PAREN)
+
+
+def _refuse_empty_items(source: Source) -> None:
+    """The parser skips an item that is missing between commas: nothing is ignored here."""
+    tokens = source.tokens
+    for at, token in enumerate(tokens):
+        if token.token_type != TokenType.COMMA:
+            continue
+        is_first = tokens[at - 1].token_type in _BEFORE_ITEM and not _is_name(tokens[at - 2])
+        is_last = at + 1 == len(tokens) or tokens[at + 1].token_type in _AFTER_ITEM
+        if is_first or is_last:
+            wrong = f"nothing stands {'before' if is_first else 'after'} the comma"
+            raise source.error(
+                token.start, wrong, "something between commas", "remove the comma, or add what is missing"
+            )
+
+
+def _is_name(before: Token) -> bool:
+    """Whether a keyword is none, because it is a column or an alias: `R.from`, `AS from`."""
+    return before.token_type in (TokenType.DOT, TokenType.ALIAS)
 
 
 def _relations(

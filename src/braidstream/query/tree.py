@@ -17,7 +17,10 @@ from itertools import combinations
 
 from braidstream.query.model import Query
 
-__all__ = ["Leaf", "Node", "Statistics", "Tree", "plan_tree"]
+__all__ = ["Leaf", "Node", "Plain", "Statistics", "Tree", "estimated", "plain_tree", "plan_tree", "tree_of"]
+
+Plain = str | list["Plain"]
+"""A tree for JSON: an alias, or a list of the two sides of a join."""
 
 _LONG_S = 3600.0
 """What an unbounded window counts as, in seconds: only the comparison of trees depends on it."""
@@ -105,6 +108,30 @@ def plan_tree(query: Query, statistics: Statistics | None = None) -> Node:
     tree = best[everything][3]
     assert isinstance(tree, Node)
     return tree
+
+
+def plain_tree(tree: Tree) -> Plain:
+    """The tree in a form for JSON."""
+    return tree.alias if isinstance(tree, Leaf) else [plain_tree(tree.left), plain_tree(tree.right)]
+
+
+def tree_of(query: Query, plain: Plain) -> Node:
+    """The tree of a query from its plain form."""
+    made = _tree_of(query, plain)
+    assert isinstance(made, Node)
+    return made
+
+
+def _tree_of(query: Query, plain: Plain) -> Tree:
+    if isinstance(plain, str):
+        return Leaf(plain)
+    left, right = (_tree_of(query, side) for side in plain)
+    return Node(left, right, _connecting(query, left.aliases, right.aliases))
+
+
+def estimated(query: Query, tree: Node, statistics: Statistics) -> float:
+    """Intermediate results a second that a tree is estimated to produce."""
+    return sum(_produced(query, node.aliases, statistics) for node in tree.nodes() if node.aliases != tree.aliases)
 
 
 def _best_split(

@@ -2,9 +2,8 @@
 
 An aggregate query is *factored* when it is of type 1 without predicates between streams, each aggregate's argument uses
 one input, and all GROUP BY entries are columns or expressions of one input (a key counts for every input, since it is
-equal in all of them). Then no composite is ever made. For other queries of type 1 composites are *enumerated*: slots
-make them, Spark computes predicates, groups and arguments on them, and they are summarized by group. Queries of type 2
-are refused.
+equal in all of them). Then no composite is ever made. For other queries, and all of type 2, composites are
+*enumerated*: slots make them, Spark computes predicates, groups and arguments, and they are summarized by group.
 
 Expressions over one input are computed by Spark before the exchange, as further columns of its rows; Spark's analyzer
 also says what types arguments and results have, so that they are those of the same query in batch.
@@ -84,16 +83,9 @@ def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFra
 
 
 def _refuse(query: Query) -> None:
-    name = query.name
-    if query.type == 2:
-        raise QueryError(
-            f"query {name!r} aggregates over a join on different keys (type 2)",
-            "aggregates over streams that are all joined on one key",
-            "select the columns, and aggregate the results downstream",
-        )
     for output in query.outputs:
         if output.name.lower() in (EPOCH, WATERMARK):
-            wrong = f"query {name!r} names an output {output.name!r}"
+            wrong = f"query {query.name!r} names an output {output.name!r}"
             expected = f"other names: results have columns {EPOCH} and {WATERMARK} of their own"
             raise QueryError(wrong, expected, "rename it with AS")
 
@@ -112,9 +104,11 @@ class _Drafting:
 
     def draft(self) -> Draft:
         """The draft: factored where that is possible."""
-        grouping = self._grouping()
         several = any(len(entry.aliases) > 1 for entry in self.query.aggregates)
-        if grouping is None or several or self.query.residual:
+        if self.query.type == 2 or several or self.query.residual:
+            return self._enumerated()
+        grouping = self._grouping()
+        if grouping is None:
             return self._enumerated()
         return self._factored(*grouping)
 

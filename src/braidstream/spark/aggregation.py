@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.aggregates import Clock, GroupAggregator, KeyAggregator, alive_from
-from braidstream.kernels.join import Composites, Pool, column
+from braidstream.kernels.join import UNBOUNDED, Composites
 from braidstream.kernels.measures import FOREVER, AggregatePlan, canonical, hash_groups
-from braidstream.kernels.plan import Join, Store
+from braidstream.kernels.plan import Store
 from braidstream.kernels.routing import REACHED, Envelope, Routes, Tally, deal, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
 from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
@@ -171,15 +171,10 @@ class SlotAggregates:
         writer.write([column.combine_chunks() for column in results.columns])
 
 
-def with_ends(
-    join: Join, pools: Sequence[Pool], found: Composites, columns: Sequence[pa.Array], reached: int | None
-) -> list[pa.Array]:
+def with_ends(found: Composites, columns: Sequence[pa.Array], reached: int | None) -> list[pa.Array]:
     """Composites with the time until which all components are live, without those that are not live any more."""
-    ends = np.full(len(found), FOREVER)
-    for place, entry in enumerate(join.inputs):
-        if entry.window_us is not None:
-            times = np.asarray(column(pools[place], TIME, found.index[place]).to_numpy())
-            ends = np.minimum(ends, times + entry.window_us)
+    _, deadlines = found.times_and_deadlines()
+    ends = np.where(deadlines > UNBOUNDED // 2, FOREVER, deadlines)
     kept = pa.array(np.flatnonzero(ends >= (ALL_TIME if reached is None else reached)))
     return [*(values.take(kept) for values in columns), pa.array(ends).take(kept)]
 

@@ -108,7 +108,7 @@ class CellPools:
         own = [code for code in self._cells.of_slot(self._slot) if self._family(code) == family]
         new: dict[Use, Rows | None] = {}
         for use in uses:
-            later = [s for s in self._segments[self._stores[use[0]].name] if s.first_epoch > since]
+            later = [s for s in self._seen(use, join) if s.first_epoch > since]
             parts = [*self._reader(use).seen(own, later), *([self._new[use]] if use in self._new else [])]
             tables = [part.table for part in parts if len(part)]
             merged = sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
@@ -117,9 +117,13 @@ class CellPools:
         for use in uses:
             others = [rows.distinct_hashes() for other in uses if other != use and (rows := new[other]) is not None]
             codes = np.unique(np.concatenate(others)).tolist() if others else []
-            earlier = [s for s in self._segments[self._stores[use[0]].name] if s.first_epoch <= since]
+            earlier = [s for s in self._seen(use, join) if s.first_epoch <= since]
             pools.append((list(self._reader(use).seen(codes, earlier)), new[use]))
         return _pools(pools)
+
+    def _seen(self, use: Use, join: Join) -> list[Segment]:
+        """The segments of a store whose tuples arrived after the join's query was submitted."""
+        return [s for s in self._segments[self._stores[use[0]].name] if s.first_epoch > join.since]
 
     def _producing(self, join: Join, rows: Rows) -> Rows:
         """Only the rows of cells in which the join produces."""

@@ -23,14 +23,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.probing import learned
+from braidstream.control.rates import paced
 from braidstream.control.suspension import suspend
-from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.errors import BraidstreamError
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Store
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
 from braidstream.spark.aggregation import COMPOSITES, reached_watermark, route_composites
+from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
@@ -38,10 +40,12 @@ from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
+from braidstream.spark.spilling import CLEANING, Spiller
 from braidstream.state import adoption, compaction
 from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
+from braidstream.state.generations import unexpired
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging
 from braidstream.testing.faults import reach
@@ -64,7 +68,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class EpochRunner:
+class EpochRunner(CleanUps):
     """Runs epochs one after the other, and remembers only the last manifest and recent progress."""
 
     checkpoint: Checkpoint
@@ -87,6 +91,8 @@ class EpochRunner:
     failure: BaseException | None = None
     stopping: bool = False
     running: threading.Lock = field(default_factory=threading.Lock)
+    spiller: Spiller | None = None
+    """None: all state is active, however much there is."""
     _anchor: DataFrame | None = None
     _anchored_on: int = 0
     _settled: bool = False
@@ -101,6 +107,9 @@ class EpochRunner:
                 raise Stopped
             if epoch > self.manifest.epoch:
                 self._run(envelopes, epoch)
+        except OSError as error:
+            self.failure = unwritable(error, self.checkpoint.root) or error
+            raise self.failure from error
         except BaseException as error:
             self.failure = error
             raise
@@ -115,9 +124,9 @@ class EpochRunner:
         spark = envelopes.sparkSession
         task = self._task(epoch)
         reports = self._join(spark, envelopes, task)
-        _raise_damage(reports)
+        raise_damage(reports)
         reports += self._enumerated(spark, task, reports)
-        _raise_damage(reports)
+        raise_damage(reports)
         if self._silent(reports):
             reports += self._join(spark, self._ticks(spark), replace(task, merges={}, adoptions=()))
         after, resumed = self._next(self.manifest, epoch, reports)
@@ -129,18 +138,19 @@ class EpochRunner:
                 self._ticks(spark),
                 replace(task, merges={}, adoptions=(), suspended=frozenset(), deferred=resumed),
             )
-            _raise_damage(more)
+            raise_damage(more)
             reports += more
             after, _ = self._next(self.manifest, epoch, reports)
+        if cleaning := self.manifest.memory.get(CLEANING):
+            reports += self._clean(spark, after, cleaning["groups"])
+            after = self._after_clean_up(self._next(self.manifest, epoch, reports)[0], cleaning["groups"])
         reach("after-join", epoch=epoch)
         joined = time.perf_counter()
-        self._deliver(spark, epoch, task, reports)
+        self._deliver(spark, epoch, reports)
         reach("after-results", epoch=epoch)
         delivered = time.perf_counter()
-        if self.reorganizer is not None:
-            after = self.reorganizer.reorganized(after, reports)
-        if self.regridder is not None:
-            after = self.regridder.regridded(after, self.plan.stores, reports)
+        spare_s = 0.0 if self.spiller is None else self.spiller.spare_s(delivered - started)
+        after = self._decided(after, reports, spare_s)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)
@@ -152,7 +162,28 @@ class EpochRunner:
             "commit": time.perf_counter() - delivered,
             "total": time.perf_counter() - started,
         }
-        self.progress.append(EpochProgress.of(before, after, reports, seconds))
+        self.progress.append(EpochProgress.of(before, after, reports, seconds, spare_s))
+
+    def _woken(self, spark: SparkSession, run: SlotFunction) -> list[dict[str, Any]]:
+        """Wake every slot to run a function, and gather the reports."""
+        frame = self._exchange(spark, self._ticks(spark)).mapInArrow(run, REPORTS)
+        return [json.loads(bytes(row.report)) for row in frame.collect()]
+
+    def _decided(self, after: Manifest, reports: Sequence[Mapping[str, Any]], spare_s: float) -> Manifest:
+        """The manifest with what the controller and the budget ask for."""
+        before = after.directory
+        if self.spiller is not None:
+            after = self.spiller.remembered(after, reports)
+        joined = [report for report in reports if "cleaned_bytes" not in report]
+        if self.reorganizer is not None:
+            after = self.reorganizer.reorganized(after, joined)
+        if self.regridder is not None:
+            after = self.regridder.regridded(after, self.plan.stores, joined)
+        if self.spiller is not None:
+            asked = [] if self.reorganizer is None else self.reorganizer.spills
+            after = self.spiller.decided(after, before, spare_s, asked)
+            reach("spill", epoch=after.epoch)
+        return after
 
     def _join(self, spark: SparkSession, envelopes: DataFrame, task: EpochTask) -> list[dict[str, Any]]:
         """Run the slots' tasks and gather their reports: all that an epoch needs a cluster for."""
@@ -205,7 +236,7 @@ class EpochRunner:
     def _task(self, epoch: int) -> EpochTask:
         root = self.checkpoint.root
         windows = {store.name: store.merge_span_us for store in self.plan.stores}
-        staging = {q: sink.staging(root, self.plan.finished[q]) for q, sink in self.sinks.items()}
+        staging = {query: self._staging(query) for query in self.sinks}
         staging |= {composites_of(p): Staging(root, STAGED) for p in self.plan.aggregates if p.enumeration is not None}
         late = {stream: sink.staging(root, True) for stream, sink in self.late.items()}
         adoptions = self._adoptions(epoch, windows)
@@ -218,7 +249,7 @@ class EpochRunner:
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows, self._barriers(), adoption.sources(adoptions)),
+            compaction.plan(self.manifest, windows, self._barriers(), adoption.sources(adoptions), self._most_merged()),
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
@@ -228,6 +259,12 @@ class EpochRunner:
 
     def _adoptions(self, epoch: int, windows: Mapping[str, int | None]) -> tuple[adoption.Adoption, ...]:
         return adoption.plan(self.manifest, windows, epoch, self._barriers())
+
+    def _staging(self, query: str) -> Staging:
+        return self.sinks[query].staging(self.checkpoint.root, self.plan.finished[query])
+
+    def _most_merged(self) -> int | None:
+        return None if self.spiller is None else self.spiller.overflow.memory_bytes // 4
 
     def _suspended(self) -> dict[str, int]:
         """The suspended joins, each with the last epoch whose tuples it has joined."""
@@ -261,15 +298,22 @@ class EpochRunner:
         self._anchored_on = n_executors
         return self._anchor
 
-    def _deliver(self, spark: SparkSession, epoch: int, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> None:
+    def _deliver(
+        self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, is_step: bool = False
+    ) -> None:
+        """Hand results and late tuples to their sinks; a step of the last clean-up has results of joins only."""
+        joined = {join.query for join in self.cleaned_joins}
         for name, sink in self.sinks.items():
+            if is_step and name not in joined:
+                continue
             staged = [file for r in reports if (file := r["results"].get(name, {}).get("file"))]
             schema = self.plan.schema_of(name)
-            self._hand_over(spark, epoch, sink, name, task.staging[name], staged, schema, self.queries[name])
-        for stream, sink in self.late.items():
+            self._hand_over(spark, epoch, sink, name, self._staging(name), staged, schema, self.queries[name])
+        for stream, sink in self.late.items() if not is_step else ():
             staged = [file for r in reports if (file := r["late"].get(stream))]
             schema = arrow_schema(self.streams[stream].schema)
-            self._hand_over(spark, epoch, sink, f"late {stream}", task.late[stream], staged, schema, None)
+            staging = sink.staging(self.checkpoint.root, True)
+            self._hand_over(spark, epoch, sink, f"late {stream}", staging, staged, schema, None)
 
     def _hand_over(
         self,
@@ -320,6 +364,8 @@ class EpochRunner:
             self.plan.siblings, self.plan.parents, newest, spoke, self.silence_us, memory.get("suspended", {}), epoch
         )
         memory["suspended"] = dict(decided.suspended)
+        rows = {stream: tally.rows for stream, tally in tallies.items()}
+        memory["rates"] = paced(memory.get("rates", {}), before.newest, newest, rows)
         memory["fanouts"] = learned(memory.get("fanouts", {}), [report["probes"] for report in reports])
         after = replace(
             before,
@@ -359,11 +405,7 @@ class EpochRunner:
         windows = {store.name: store.merge_span_us for store in self.plan.stores}
         live = adoption.adopted(live, self._adoptions(before.epoch + 1, windows), reports)
         kept = {store.name for store in self.plan.stores}
-        return tuple(
-            segment
-            for segment in live.values()
-            if segment.is_live and segment.store in kept and (watermark is None or segment.deadline >= watermark)
-        )
+        return unexpired((s for s in live.values() if s.store in kept), before.directory, watermark)
 
 
 def _n_executors(spark: SparkSession) -> int:
@@ -384,14 +426,6 @@ def _tallies(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:
             tally = Tally(**plain)
             total[tally.stream] = total[tally.stream].plus(tally) if tally.stream in total else tally
     return total
-
-
-def _raise_damage(reports: Sequence[Mapping[str, Any]]) -> None:
-    for report in reports:
-        if "damaged" in report:
-            raise DamagedState(report["damaged"]["path"], report["damaged"]["wrong"])
-        if "failed" in report:
-            raise RunError(**report["failed"])
 
 
 def is_ours(error: BaseException | None) -> bool:

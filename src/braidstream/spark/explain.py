@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of
 from braidstream.kernels.plan import Store
 from braidstream.query import Query, describe_duration
+from braidstream.query.tree import Node
 from braidstream.spark.heavy_keys import shown_dimension
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
+from braidstream.spark.spilling import spillable
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_memory"]
 
 
 def explain(
@@ -22,8 +25,9 @@ def explain(
     plan: Plan,
     sinks: Mapping[str, Sink],
     router: str = "auto",
+    better: Mapping[str, tuple[Node, float]] | None = None,
 ) -> str:
-    """Streams, stores, joins and sinks, a line each."""
+    """Streams, stores, joins and sinks, a line each; `better` are trees that what was measured would choose."""
     lines = [f"flow {name}"]
     for branch in plan.branches:
         stream = streams[branch.stream]
@@ -34,8 +38,18 @@ def explain(
             lines += _store(store)
     lines += _routing(plan, router)
     for query in queries:
-        lines += _query(query, plan, sinks)
+        lines += _query(query, plan, sinks, (better or {}).get(query.name))
     return "\n".join(lines)
+
+
+def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
+    """What happens to state beyond the budget, and which state that is not about."""
+    size = f"{overflow.memory_bytes / (1 << 20):,.4g} MB"
+    share = f"{overflow.spill_share:.0%}"
+    yield f"  memory: {size} of active state a slot; beyond it {share} is pushed, and what it would give comes later"
+    pushed = spillable(plan.stores, plan.joins)
+    stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
+    yield from (f"    {name} is never pushed: an aggregate or a join of a later stage needs it" for name in stays)
 
 
 def _store(store: Store) -> Iterator[str]:
@@ -61,7 +75,7 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
             yield f"  router {router}: {store.name} stays hash-routed: aggregates need all rows of a key in one slot"
 
 
-def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]:
+def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None) -> Iterator[str]:
     tree = plan.trees.get(query.name)
     if tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
@@ -73,6 +87,9 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink]) -> Iterator[str]
     for node in tree.nodes() if tree is not None else ():
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
+    if better is not None:
+        share = f"{better[1]:.0%} of the intermediate results"
+        yield f"    as measured since, {better[0]} would make {share}: submit the query anew for that"
     yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
     yield from _aggregates(query, plan)
     if not plan.finished[query.name] and not query.is_aggregate:

@@ -25,20 +25,25 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.control.overflow import Overflow, parse_size
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.explain import explain
+from braidstream.spark.catalogue import with_submitted, without_query
+from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
-from braidstream.spark.session import cores, warm_up
+from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
+from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
+from braidstream.spark.told import check_told, told
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
@@ -59,6 +64,8 @@ class ContinuousQuery:
     since: int = -1
     """The last epoch before it was submitted to a running flow."""
     late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
+    recovered: bool = False
+    """Whether results carry the columns `recovered` and `epoch`."""
 
     def to(
         self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
@@ -92,6 +99,10 @@ class Flow:
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
+        memory: str | int | None = None,
+        on_overflow: str = "spill",
+        spill_share: float = 0.3,
+        idle_after: int = 100,
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -100,6 +111,9 @@ class Flow:
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
         self.routing = Routing(router, rule, subgroups)
+        budget = default_memory(spark) if memory is None else parse_size(memory)
+        self.is_budgeted = memory is not None
+        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)
@@ -174,8 +188,8 @@ class Flow:
             )
         self._function = function
 
-    def query(self, text: str | Query, name: str | None = None) -> ContinuousQuery:
-        """Add a continuous query in CQL."""
+    def query(self, text: str | Query, name: str | None = None, *, recovered: bool = False) -> ContinuousQuery:
+        """Add a continuous query in CQL; with `recovered`, results say whether clean-up found them, and their epoch."""
         if self._function is not None:
             raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
         chosen = name or (text.name if isinstance(text, Query) else f"query{len(self._queries) + 1}")
@@ -185,7 +199,9 @@ class Flow:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
         parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
         self._refuse_unsupported(parsed)
-        self._queries[chosen] = ContinuousQuery(parsed)
+        if recovered:
+            check_told(parsed)
+        self._queries[chosen] = ContinuousQuery(parsed, recovered=recovered)
         return self._queries[chosen]
 
     @property
@@ -205,8 +221,11 @@ class Flow:
         """The plan in words; nothing is started."""
         if self._function is not None:
             return explain_function(self.name, self._function)
-        queries = [q.query for q in self._queries.values()]
-        return explain(self.name, self._streams, queries, self._plan(), self._sinks(), self.routing.router)
+        manifest = self._handle.manifest if self._handle is not None else None
+        plan, queries = self._plan(manifest), [q.query for q in self._queries.values()]
+        better = better_trees(queries, plan.trees, self._statistics(manifest, plan.trees))
+        shown = explain(self.name, self._streams, queries, plan, self._sinks(), self.routing.router, better)
+        return "\n".join([shown, *explain_memory(self.overflow, plan)])
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
@@ -243,9 +262,19 @@ class Flow:
         store.sweep()
         if warm:
             warm_up(self.spark)
-        reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
-        regridder = self.routing.regridder()
-        launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer, regridder)
+        reorganizer = None
+        if self.controller is not None:
+            reorganizer = Reorganizer.of(self.controller, _interval_s(epoch), self._balanced_bytes())
+        launch = Launch(
+            self,
+            store,
+            trigger,
+            mine.flow,
+            deque(maxlen=RECENT),
+            reorganizer,
+            self.routing.regridder(),
+            _interval_s(epoch),
+        )
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
 
@@ -277,30 +306,17 @@ class Flow:
         if len(self._queries) == 1:
             raise InputError(f"{name!r} is the last query of the flow", "at least one", "stop the flow instead")
         del self._queries[name]
-        self._handle.relaunch(lambda manifest: self._forget(manifest, name))
+        self._handle.relaunch(lambda manifest: without_query(manifest, name))
 
     def _remember(
         self, manifest: Manifest, added: ContinuousQuery, to: Any, path: str | None, options: Any
     ) -> Manifest:
         """The manifest with a submitted query: its text and sink, and the last epoch before it."""
         added.since = manifest.epoch
-        entry = {
-            "text": added.query.text,
-            "since": manifest.epoch,
-            "path": path,
-            "to": to if isinstance(to, str) else None,
-        }
-        entry["options"] = {key: str(value) for key, value in options.items()}
-        memory = dict(manifest.memory)
-        memory["submitted"] = {**memory.get("submitted", {}), added.query.name: entry}
-        memory["withdrawn"] = [other for other in memory.get("withdrawn", []) if other != added.query.name]
-        return replace(manifest, memory=memory)
-
-    def _forget(self, manifest: Manifest, name: str) -> Manifest:
-        memory = dict(manifest.memory)
-        memory["submitted"] = {key: value for key, value in memory.get("submitted", {}).items() if key != name}
-        memory["withdrawn"] = sorted({*memory.get("withdrawn", []), name})
-        return replace(manifest, memory=memory)
+        texts = {key: str(value) for key, value in options.items()}
+        target = to if isinstance(to, str) else None
+        entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
+        return with_submitted(manifest, added.query.name, entry)
 
     def _recall(self, manifest: Manifest) -> None:
         """After a restart: the queries that were submitted to the running flow, without those withdrawn from it."""
@@ -364,10 +380,24 @@ class Flow:
                     ".to('parquet', path='...') or .to('memory')",
                 )
 
-    def _plan(self, filters: Mapping[str, Sequence[str]] | None = None) -> Plan:
+    def _plan(self, manifest: Manifest | None = None) -> Plan:
         late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
         since = {name: q.since for name, q in self._queries.items()}
-        return make_plan(self._streams, [q.query for q in self._queries.values()], late, since=since, filters=filters)
+        queries = [q.query for q in self._queries.values()]
+        memory = {} if manifest is None else manifest.memory
+        trees = {q.name: tree_of(q, memory["trees"][q.name]) for q in queries if q.name in memory.get("trees", {})}
+        filters = memory.get("filters", {})
+        plan = make_plan(self._streams, queries, late, self._statistics(manifest, trees), since, filters, trees)
+        return told(plan, {name for name, q in self._queries.items() if q.recovered})
+
+    def _statistics(self, manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
+        """What trees are chosen from: a sample before the first epoch, then what was measured."""
+        queries = [q.query for q in self._queries.values()]
+        if manifest is None or manifest.epoch < 0:
+            return sampled_statistics(self._streams, queries)
+        if "trees" not in manifest.memory:  # written before trees were remembered: they were chosen from nothing
+            return Statistics()
+        return measured_statistics(manifest, queries, trees)
 
     def _sinks(self) -> dict[str, Sink]:
         return {name: q.sink for name, q in self._queries.items() if q.sink is not None}
@@ -382,6 +412,11 @@ class Flow:
                 folder = None if path is None else f"{path}/stream={stream}"
                 sinks.setdefault(stream, make_sink(target, folder, options))
         return sinks
+
+    def _balanced_bytes(self) -> int | None:
+        """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""
+        disk = "none" if self.controller is None else self.controller.settings.disk
+        return self.overflow.memory_bytes if self.is_budgeted or disk != "none" else None
 
     def _n_slots(self) -> int:
         return self.slots or cores(self.spark)

@@ -16,6 +16,7 @@ from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.heavy_keys import explain_heavy_keys
 from braidstream.spark.launch import Launch
 from braidstream.spark.progress import EpochProgress
+from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Handle"]
@@ -29,6 +30,10 @@ class Handle:
     ) -> None:
         self._query, self._runner, self._explain, self._launch = query, runner, explain, launch
         self._changing = threading.Lock()
+        self._finisher: threading.Thread | None = None
+        if launch is not None and launch.is_finite:
+            self._finisher = threading.Thread(target=self._finish, name="braidstream-finish", daemon=True)
+            self._finisher.start()
 
     @property
     def progress(self) -> list[EpochProgress]:
@@ -38,7 +43,12 @@ class Handle:
     @property
     def is_active(self) -> bool:
         """Whether the flow is still running."""
-        return bool(self._query.isActive)
+        return bool(self._query.isActive) or (self._finisher is not None and self._finisher.is_alive())
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the last epoch."""
+        return self._runner.manifest
 
     @property
     def watermark(self) -> int | None:
@@ -99,10 +109,41 @@ class Handle:
                         self._raise(runner, error)
             if has_ended:
                 with self._changing:
-                    if query is self._query:
-                        return True
+                    is_last = query is self._query
+                if is_last:
+                    return self._await_finish(deadline)
             elif deadline is not None and time.monotonic() >= deadline:
                 return False
+
+    def _finish(self) -> None:
+        """In a thread of its own: when a finite flow has read all that was there, its last clean-up."""
+        assert self._launch is not None
+        while True:
+            query, runner = self._query, self._runner
+            try:
+                query.awaitTermination()
+                if not runner.stopping:
+                    runner.finish(self._launch.session)
+            except StreamingQueryException:
+                pass  # whoever waits for the flow is told
+            except OSError as error:
+                runner.failure = unwritable(error, runner.checkpoint.root) or error
+            except BaseException as error:
+                runner.failure = error
+            with self._changing:  # a query that was stopped to be started again has not ended
+                if query is self._query:
+                    return
+
+    def _await_finish(self, deadline: float | None) -> bool:
+        if self._finisher is None:
+            return True
+        self._finisher.join(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+        if self._finisher.is_alive():
+            return False
+        failure = self._runner.failure
+        if failure is not None and not isinstance(failure, Stopped):
+            self._raise(self._runner, failure)
+        return True
 
     def stop(self) -> None:
         """Stop after the running epoch. The checkpoint restarts."""
@@ -116,7 +157,7 @@ class Handle:
         self._runner.stopping = True
         self._query.stop()
 
-    def _raise(self, runner: EpochRunner, error: StreamingQueryException) -> None:
+    def _raise(self, runner: EpochRunner, error: BaseException) -> None:
         failure: Any = runner.failure
         if isinstance(failure, Stopped) or runner.stopping:
             return

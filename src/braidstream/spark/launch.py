@@ -11,15 +11,16 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.query import parse_duration
+from braidstream.spark.catalogue import with_plan
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
@@ -27,6 +28,7 @@ from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
+from braidstream.spark.spilling import Spiller
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
@@ -51,22 +53,26 @@ class Launch:
     progress: deque[EpochProgress]
     reorganizer: Reorganizer | None
     regridder: GridRouter | None = None
+    interval_s: float | None = None
+    """How long an epoch is meant to take."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the flow ends by itself, with all that was there."""
+        return bool(self.trigger.get("availableNow"))
 
     def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
-        """Start from a manifest, in which the filters that its rows are marked with are remembered first.
+        """Start from a manifest. What its rows are arranged by is remembered in it first.
 
         Keys with a grid over stores that are not joined any more are light again.
         """
         flow = self.flow
-        plan = flow._plan(manifest.memory.get("filters", {}))
-        filters = {store.name: list(store.filters) for store in plan.stores if store.masked}
+        plan = flow._plan(manifest)
         families = {store.family for store in plan.stores if store.family and self.regridder is not None}
-        changed = without_families(manifest, families)
-        if filters != manifest.memory.get("filters", {}):
-            changed = replace(changed, memory={**manifest.memory, "filters": filters})
-        if changed != manifest:
-            manifest = changed
-            manifest.write(self.checkpoint.files)
+        planned = without_families(with_plan(manifest, plan), families)
+        if planned != manifest:
+            planned.write(self.checkpoint.files)
+        manifest = planned
         runner = EpochRunner(
             self.checkpoint,
             uuid.uuid4().hex,
@@ -81,12 +87,20 @@ class Launch:
             self.reorganizer,
             self.regridder,
             self.progress,
+            spiller=Spiller.of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
         for sink in [*runner.sinks.values(), *runner.late.values()]:
             sink.claim(self.owner)
+        if runner.is_in_step:
+            runner.complete(self.session)
         writer = self._union(plan, runner.run).writeStream.foreachBatch(runner)
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
         return query, runner
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """For jobs outside of epochs."""
+        return own_session(self.flow.spark, self.checkpoint.root)
 
     def _union(self, plan: Plan, run: str) -> DataFrame:
         """All branches, in the order of declaration, because Spark knows a query's sources by their order.

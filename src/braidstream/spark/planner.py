@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError
 from braidstream.kernels.families import with_families
-from braidstream.kernels.hashing import INJECTIVE, hashable
+from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.rows import DEADLINE, TIME
@@ -30,7 +30,10 @@ from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
 from braidstream.spark.aggregate_plan import Draft, draft
 from braidstream.spark.aggregation import COMPOSITES
-from braidstream.spark.sources import DIRECT_OPTIONS, Stream
+from braidstream.spark.direct_keys import direct_keys
+from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.spark.sources import Stream
+from braidstream.spark.told import TOLD
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
 
@@ -80,21 +83,23 @@ def make_plan(
     statistics: Statistics | None = None,
     since: Mapping[str, int] | None = None,
     filters: Mapping[str, Sequence[str]] | None = None,
+    trees: Mapping[str, Node] | None = None,
 ) -> Plan:
     """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted.
 
-    `filters` gives the filters that a store's rows were marked with so far, which keep their bits.
+    `filters` gives the filters that a store's rows were marked with so far, which keep their bits; `trees` the trees
+    of the queries that have state already, which is arranged by them.
     """
     planner = _Planner(streams, since or {}, filters or {})
-    trees: dict[str, Node] = {}
+    chosen: dict[str, Node] = {}
     for query in queries:
-        if query.is_aggregate:
+        if query.type == 2:
+            chosen[query.name] = (trees or {}).get(query.name) or plan_tree(query, statistics)
+            planner.add_tree(query, chosen[query.name])
+        elif query.is_aggregate:
             planner.add_aggregate(query)
-        elif query.type == 1:
-            planner.add_flat(query)
         else:
-            trees[query.name] = plan_tree(query, statistics)
-            planner.add_tree(query, trees[query.name])
+            planner.add_flat(query)
     joins = tuple(planner.finished_joins())
     aggregates = tuple(planner.finished_aggregates())
     stores = with_families(planner.finished_stores(), joins, _summarized(aggregates))
@@ -109,25 +114,26 @@ def make_plan(
         )
         for index, name in enumerate(streams)
     )
-    direct = {b.stream: keys for b in branches if (keys := _direct_keys(streams[b.stream], b)) is not None}
+    direct = {b.stream: keys for b in branches if (keys := direct_keys(streams[b.stream], b)) is not None}
     finished = {query.name: _is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
-    return Plan(stores, branches, joins, direct, finished, trees, planner.siblings, planner.parents, aggregates)
+    return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates)
 
 
 def finish(query: Query, raw: DataFrame) -> DataFrame:
     """The result of a query from the columns that the slots put out: predicates and expressions by Spark."""
     if query.is_aggregate:
         return raw.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), EPOCH, WATERMARK)
+    told = [column for column in TOLD if column in raw.columns]
     structs = [
         F.struct(*(F.col(f"`{entry.alias}.{name}`").alias(name) for name in entry.columns)).alias(entry.alias)
         for entry in query.inputs
         if entry.columns
     ]
-    frame = raw.select(*structs) if structs else raw
+    frame = raw.select(*structs, *told) if structs else raw
     for predicate in query.residual:
         frame = frame.where(predicate)
-    return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs))
+    return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), *told)
 
 
 _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]
@@ -160,10 +166,10 @@ class _Planner:
 
     def add_flat(self, query: Query) -> None:
         """A query of type 1: one join on the key classes that all inputs share."""
-        classes = _sorted_classes(query)
+        classes = sorted_classes(query)
         uses = []
         for entry in query.inputs:
-            keys = [_cast(c, entry.alias) for c in classes]
+            keys = [cast(c, entry.alias) for c in classes]
             address = self._leaf(
                 query, entry.alias, keys, [c.type for c in classes], 0, entry.columns, n_hashed=len(keys)
             )
@@ -175,9 +181,8 @@ class _Planner:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = draft(query, self.streams)
         if made.enumeration is not None:
-            self._add_composites(query, made.enumeration.join)
-            store = self._summary_store(query, "composites", 0, COMPOSITES)
-            self.drafts.append((query.name, made, [], (store,), None, None))
+            own = [(self._flat_leaf(query, e.alias, e.columns), e.window_us, e.filter) for e in query.inputs]
+            self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
             return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
         uses = []
@@ -192,22 +197,28 @@ class _Planner:
         leases = self._summary_store(query, "leases", 0, 1) if leased and not made.local else None
         self.drafts.append((query.name, made, uses, kept, totals, leases))
 
-    def _add_composites(self, query: Query, name: str) -> None:
-        """The join of an aggregate query that has to enumerate: all columns, and until when a composite is live."""
-        uses = [(self._flat_leaf(query, e.alias, e.columns), e.window_us, e.filter) for e in query.inputs]
+    def _add_composites(
+        self, query: Query, made: Draft, place: Mapping[str, tuple[int, str]], uses: Sequence[_Use], stage: int
+    ) -> None:
+        """The last join of an aggregate query that has to enumerate: all columns, and until when a composite lives."""
+        assert made.enumeration is not None
         outputs, fields = [], []
-        for place, entry in enumerate(query.inputs):
+        for entry in query.inputs:
             schema = arrow_schema(self.streams[entry.stream].schema)
-            outputs += [OutputColumn(f"{entry.alias}.{column}", place, column) for column in entry.columns]
+            at, prefix = place[entry.alias]
+            outputs += [OutputColumn(f"{entry.alias}.{name}", at, f"{prefix}{name}") for name in entry.columns]
             fields += [schema.field(c).with_name(f"{entry.alias}.{c}").with_nullable(True) for c in entry.columns]
         schema = pa.schema([*fields, (DEADLINE, pa.int64())])
         since = self.since.get(query.name, -1)
-        self._joins.append((Join(name, (), tuple(outputs), schema, since=since, lives=True), uses))
+        name = made.enumeration.join
+        self._joins.append((Join(name, (), tuple(outputs), schema, stage, since=since, lives=True), uses))
+        store = self._summary_store(query, "composites", 0, COMPOSITES)
+        self.drafts.append((query.name, made, [], (store,), None, None))
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
-        classes = _sorted_classes(query)
-        keys = [_cast(c, alias) for c in classes]
+        classes = sorted_classes(query)
+        keys = [cast(c, alias) for c in classes]
         return self._leaf(query, alias, keys, [c.type for c in classes], 0, columns, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
@@ -238,7 +249,7 @@ class _Planner:
         return tuple(replace(store, kept=store.derived or address in joined) for address, store in self.stores.items())
 
     def add_tree(self, query: Query, tree: Node) -> None:
-        """A query of type 2: one join for each node of its tree, children first."""
+        """A query of type 2: one join for each node of its tree, children first. Aggregates enumerate composites."""
         carried = _carried(query, tree)
         made: dict[frozenset[str], _Address] = {}
         parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
@@ -251,7 +262,9 @@ class _Planner:
                 prefix = isinstance(child, Node)
                 place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
             above = parent.get(node.aliases)
-            if above is None:
+            if above is None and query.is_aggregate:
+                self._add_composites(query, draft(query, self.streams), place, uses, stage)
+            elif above is None:
                 self._add_result(query, place, uses, stage)
             else:
                 made[node.aliases] = self._add_derived(query, node, above, place, uses, carried)
@@ -272,7 +285,7 @@ class _Planner:
         columns = [*entry.columns]
         for c in carried[child.alias]:
             columns += self._compute(entry.stream, query.join_edges[c], child.alias)
-        keys = [_cast(c, child.alias) for c in classes]
+        keys = [cast(c, child.alias) for c in classes]
         address = self._leaf(query, child.alias, keys, [c.type for c in classes], stage, columns, n_hashed=1)
         return address, entry.window_us, entry.filter
 
@@ -291,13 +304,13 @@ class _Planner:
             at, prefix = place[alias]
             names = [*query.input(alias).columns]
             for c in carried[alias]:
-                names += [_hash_name(query.join_edges[c], alias), _value_name(query.join_edges[c], alias)]
+                names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
             outputs += [OutputColumn(f"{alias}.{name}", at, f"{prefix}{name}") for name in names]
         chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
         first_at, first_prefix = place[chosen[0]]
-        hash_ = OutputColumn(HASH_OF_NEXT, first_at, first_prefix + _hash_name(classes[0], chosen[0]))
+        hash_ = OutputColumn(HASH_OF_NEXT, first_at, first_prefix + hash_name(classes[0], chosen[0]))
         keys = tuple(
-            OutputColumn(f"key {i}", place[a][0], place[a][1] + _value_name(c, a))
+            OutputColumn(f"key {i}", place[a][0], place[a][1] + value_name(c, a))
             for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
         )
         name = f"{query.name}:{''.join(str(node).split())}"
@@ -310,10 +323,13 @@ class _Planner:
             columns=tuple(out.name for out in outputs), window_us=shortest, stage=above.height - 1, derived=True,
         )  # fmt: skip
         target = Derived(self.stores[address].index, hash_, keys)
-        self._joins.append((Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target), uses))
-        other = above.right if above.left.aliases == node.aliases else above.left
-        self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
-        self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
+        since = self.since.get(query.name, -1)
+        made = Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, query.is_aggregate)
+        self._joins.append((made, uses))
+        if not query.is_aggregate:  # an aggregate is due in every epoch: its joins cannot be suspended
+            other = above.right if above.left.aliases == node.aliases else above.left
+            self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
+            self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
         return address
 
     def _leaf(
@@ -328,7 +344,7 @@ class _Planner:
     ) -> _Address:
         entry = query.input(alias)
         hashed = tuple(keys[:n_hashed])
-        compared = tuple(_comparable(key, kind) for key, kind in zip(keys, kinds, strict=True))
+        compared = tuple(comparable(key, kind) for key, kind in zip(keys, kinds, strict=True))
         address = (entry.stream, hashed, compared, stage)
         known = self.stores.get(address)
         if known is None:
@@ -360,12 +376,11 @@ class _Planner:
 
     def _compute(self, stream: str, edge: KeyClass, alias: str) -> list[str]:
         """The columns that routing adds to a stream for a later exchange on a class."""
-        key = _cast(edge, alias)
-        hash_name, value_name = _hash_name(edge, alias), _value_name(edge, alias)
-        added = self.computed.setdefault(stream, {})
-        added[hash_name] = Computed(hash_name, key, is_hash=True)
-        added[value_name] = Computed(value_name, _comparable(key, edge.type), is_hash=False)
-        return [hash_name, value_name]
+        key = cast(edge, alias)
+        hashed = Computed(hash_name(edge, alias), key, is_hash=True)
+        value = Computed(value_name(edge, alias), comparable(key, edge.type), is_hash=False)
+        self.computed.setdefault(stream, {}).update({hashed.name: hashed, value.name: value})
+        return [hashed.name, value.name]
 
     def _add_result(
         self,
@@ -398,11 +413,6 @@ def _summarized(aggregates: Sequence[AggregatePlan]) -> set[int]:
     return {entry.store for plan in aggregates for entry in plan.aggregation.inputs}
 
 
-def _sorted_classes(query: Query) -> list[KeyClass]:
-    """The key classes in an order that does not depend on how the query is written, so that queries share stores."""
-    return sorted(query.key_classes, key=lambda c: sorted((query.input(a).stream, e) for a, e in c.members))
-
-
 def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
     """For each input the classes whose hash and value it carries upwards for the intermediate results it is in."""
     carried: dict[str, list[int]] = {alias: [] for alias in query.aliases}
@@ -420,72 +430,3 @@ def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
 
 def _is_plain(query: Query) -> bool:
     return not query.residual and all(output.column is not None for output in query.outputs)
-
-
-def _cast(edge: KeyClass, alias: str) -> str:
-    return f"CAST({edge.expression(alias)} AS {edge.type})"
-
-
-def _comparable(key: str, kind: str) -> str:
-    """Nested keys are compared as text: the same in every time zone, and for both zeros, which are equal."""
-    if not kind.startswith(("array<", "struct<", "map<")):
-        return key
-    text = f"to_json(named_struct('k', {key}), map('timeZone', 'UTC'))"
-    return f"regexp_replace({text}, '-0[.]0(?![0-9])', '0.0')" if "float" in kind or "double" in kind else text
-
-
-def _hash_name(edge: KeyClass, alias: str) -> str:
-    return f"hash of {_cast(edge, alias)}"
-
-
-def _value_name(edge: KeyClass, alias: str) -> str:
-    return f"value of {_cast(edge, alias)}"
-
-
-def _direct_keys(stream: Stream, branch: Branch) -> Mapping[int | str, Sequence[tuple[str, pa.DataType]]] | None:
-    """The key columns by store or computed column when the stream can be read directly, else None."""
-    source = stream.files
-    if source is None or not {option.lower() for option in source.options} <= DIRECT_OPTIONS:
-        return None
-    if any(store.filters for store in branch.stores):
-        return None
-    wanted: dict[int | str, Sequence[str]] = {store.index: store.compared for store in branch.stores}
-    wanted |= {added.name: (added.key,) for added in branch.computed}
-    keys: dict[int | str, Sequence[tuple[str, pa.DataType]]] = {}
-    for name, expressions in wanted.items():
-        found = [_direct_key(stream, key) for key in expressions]
-        if any(entry is None for entry in found):
-            return None
-        keys[name] = [entry for entry in found if entry is not None]
-    return keys
-
-
-def _direct_key(stream: Stream, key: str) -> tuple[str, pa.DataType] | None:
-    schema = arrow_schema(stream.schema)
-    columns = {f"`{name}`": name for name in stream.schema.names}
-    expression, _, kind = key.removeprefix("CAST(").removesuffix(")").rpartition(" AS ")
-    name, target = columns.get(expression), _ARROW.get(kind)
-    if name is None or target is None or not hashable(schema.field(name).type):
-        return None
-    if schema.field(name).type != target and not _widens(schema.field(name).type, target):
-        return None
-    return name, target
-
-
-def _widens(kind: pa.DataType, target: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) and pa.types.is_integer(target) and kind.bit_width <= target.bit_width)
-
-
-_ARROW = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}

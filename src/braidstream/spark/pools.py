@@ -89,24 +89,28 @@ class Pools:
         """Rows that arrived after `since` are new; older ones are stored, where their key occurs among the new."""
         new = {}
         for entry in join.inputs:
-            segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch > since]
+            segments = [s for s in self._seen(entry.store, join) if s.first_epoch > since]
             arrived = [self._new[entry.store]] if entry.store in self._new else []
-            stored = [*(self._alive(s, entry.store) for s in segments), *self._returned(entry.store, None, since)]
-            rows = [*stored, *arrived]
+            returned = self._returned(entry.store, None, max(since, join.since))
+            rows = [*(self._alive(s, entry.store) for s in segments), *returned, *arrived]
             present = [part.table for part in rows if len(part)]
             new[entry.store] = sort_rows(pa.concat_tables(present, promote_options="default")) if present else None
         pools = []
         for place, entry in enumerate(join.inputs):
             others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
             hashes = distinct([rows.distinct_hashes() for rows in others if rows is not None])
-            segments = [s for s in self._segments[self._stores[entry.store].name] if s.first_epoch <= since]
+            segments = [s for s in self._seen(entry.store, join) if s.first_epoch <= since]
             stored = [self._gather(s, hashes, entry.store) for s in segments]
-            stored += self._returned(entry.store, hashes, until=since)
+            stored += self._returned(entry.store, hashes, join.since, since)
             pool = made_pool(stored, new[entry.store])
             if pool is None:
                 return None
             pools.append(pool)
         return pools
+
+    def _seen(self, index: int, join: Join) -> list[Segment]:
+        """The segments of a store whose tuples arrived after the join's query was submitted."""
+        return [s for s in self._segments[self._stores[index].name] if s.first_epoch > join.since]
 
     def _alive(self, segment: Segment, index: int) -> Rows:
         rows = owned_rows(open_segment(self._files, segment), segment, self._groups)

@@ -9,6 +9,7 @@ from typing import Any
 
 from braidstream.control.regrid import imbalance
 from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
+from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
 
 __all__ = ["EpochProgress"]
@@ -54,6 +55,18 @@ class EpochProgress:
     """The keys that have a grid in the next epoch, the most frequent first."""
     balance: Mapping[str, float] = field(default_factory=dict)
     """Largest over mean of the slots: `rows` received, `matches` produced, seconds `busy`."""
+    active_bytes: int = 0
+    """State that slots probe."""
+    inactive_bytes: int = 0
+    """State that was pushed and is not cleaned up."""
+    spilled_groups: int = 0
+    """Groups with inactive generations."""
+    recovered: Mapping[str, int] = field(default_factory=dict)
+    """Results of clean-up, by query; they are among `matches`."""
+    spare_s: float = 0.0
+    """Time that was left until the next epoch was due."""
+    step: int = 0
+    """Above 0: not an epoch, but that step of a last clean-up after it."""
 
     @property
     def rows_per_s(self) -> float:
@@ -62,13 +75,19 @@ class EpochProgress:
 
     @classmethod
     def of(
-        cls, before: Manifest, after: Manifest, reports: Sequence[Mapping[str, Any]], seconds: Mapping[str, float]
+        cls,
+        before: Manifest,
+        after: Manifest,
+        reports: Sequence[Mapping[str, Any]],
+        seconds: Mapping[str, float],
+        spare_s: float = 0.0,
     ) -> EpochProgress:
         """The progress of the epoch between two manifests."""
         rows: dict[str, int] = defaultdict(int)
         late: dict[str, int] = defaultdict(int)
         matches: dict[str, int] = defaultdict(int)
         produced: dict[str, int] = defaultdict(int)
+        recovered: dict[str, int] = defaultdict(int)
         indexed = keyless = 0
         for report in reports:
             for tally in report["tallies"]:
@@ -80,6 +99,9 @@ class EpochProgress:
                 matches[query] += result["rows"]
             for join, made in report["produced"].items():
                 produced[join] += made
+            for query, found in report.get("recovered", {}).items():
+                recovered[query] += found
+        held = account(after).values()
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
         return cls(
             epoch=after.epoch,
@@ -104,6 +126,11 @@ class EpochProgress:
             peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),
+            active_bytes=int(sum(one.active_bytes for one in held)),
+            inactive_bytes=int(sum(one.inactive_bytes for one in held)),
+            spilled_groups=sum(bool(one.deadlines) for one in held),
+            recovered=dict(recovered),
+            spare_s=spare_s,
         )
 
 
@@ -114,6 +141,6 @@ def _balance(n_slots: int, reports: Sequence[Mapping[str, Any]]) -> dict[str, fl
         slot = report["slot"]
         loads["rows"][slot] += report["rows"]
         loads["matches"][slot] += sum(entry[2] for entry in report["groups"])
-        loads["matches"][slot] += sum(matches for _, matches in report["cell_matches"])
+        loads["matches"][slot] += sum(matches for _, matches in report.get("cell_matches", ()))
         loads["busy"][slot] += report["busy_s"]
     return {name: imbalance(load) for name, load in loads.items()}

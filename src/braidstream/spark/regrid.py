@@ -25,7 +25,7 @@ from braidstream.kernels.cells import split_code, store_of
 from braidstream.kernels.families import dimensions_of
 from braidstream.kernels.plan import Store
 from braidstream.spark.heavy_keys import MEMORY
-from braidstream.state.cells import Cells, regridded
+from braidstream.state.cells import Cells, may_have_grid, regridded
 from braidstream.state.manifest import Manifest
 
 __all__ = ["GridRouter"]
@@ -48,6 +48,9 @@ class GridRouter:
         trackers = self._tracked(manifest, stores, reports, known.get("trackers", {}))
         plan = self._plan(manifest, stores, trackers, int(known.get("next_id", 1)))
         for change in plan.changes:
+            regrid = change.regrid
+            if regrid.grid is not None and not may_have_grid(manifest, regrid.family, regrid.hash):
+                continue
             decision = Decision(manifest.epoch, "grids", change.figures, (change.regrid,), change.reason)
             self.decisions.append(decision)
             _log.info("%s", decision.explain())

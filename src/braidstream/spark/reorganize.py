@@ -1,9 +1,10 @@
 """From slots' reports to the controller, and from its decisions to the next manifest.
 
 The controller decides, this acts: a Move, Split, Merge, AddSlot or RemoveSlot is a change of the directory in the
-manifest that is about to be committed. No state is copied: the next epoch's slots open the segments of their groups,
-wherever these were written. D-CAPE's relocation protocol (5.2) needs no messages here: the epoch boundary is the moment
-at which inputs are held and in-flight tuples are drained, and the manifest is the hand-over.
+manifest that is about to be committed; a Spill is left to `spark.spilling`, which acts on it. No state is copied: the
+next epoch's slots open the segments of their groups, wherever these were written. D-CAPE's relocation protocol (5.2)
+needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are drained, and
+the manifest is the hand-over.
 
 Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the
 driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
@@ -20,9 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import Decision, Instruction, Regrid, apply
+from braidstream.control.instructions import Decision, Instruction, Regrid, Spill, apply
 from braidstream.control.reports import GroupReport, SlotReport, folded, reports_from_rows, reports_to_rows
 from braidstream.state.cells import regridded, resettled
+from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Reorganizer", "slot_reports"]
@@ -41,19 +43,27 @@ class Reorganizer:
     clock: Callable[[], float] = time.time
     """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
+    spills: list[int] = field(default_factory=list)
+    """The groups that the last decision asks to push."""
 
     @classmethod
-    def of(cls, controller: Controller, interval_s: float | None) -> Reorganizer:
-        """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another."""
-        settings = controller.settings
+    def of(cls, controller: Controller, interval_s: float | None, memory_bytes: int | None = None) -> Reorganizer:
+        """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another.
+
+        So with the budget of a slot. Groups with inactive generations may be moved here: see `state.generations`.
+        """
+        settings = replace(controller.settings, move_spilled=True)
         if settings.epoch_s is None and interval_s is not None:
-            controller = replace(controller, settings=replace(settings, epoch_s=interval_s))
-        return cls(controller)
+            settings = replace(settings, epoch_s=interval_s)
+        if settings.memory_bytes is None and memory_bytes is not None:
+            settings = replace(settings, memory_bytes=memory_bytes)
+        return cls(replace(controller, settings=settings))
 
     def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
         """The manifest to commit: as it is, or changed by what the controller decides."""
         collected = folded([*self._waiting(manifest), *slot_reports(manifest, reports)])
         memory = {name: kept for name, kept in manifest.memory.items() if name != _REPORTS}
+        self.spills = []
         if not self.controller.is_due(manifest.epoch):
             return replace(manifest, memory={**memory, _REPORTS: reports_to_rows(collected)})
         made, remembered = self.controller.decide(
@@ -68,7 +78,9 @@ class Reorganizer:
         for decision in made:
             _log.info("%s", decision.explain())
         decided = replace(manifest, memory={**memory, _MEMORY: remembered})
-        return _applied(decided, [one for decision in made for one in decision.instructions])
+        instructions = [one for decision in made for one in decision.instructions]
+        self.spills = [one.group for one in instructions if isinstance(one, Spill)]
+        return _applied(decided, instructions)
 
     def _waiting(self, manifest: Manifest) -> list[SlotReport]:
         """The reports of this reorganization epoch so far, unless a restart has changed the slots since."""
@@ -102,14 +114,23 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
             rows[group] += arrived
             matches[group] += matched
         in_cells[report["slot"]] += sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
-    stored = _stored(manifest)
+    stored = account(manifest)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
         work = {g.id: rows[g.id] + matches[g.id] for g in groups}
         total = sum(work.values()) + in_cells[slot] or 1  # no group can give away what its slot does for cells
         entries = tuple(
-            GroupReport(g.id, rows[g.id], matches[g.id], *stored[g.id], busy[slot] * work[g.id] / total) for g in groups
+            GroupReport(
+                g.id,
+                rows[g.id],
+                matches[g.id],
+                stored[g.id].active_rows,
+                int(stored[g.id].active_bytes),
+                busy[slot] * work[g.id] / total,
+                int(stored[g.id].inactive_bytes),
+            )
+            for g in groups
         )
         made.append(
             SlotReport(
@@ -124,15 +145,3 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
             )
         )
     return made
-
-
-def _stored(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """Rows and bytes of state, by group."""
-    rows: dict[int, int] = defaultdict(int)
-    size: dict[int, float] = defaultdict(float)
-    for segment in manifest.segments:
-        for part in segment.parts:
-            group = manifest.directory.at(part.low).id
-            rows[group] += part.rows
-            size[group] += segment.bytes * part.rows / max(segment.rows, 1)
-    return defaultdict(lambda: (0, 0), {group: (rows[group], int(size[group])) for group in rows})

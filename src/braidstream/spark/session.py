@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
 
-__all__ = ["cores", "is_single_executor", "local_session", "own_session", "warm_up"]
+__all__ = ["cores", "default_memory", "is_single_executor", "local_session", "own_session", "warm_up"]
 
 QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -78,6 +79,25 @@ def _local_file_manager(spark: SparkSession) -> str | None:
 def cores(spark: SparkSession) -> int:
     """How many tasks the cluster runs at once."""
     return max(int(spark.sparkContext.defaultParallelism), 1)
+
+
+def default_memory(spark: SparkSession) -> int:
+    """The state a slot may hold if nobody says so: half of the executor's memory, shared by the tasks it runs at once.
+
+    `spark.executor.pyspark.memory`, what Spark grants Python workers, where it is set; otherwise the JVM's heap, the
+    only hint at what the machine has.
+    """
+    conf = spark.sparkContext.getConf()
+    is_local = is_single_executor(spark)
+    heap = "spark.driver.memory" if is_local else "spark.executor.memory"
+    given = conf.get("spark.executor.pyspark.memory", "") or conf.get(heap, "") or "1g"
+    n_tasks = cores(spark) if is_local else int(conf.get("spark.executor.cores", "") or 1)
+    return max(_bytes(given) // 2 // n_tasks, 1)
+
+
+def _bytes(setting: str) -> int:
+    """A size in Spark's notation; without a unit it is MiB."""
+    return parse_size(f"{setting}m" if setting.strip().isdecimal() else setting)
 
 
 def is_single_executor(spark: SparkSession) -> bool:

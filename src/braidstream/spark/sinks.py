@@ -10,6 +10,8 @@ the same state: an epoch is replayed when the process died before its manifest w
   own may then see an epoch twice after a crash, which `explain` says.
 - A callable `(DataFrame, epoch)`, which should itself be idempotent for an epoch.
 - Memory, for a notebook: the results are kept in the driver.
+
+A number below 0 is no epoch but a step of the last clean-up of a finite flow: -1, -2, ... over the life of the flow.
 """
 
 from __future__ import annotations
@@ -143,7 +145,8 @@ class FileSink(Sink):
 
     def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
         """Replace the files of this epoch."""
-        mark = f"part-{self.flow[:12]}-{epoch:010d}-"
+        number = f"{epoch:010d}" if epoch >= 0 else f"c{-epoch:09d}"
+        mark = f"part-{self.flow[:12]}-{number}-"
         for name in self.files.names(""):
             if name.startswith(mark):
                 self.files.delete(name)
@@ -153,7 +156,7 @@ class FileSink(Sink):
             return
         if not staged:
             return
-        folder = f"{STAGING}/{epoch:010d}"
+        folder = f"{STAGING}/{number}"
         self.files.delete_folder(folder)
         frame().write.format(self.format).options(**self.options).mode("overwrite").save(self.files.path(folder))
         for i, name in enumerate(n for n in self.files.names(folder) if not n.startswith(("_", "."))):
@@ -182,7 +185,8 @@ class TableSink(Sink):
         """Append."""
         if not staged:
             return
-        once = {"txnAppId": self.flow, "txnVersion": str(epoch)} if self.format == "delta" else {}
+        writer = self.flow if epoch >= 0 else f"{self.flow}-clean-up"
+        once = {"txnAppId": writer, "txnVersion": str(abs(epoch))} if self.format == "delta" else {}
         frame().write.format(self.format).options(**self.options, **once).mode("append").save()
 
 

@@ -29,7 +29,7 @@ from braidstream.control.probing import probing_order
 from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
-from braidstream.kernels.join import Composites, Pool, column, composites
+from braidstream.kernels.join import Pool, composites
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
 from braidstream.kernels.routing import (
@@ -53,19 +53,29 @@ from braidstream.spark.aggregation import SlotAggregates, merge_segments, reache
 from braidstream.spark.biclique_pools import BicliquePools
 from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
+from braidstream.spark.sharing import Found, shared
+from braidstream.spark.told import told_columns
 from braidstream.state import adoption, compaction
-from braidstream.state.cells import heavy_keys
-from braidstream.state.files import Files
+from braidstream.state.cells import Cells, heavy_keys
+from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place
 from braidstream.testing.faults import reach
 from braidstream.testing.slowness import slow_down
 
-__all__ = ["REPORTS", "EpochTask", "read_manifest", "routes_of", "slot_task"]
+__all__ = [
+    "REPORTS",
+    "REPORTS_SCHEMA",
+    "EpochTask",
+    "failure_of",
+    "read_manifest",
+    "routes_of",
+    "slot_task",
+]
 
 REPORTS = "report binary"
-_REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
+REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -158,21 +168,28 @@ def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
 def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
     if is_last:
         blob = envelope.blob if isinstance(envelope.blob, bytes) else envelope.blob.to_pybytes()
-        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=_REPORTS_SCHEMA)
+        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=REPORTS_SCHEMA)
     else:
         yield from envelopes_to_batch([envelope])
 
 
 def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> Iterator[Envelope]:
-    """Damaged state is reported instead of raised: trying again would not help."""
+    """Damaged state and a full disk are reported instead of raised: trying again would not help."""
     try:
         yield from _Slot(task, stage, slot, received).run()
-    except DamagedState as error:
+    except (RunError, OSError) as error:
+        yield _report_envelope(slot, failure_of(error, slot, task.root))
+
+
+def failure_of(error: RunError | OSError, slot: int, root: str) -> dict[str, Any]:
+    """The report of a slot that cannot go on; an error that may pass with the next attempt is raised again."""
+    if isinstance(error, DamagedState):
         wrong = error.wrong.removeprefix(f"{error.path}: ")
-        yield _report_envelope(slot, {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}})
-    except RunError as error:
-        failed = {"wrong": error.wrong, "expected": error.expected, "fix": error.fix}
-        yield _report_envelope(slot, {"slot": slot, "failed": failed})
+        return {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}}
+    told = error if isinstance(error, RunError) else unwritable(error, root)
+    if told is None:
+        raise error
+    return {"slot": slot, "failed": {"wrong": told.wrong, "expected": told.expected, "fix": told.fix}}
 
 
 def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
@@ -192,11 +209,12 @@ class _Slot:
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
         self.files = Files(task.root)
+        self.routes = routes_of(self.manifest)
         self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot)
         self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
         self.matches: I64 = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
-        self.probes: dict[str, dict[int, list[int]]] = defaultdict(dict)
+        self.probes: dict[str, dict[int, list[int]]] = {}
         self.bytes = sum(blob.size for _, blob in received)
         self.tallies: list[Tally] = []
         self.late: dict[str, str | None] = {}
@@ -219,25 +237,29 @@ class _Slot:
         unit = BicliquePools(*state, units)
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
-        results: dict[str, Writer] = {}
-        for join in self.joins:
-            deferred = self.task.deferred.get(join.query)
-            inputs = [_Side(pools.of(join, deferred), self.lows, self.matches)]
-            inputs.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
+        results = {join.query: self._writer(join) for join in self.joins if join.target is None}
+        for alike in shared(self.joins, self.task.deferred):
+            join, deferred = alike[0], self.task.deferred.get(alike[0].query)
+            sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
             whole = np.zeros(1, dtype=np.uint64)
-            inputs += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
-            if join.target is None:
-                results[join.query] = self._result(join, inputs)
-            else:
-                yield from self._derive(join, inputs)
+            sides += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
+            for found in self._composites(alike, sides):
+                for join in alike:
+                    if join.target is None:
+                        self._put_out(join, found, results[join.query])
+                    else:
+                        yield from self._derive(join, found)
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
-        yield from aggregates.run(self.stage, self.new, self.changes, routes_of(self.manifest))
+        yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
-        segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        known = Cells(self.manifest)
+        written = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        segments = [known.without_heavy(segment) for segment in written]
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         merged = [self._merge(place, merge) for merge in self._merges()]
@@ -302,49 +324,52 @@ class _Slot:
         plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
-    def _result(self, join: Join, sides: Sequence[_Side]) -> Writer:
-        writer = self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
-        for pools, found in self._composites(join, sides):
-            columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
-            writer.write(with_ends(join, pools, found, columns, self.reached) if join.lives else columns)
-        return writer
+    def _writer(self, join: Join) -> Writer:
+        return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
 
-    def _derive(self, join: Join, sides: Sequence[_Side]) -> Iterator[Envelope]:
+    def _put_out(self, join: Join, found: Found, writer: Writer) -> None:
+        columns = [found.column(out) for out in join.outputs]
+        columns += told_columns(join, len(found.composites), self.task.epoch, recovered=False)
+        writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
+
+    def _derive(self, join: Join, found: Found) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
-        routes = routes_of(self.manifest)
-        for pools, found in self._composites(join, sides):
-            taken = {c: column(pools[c.input], c.column, found.index[c.input]) for c in (target.hash, *target.keys)}
-            newest, deadlines = found.times_and_deadlines()
-            columns: dict[str, Any] = {HASH: taken[target.hash], TIME: pa.array(newest)}
-            if self.task.stores[target.store].verified:
-                columns |= {f"{KEY}{i}": taken[key] for i, key in enumerate(target.keys)}
-            columns[DEADLINE] = pa.array(deadlines)
-            columns |= {out.name: column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs}
-            rows = pa.table(columns)
-            if rows.column(HASH).null_count:
-                rows = rows.filter(pc.is_valid(rows.column(HASH)))
-            self.produced[join.query] += rows.num_rows
-            yield from deal(rows, target.store, routes, self.task.stores[target.store])
+        newest, deadlines = found.composites.times_and_deadlines()
+        columns: dict[str, Any] = {HASH: found.column(target.hash), TIME: pa.array(newest)}
+        if self.task.stores[target.store].verified:
+            columns |= {f"{KEY}{i}": found.column(key) for i, key in enumerate(target.keys)}
+        columns[DEADLINE] = pa.array(deadlines)
+        columns |= {out.name: found.column(out) for out in join.outputs}
+        rows = pa.table(columns)
+        if rows.column(HASH).null_count:
+            rows = rows.filter(pc.is_valid(rows.column(HASH)))
+        if join.lives and self.manifest.watermark is not None:
+            rows = rows.filter(pc.greater_equal(rows.column(DEADLINE), self.manifest.watermark))
+        self.produced[join.query] += rows.num_rows
+        yield from deal(rows, target.store, self.routes, self.task.stores[target.store])
 
-    def _composites(self, join: Join, sides: Sequence[_Side]) -> Iterator[tuple[Sequence[Pool], Composites]]:
-        """What the groups and then the cells of the slot produce, counted for each of them."""
-        for side in sides:
-            if side.pools is not None:
-                for found in self._found(join, side.pools, side):
-                    yield side.pools, found
+    def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[Found]:
+        """What the groups and then the cells of the slot produce for joins that share it, each batch once.
 
-    def _found(self, join: Join, pools: Sequence[Pool], side: _Side) -> Iterator[Composites]:
-        cuts = [pool.new.cuts(side.lows) for pool in pools]
-        windows = side.windows or [None if join.lives else entry.window_us for entry in join.inputs]
+        Every join counts the composites as its own.
+        """
+        join = alike[0]
+        probes: dict[int, list[int]] = {}
+        self.probes |= {one.query: probes for one in alike}
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
-        order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
-        probes = self.probes[join.query]
-        for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
-            source = found.index[found.source] - found.offset
-            side.matches[:] += np.diff(np.searchsorted(source, cuts[found.source]))
-            yield found
+        order = probing_order(len(join.inputs), {int(target): fanout for target, fanout in fanouts.items()})
+        bits = [entry.bit for entry in join.inputs]
+        for side in sides:
+            if side.pools is None:
+                continue
+            cuts = [pool.new.cuts(side.lows) for pool in side.pools]
+            windows = side.windows or [entry.window_us for entry in join.inputs]
+            for found in composites(side.pools, windows, order, bits, probes=probes, lives=join.lives):
+                source = found.index[found.source] - found.offset
+                side.matches[:] += len(alike) * np.diff(np.searchsorted(source, cuts[found.source]))
+                yield Found(side.pools, found)
 
     def _merges(self) -> list[compaction.Merge]:
         here = {store.name for store in self.task.stores if store.stage == self.stage}

@@ -80,7 +80,7 @@ def run(place: Place, manifest: Manifest, task: Adoption) -> list[Segment]:
         reader = Reader(place.files, cells, task.store, use, task.window_us)
         rows = [part for part in _taken(reader, cells, place.slot, task) if len(part)]
         if rows and task.grid is None:
-            made.append(place.write(merge(rows), task.store, task.window_us, first))
+            made.append(cells.without_heavy(place.write(merge(rows), task.store, task.window_us, first)))
         elif rows:
             made.append(place.write_cells(merge(rows), task.store, use, task.window_us, first))
     return [replace(segment, epoch=last) for segment in made]

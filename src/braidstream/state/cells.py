@@ -34,6 +34,7 @@ __all__ = [
     "heavy_keys",
     "is_unit",
     "layout_of",
+    "may_have_grid",
     "pruned",
     "regridded",
     "resettled",
@@ -59,12 +60,23 @@ def regridded(manifest: Manifest, changes: Iterable[Regrid]) -> Manifest:
     current = {grid.key: grid for grid in manifest.grids}
     retired = list(manifest.retired)
     for change in changes:
+        if change.grid is not None and not may_have_grid(manifest, change.family, change.hash):
+            continue
         old = current.pop((change.family, change.hash), None)
         if old is not None and (change.grid is None or change.grid.id != old.id):
             retired.append(old)
         if change.grid is not None:
             current[change.family, change.hash] = change.grid
     return pruned(replace(manifest, grids=tuple(current.values()), retired=tuple(retired)))
+
+
+def may_have_grid(manifest: Manifest, family: str, key: int) -> bool:
+    """Whether a key has a grid or may get one: not while its group has inactive generations, which cells do not see."""
+    if any(grid.key == (family, key) for grid in manifest.grids):
+        return True
+    group = manifest.directory.at(key)
+    parts = (part for segment in manifest.segments for part in segment.parts if part.generation)
+    return not any(part.meets(group) for part in parts)
 
 
 def without_families(manifest: Manifest, families: Iterable[str]) -> Manifest:
@@ -145,6 +157,12 @@ class Cells:
             for dimension in dimensions_of(grid.family):
                 found[store_of(dimension)].add(grid.hash)
         return {store: frozenset(hashes) for store, hashes in found.items()}
+
+    def without_heavy(self, segment: Segment) -> Segment:
+        """A segment of groups that was written just now: it has no rows of keys that are heavy, and says so."""
+        heavy = self.heavy.get(segment.store, frozenset())
+        absent = (hash_ for hash_ in heavy if any(part.low <= hash_ <= part.high for part in segment.parts))
+        return replace(segment, given=tuple(sorted({*segment.given, *absent})))
 
     def returned(self, store: str) -> frozenset[int]:
         """The light hashes of which a store has rows in cells, from when they were heavy."""

@@ -8,6 +8,9 @@ shared with other slots after a move is taken apart step by step. Every row is r
 
 Cells of heavy keys are merged apart from groups, by the same tiers: the slices that were written under the present
 grid. What was written under earlier ones, or while the key was light, is taken over by `state.adoption`.
+Only active parts are merged: what was pushed stays where it is until it is cleaned up. Rows of a group that has pushed
+generations stay past their deadline, since clean-up still needs them. Under a budget no merge takes more than
+`most_bytes`.
 
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
@@ -20,11 +23,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.kernels.join import gather
-from braidstream.kernels.rows import Rows, merge
+from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.state.cells import Cells, is_unit
+from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment, owned_rows
 
@@ -45,6 +50,8 @@ class Merge:
     inputs: tuple[Segment, ...]
     codes: tuple[int, ...] = ()
     """For segments of cells: which cells are merged."""
+    held: tuple[tuple[int, int], ...] = ()
+    """Ranges of hashes whose rows stay past their deadline."""
 
 
 def plan(
@@ -52,6 +59,7 @@ def plan(
     windows: Mapping[str, int | None],
     barriers: Iterable[int] = (),
     busy: Collection[str] = (),
+    most_bytes: int | None = None,
 ) -> dict[int, list[Merge]]:
     """The merges of each slot; at most one for each store, the lowest tier first.
 
@@ -61,18 +69,19 @@ def plan(
     if busy:
         manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
     between = sorted(barriers)
+    past = tuple((group.low, group.high) for group in held_groups(manifest))
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
         by_store: dict[str, list[tuple[Segment, int]]] = defaultdict(list)
         for segment, rows in held:
             by_store[segment.store].append((segment, rows))
         for store, segments in by_store.items():
-            chosen = _choose(segments, _time_left(segments, manifest.watermark), between)
+            chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
             if chosen:
-                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen))
+                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=past))
     for slot, store, held_cells in _held_cells(manifest):
         segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
-        chosen = _choose(segments, _time_left(segments, manifest.watermark), between)
+        chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
         if chosen:
             codes = {code for segment, cells in held_cells if segment in chosen for code, _ in cells}
             merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, tuple(sorted(codes))))
@@ -98,6 +107,8 @@ def run(place: Place, task: Merge) -> Segment | None:
     for segment in task.inputs:
         rows = _own_rows(place, task, segment)
         alive = rows.alive(task.watermark, task.window_us)
+        if alive is not None and task.held:
+            alive |= _within(rows.hashes, task.held)
         if alive is not None and not alive.all():
             rows = Rows(rows.table.filter(pa.array(alive)))
         if len(rows):
@@ -111,7 +122,8 @@ def run(place: Place, task: Merge) -> Segment | None:
     elif task.codes:
         made = place.write_cells(merged, task.store, task.inputs[0].use, task.window_us, first_epoch)
     else:
-        made = place.write(merged, task.store, task.window_us, first_epoch)
+        absent = frozenset.intersection(*(frozenset(segment.given) for segment in task.inputs))
+        made = replace(place.write(merged, task.store, task.window_us, first_epoch), given=tuple(sorted(absent)))
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 
@@ -125,9 +137,19 @@ def _own_rows(place: Place, task: Merge, segment: Segment) -> Rows:
     return rows.take(gather(rows, live, None, None))
 
 
-def _choose(segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int]) -> tuple[Segment, ...]:
+def _within(hashes: U64, ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    lows, highs = (np.array(side, dtype=np.uint64) for side in zip(*ranges, strict=True))
+    at = np.searchsorted(lows, hashes, side="right") - 1
+    return (at >= 0) & (hashes <= highs[np.maximum(at, 0)])
+
+
+def _choose(
+    segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int], most_bytes: int | None
+) -> tuple[Segment, ...]:
     tiers: dict[tuple[int, int], list[Segment]] = defaultdict(list)
     for segment, rows in segments:
+        if most_bytes is not None and segment.bytes * rows > most_bytes // FAN * max(segment.rows, 1):
+            continue
         tiers[_tier(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):
         found = _run_of(sorted(tiers[tier], key=lambda s: (s.deadline, s.oldest, s.name)), time_left_us // 4)

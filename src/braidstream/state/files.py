@@ -10,6 +10,7 @@ never changed, except manifests, which are replaced atomically (write beside, th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -23,11 +24,14 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-__all__ = ["Files"]
+from braidstream.errors import RunError
+
+__all__ = ["Files", "unwritable"]
 
 _COPY = "copy+"
 _CHUNK = 1 << 24
 _FRESH_S = 600.0
+_LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Files:
@@ -159,6 +163,20 @@ class Files:
             beside.replace(copy)
         finally:
             beside.unlink(missing_ok=True)
+
+
+def unwritable(error: OSError, root: str) -> RunError | None:
+    """The error as one for the user, where it will not pass by itself: a full disk, or a folder one may not write."""
+    if error.errno not in _LASTING:
+        return None
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    where = error.filename or root
+    return RunError(
+        f"{where} cannot be written: {os.strerror(error.errno)}",
+        "room on the disk" if is_full else "a folder that this process may write to",
+        ("free some space" if is_full else "change its permissions")
+        + ", then start again with the same checkpoint; nothing is lost",
+    )
 
 
 @lru_cache(maxsize=16)

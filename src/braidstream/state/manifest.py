@@ -5,7 +5,8 @@ segments with the parts of the hash space (or the cells) that are live in each, 
 controller. It is JSON behind a line with its checksum; reading one runs nobody's code.
 
 Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the
-segments of one store do not overlap: every stored tuple is live in exactly one segment.
+segments of one store do not overlap: every stored tuple is live in exactly one segment. A part belongs to one
+generation: 0 is active, what slots probe; others were pushed (`state.generations`) and are read by clean-up only.
 Size: O(groups x log(epochs in the window)), whatever the stream holds.
 """
 
@@ -36,6 +37,8 @@ class Part:
     prefix: int
     depth: int
     rows: int
+    generation: int = 0
+    """0: active. Otherwise inactive, and the older the lower."""
 
     @property
     def low(self) -> int:
@@ -73,7 +76,7 @@ class Segment:
     use: int = 0
     """For a segment of cells: for which use of its store in a join."""
     given: tuple[int, ...] = ()
-    """Hashes of heavy keys whose rows in it are not live any more: cells have taken them over (`state.adoption`)."""
+    """Hashes of heavy keys of which it has no live rows: cells have taken them over (`state.adoption`), or had them."""
 
     @property
     def live_rows(self) -> int:
@@ -87,7 +90,7 @@ class Segment:
 
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
-        plain = {**asdict(self), "parts": [[part.prefix, part.depth, part.rows] for part in self.parts]}
+        plain = {**asdict(self), "parts": [_part_to_plain(part) for part in self.parts]}
         return {name: value for name, value in plain.items() if value or name not in ("cells", "use", "given")}
 
     @classmethod
@@ -103,10 +106,19 @@ class Segment:
         return replace(self, cells=tuple(cell for cell in self.cells if cell[0] not in gone))
 
     def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
-        """The segment without the parts that lie within the given ranges of hashes."""
+        """The segment without the active parts that lie within the given ranges of hashes."""
         ranges = list(lows_highs)
-        kept = tuple(p for p in self.parts if not any(low <= p.low and p.high <= high for low, high in ranges))
+        kept = tuple(
+            p for p in self.parts if p.generation or not any(low <= p.low and p.high <= high for low, high in ranges)
+        )
         return replace(self, parts=kept)
+
+    @property
+    def active(self) -> Segment:
+        """The segment with its active parts only."""
+        if not any(part.generation for part in self.parts):
+            return self
+        return replace(self, parts=tuple(part for part in self.parts if not part.generation))
 
 
 @dataclass(frozen=True)
@@ -132,9 +144,9 @@ class Manifest:
     """Earlier grids that live cells still refer to."""
 
     def by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
-        """For each slot the segments that hold state of its groups, with the number of its rows in them."""
+        """For each slot the segments that hold active state of its groups, with the number of its rows in them."""
         found: dict[int, list[tuple[Segment, int]]] = defaultdict(list)
-        for segment in self.segments:
+        for segment in (segment.active for segment in self.segments):
             rows: dict[int, int] = defaultdict(int)
             for part in segment.parts:
                 rows[self.directory.at(part.low).slot] += part.rows
@@ -143,7 +155,7 @@ class Manifest:
         return found
 
     def of_slot(self, slot: int) -> list[Segment]:
-        """The segments that hold state of a slot's groups."""
+        """The segments that hold active state of a slot's groups, with their active parts."""
         return [segment for segment, _ in self._by_slot.get(slot, ())]
 
     @cached_property
@@ -191,8 +203,14 @@ def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
             continue
         inside = [group for group in directory.groups if part.meets(group)]
         # The share of rows is an estimate until the segment is compacted.
-        fitted += [Part(g.prefix, g.depth, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
+        shares = [(g, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
+        fitted += [Part(g.prefix, g.depth, rows, part.generation) for g, rows in shares]
     return tuple(fitted)
+
+
+def _part_to_plain(part: Part) -> list[int]:
+    plain = [part.prefix, part.depth, part.rows]
+    return [*plain, part.generation] if part.generation else plain
 
 
 def _sealed(body: bytes) -> bytes:

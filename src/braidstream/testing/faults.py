@@ -37,6 +37,11 @@ POINTS = (
     "task-before-segment",
     "task-after-segment",
     "compaction",
+    "spill",
+    "clean-up-start",
+    "clean-up",
+    "clean-up-results",
+    "clean-up-end",
 )
 ACTIONS = ("kill", "raise", "executor")
 VARIABLE = "BRAIDSTREAM_FAULT"

@@ -8,7 +8,7 @@
 All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
 `EpochRunner` commits, `FileSink` delivers. Missing are only the exchange (here a dict of envelopes by slot) and what
 Spark computes upstream of the routing (key hashes and filters), which is done here with NumPy. `hash_keys` may be
-replaced, to make keys collide.
+replaced, to make keys collide. `braidstream.testing.queries` takes CQL instead of joins on columns.
 
 An epoch that fails (`braidstream.testing.faults.armed`) is lost as with Spark: `restart` and give it again.
 
@@ -33,23 +33,31 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
+from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
+from braidstream.kernels.measures import EPOCH, WATERMARK
 from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
-from braidstream.kernels.routing import Routes
-from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_batch
+from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.query import Query
+from braidstream.spark.aggregation import COMPOSITES, route_composites
+from braidstream.spark.clean_ups import SlotFunction
 from braidstream.spark.epoch import EpochRunner, Regridder
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
-from braidstream.spark.sinks import FileSink
+from braidstream.spark.sinks import FileSink, Sink, deliver
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
+from braidstream.spark.spilling import Spiller
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
+from braidstream.state.results import Staging
+from braidstream.testing.expressions import evaluate
+from braidstream.testing.restless import RestlessSpiller
 
-__all__ = ["Condition", "Harness", "HashKeys", "Indexed"]
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalRunner"]
 
 Condition = Callable[[pa.Table], npt.NDArray[np.bool_]]
 """A filter on the rows of one stream."""
@@ -88,8 +96,12 @@ class Harness:
         controller: Controller | None = None,
         regridder: Regridder | None = None,
         biclique: int | None = None,
+        overflow: Overflow | None = None,
+        interval_s: float | None = None,
+        restless_spills: int | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
+        self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
         self._regridder = regridder
         self._root = root or str(self.folder / "ck")
@@ -100,7 +112,7 @@ class Harness:
             for name, schema in schemas.items()
         }
         self._plan = self._planned(joins, late=late)
-        self._sinks = {name: FileSink("parquet", str(self.folder / "out" / name), {}) for name in joins}
+        self._sinks = {name: self._sink(name) for name in joins}
         late_to = self.folder / "late"
         self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
         checkpoint = Checkpoint(self._root, keep)
@@ -140,6 +152,10 @@ class Harness:
             resettled(replace(last.fitted(changed), executors={}), n_slots).write(checkpoint.files)
         self.runner = self._start(checkpoint)
 
+    def finish(self) -> None:
+        """The last clean-up of a finite flow."""
+        self.runner.finish(None)
+
     def results(self, join: str) -> list[dict[str, Any]]:
         """All results of a join, as a reader of its sink's folder sees them."""
         return _rows_in(self.folder / "out" / join)
@@ -148,13 +164,21 @@ class Harness:
         """The late rows of a stream."""
         return _rows_in(self.folder / "late" / stream)
 
+    def _sink(self, name: str) -> FileSink:
+        return FileSink("parquet", str(self.folder / "out" / name), {})
+
     def _start(self, checkpoint: Checkpoint) -> EpochRunner:
+        queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
+        return self._started(checkpoint, queries)
+
+    def _started(
+        self, checkpoint: Checkpoint, queries: Mapping[str, Query], silence_us: int | None = None
+    ) -> EpochRunner:
         for sink in [*self._sinks.values(), *self._late.values()]:
             sink.claim(self._identity.flow)
             sink.sweep()
         checkpoint.sweep()
-        queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
-        return _LocalRunner(
+        runner = LocalRunner(
             checkpoint,
             uuid.uuid4().hex,
             self._plan,
@@ -164,9 +188,21 @@ class Harness:
             self._late,
             False,
             checkpoint.latest(),
-            reorganizer=None if self._controller is None else Reorganizer(self._controller),
+            silence_us,
+            None if self._controller is None else Reorganizer(self._controller),
             regridder=self._regridder,
+            spiller=self._spiller(),
         )
+        runner.complete(None)
+        return runner
+
+    def _spiller(self) -> Spiller | None:
+        if self._overflow is None:
+            return None
+        made = Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        if self._restless_spills is None:
+            return made
+        return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}
@@ -244,19 +280,91 @@ class _Envelopes:
     sparkSession: None = field(default=None)  # noqa: N815  Spark's name for it
 
 
-class _LocalRunner(EpochRunner):
-    """Epochs whose exchange is a dict."""
+class LocalRunner(EpochRunner):
+    """Epochs whose exchange is a dict, and whose SQL is computed by DuckDB."""
+
+    def _woken(self, spark: Any, run: SlotFunction) -> list[dict[str, Any]]:
+        del spark
+        ticks = [pa.record_batch({"slot": pa.array([slot], pa.int32())}) for slot in range(self.manifest.n_slots)]
+        return [report for tick in ticks for report in _reports(run(iter([tick])))]
 
     def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
         del spark
         batches: Sequence[pa.RecordBatch] = envelopes.batches
         for stage in range(self.plan.n_stages):
-            by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-            for batch in batches:
-                by_slot[batch.column("slot")[0].as_py()].append(batch)
             run = slot_task(task, stage, is_last=stage == self.plan.n_stages - 1)
-            batches = [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+            batches = _exchanged(batches, run)
         return list(_reports(iter(batches)))
+
+    def _ticks(self, spark: Any) -> Any:
+        del spark
+        slots = range(self.manifest.n_slots)
+        return _Envelopes([batch for s in slots for batch in envelopes_to_batch([Envelope(s, TICK, b"")])])
+
+    def _enumerated(self, spark: Any, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        plans = [plan for plan in self.plan.aggregates if plan.enumeration is not None]
+        if not plans:
+            return []
+        batches = list(self._ticks(spark).batches)
+        for plan in plans:
+            assert plan.enumeration is not None
+            for raw in self._taken(self._composites(plan, reports)):
+                computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
+                rows = evaluate(raw, computed, plan.enumeration.residual)
+                batches += route_composites(plan, task.manifest, routes_of)(iter(rows.to_batches()))
+        reached = self._next(self.manifest, task.epoch, reports)[0].watermark
+        made = _exchanged(batches, slot_task(replace(task, reached=reached), COMPOSITES))
+        return list(_reports(iter(made)))
+
+    def _hand_over(
+        self,
+        spark: Any,
+        epoch: int,
+        sink: Sink,
+        name: str,
+        staging: Staging,
+        staged: list[str],
+        schema: pa.Schema,
+        query: Query | None,
+    ) -> None:
+        """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
+        if query is not None and not self.plan.finished[query.name]:
+            finished = [_finish(query, raw) for raw in self._taken(staged)]
+            staging = sink.staging(self.checkpoint.root, True)
+            staged = [file for rows in finished if (file := _staged(rows, staging, epoch))]
+            deliver(sink, name, epoch, staged=staged, frame=None, finished=True)
+            return
+        super()._hand_over(spark, epoch, sink, name, staging, staged, schema, query)
+
+    def _taken(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """The contents of staged files, which are gone then."""
+        for name in names:
+            yield pq.read_table(self.checkpoint.files.path(name))
+            self.checkpoint.files.delete(name)
+
+
+def _exchanged(
+    batches: Sequence[pa.RecordBatch], run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> list[pa.RecordBatch]:
+    by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for batch in batches:
+        by_slot[batch.column("slot")[0].as_py()].append(batch)
+    return [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+
+
+def _finish(query: Query, raw: pa.Table) -> pa.Table:
+    """The counterpart of `planner.finish`."""
+    outputs = {output.name: output.sql for output in query.outputs}
+    if query.is_aggregate:
+        return evaluate(raw, {**outputs, EPOCH: EPOCH, WATERMARK: WATERMARK})
+    return evaluate(raw, outputs, query.residual)
+
+
+def _staged(rows: pa.Table, staging: Staging, epoch: int) -> str | None:
+    writer = staging.writer(rows.schema, epoch, 0)
+    for batch in rows.combine_chunks().to_batches():
+        writer.write(batch.columns)
+    return writer.close()
 
 
 def _reports(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,156 @@
+"""What happens when the state of a slot outgrows its memory: the budget, and what to push and clean up (D-CAPE 4).
+
+What counts is *active* state, the bytes of it that a slot probes. A slot above its budget pushes groups
+(`policies.spilling`). Groups with inactive generations are cleaned up
+
+1. when one of the generations has expired: its rows may only go once nothing is missing;
+2. when memory is free again: the group, whole, leaves its slot below `FREE` of the budget;
+3. when time is to spare, as much as fits into half of it;
+4. at the end of a finite flow, all of them.
+
+Invariant: a slot that pushes in an epoch does not begin clean-ups of the second and third kind. The choice depends on
+figures alone. Cost: O(groups log groups).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from braidstream.control.policies.spilling import GroupState, choose_spills
+from braidstream.errors import InputError, nearest
+
+__all__ = ["CHOICES", "FREE", "GroupMemory", "Overflow", "fits_again", "parse_size", "to_clean_up", "to_spill"]
+
+CHOICES = ("spill",)
+"""What may be done with state beyond the budget."""
+FREE = 0.5
+"""Memory is free again for a group if its slot then holds at most this share of the budget."""
+SMALLEST_PIECE = 1 << 16
+"""No piece of a clean-up is meant to be smaller than this: each has to open its segments."""
+_SPARE = 0.5
+_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """The budget of a slot and what is done beyond it."""
+
+    memory_bytes: int
+    on_overflow: str = "spill"
+    spill_share: float = 0.3
+    """The share of a slot's state that is pushed at once (D-CAPE 4.4: 30%)."""
+    idle_after: int = 100
+    """theta_t, in epochs: a group without a new tuple for longer is pushed first."""
+
+    def __post_init__(self) -> None:
+        _require("memory", self.memory_bytes, _is_count(self.memory_bytes, 1), "a size above 0")
+        _require("spill_share", self.spill_share, 0 < self.spill_share <= 1, "above 0, at most 1")
+        _require("idle_after", self.idle_after, _is_count(self.idle_after, 0), "a number of epochs")
+        if self.on_overflow not in CHOICES:
+            raise InputError(
+                f"on_overflow is {self.on_overflow!r}",
+                f"one of {', '.join(CHOICES)}",
+                nearest(str(self.on_overflow), CHOICES),
+            )
+
+    @property
+    def piece_bytes(self) -> int:
+        """What one step of a merge or of a clean-up may hold: sorting and concatenating need copies of it."""
+        return max(self.memory_bytes // 8, SMALLEST_PIECE)
+
+
+@dataclass(frozen=True)
+class GroupMemory:
+    """What a group holds, and the measures by which it is chosen."""
+
+    state: GroupState
+    inactive_bytes: int
+    generations: int
+    """How many inactive generations it has."""
+    is_expired: bool
+    """Whether one of them is past its deadline."""
+
+    @property
+    def bytes(self) -> int:
+        """Active and inactive."""
+        return self.state.bytes + self.inactive_bytes
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether results may be missing: there are two generations or more."""
+        return self.generations + (self.state.bytes > 0) >= 2
+
+
+def to_spill(groups: Sequence[GroupMemory], overflow: Overflow, now: int, pinned: Collection[int] = ()) -> list[int]:
+    """The groups to push, for every slot above its budget. Groups that are pinned stay, and take their room of it."""
+    chosen: list[int] = []
+    for states in _by_slot(groups).values():
+        own = [one.state for one in states if one.state.group not in pinned]
+        taken = sum(one.state.bytes for one in states if one.state.group in pinned)
+        budget, share, idle = max(overflow.memory_bytes - taken, 1), overflow.spill_share, overflow.idle_after
+        chosen += choose_spills(own, budget, share=share, idle_after=idle, now=now)
+    return chosen
+
+
+def to_clean_up(
+    groups: Sequence[GroupMemory], overflow: Overflow, spilled: Sequence[int], spare_bytes: float
+) -> list[int]:
+    """The groups to clean up in the next epoch; `spare_bytes` is what a slot could join in the time it has to spare."""
+    chosen: list[int] = []
+    for own in _by_slot(groups).values():
+        held = [one for one in own if one.generations]
+        chosen += [one.state.group for one in held if one.is_expired]
+        if any(one.state.group in spilled for one in own):
+            continue
+        room = FREE * overflow.memory_bytes - sum(one.state.bytes for one in own)
+        spare = _SPARE * spare_bytes
+        for one in sorted((one for one in held if not one.is_expired), key=lambda one: (one.bytes, one.state.group)):
+            if one.inactive_bytes <= room:
+                room -= one.inactive_bytes
+                chosen.append(one.state.group)
+            elif one.is_incomplete and one.bytes <= spare:
+                spare -= one.bytes
+                chosen.append(one.state.group)
+    return sorted(chosen)
+
+
+def fits_again(groups: Sequence[GroupMemory], overflow: Overflow, cleaned: Sequence[int]) -> set[int]:
+    """Those of the cleaned groups that are active from now on; the others stay one inactive generation."""
+    fitting: set[int] = set()
+    for own in _by_slot(groups).values():
+        held = sum(one.state.bytes for one in own if one.state.group not in cleaned)
+        for one in sorted((one for one in own if one.state.group in cleaned), key=lambda one: one.bytes):
+            if held + one.bytes <= (1 - overflow.spill_share) * overflow.memory_bytes:
+                held += one.bytes
+                fitting.add(one.state.group)
+    return fitting
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes, from a number or from a text like "512 MB" (1 MB is 2^20 bytes, as in Spark's settings)."""
+    found = _SIZE.match(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    if found is None:
+        raise InputError(f"the size is {text!r}", 'a size like "512 MB" or "2 GB"')
+    unit = found.group(2).lower().replace("i", "")
+    return int(float(found.group(1)) * _UNITS[unit if unit.endswith("b") else f"{unit}b"])
+
+
+def _by_slot(groups: Sequence[GroupMemory]) -> dict[int, list[GroupMemory]]:
+    found: dict[int, list[GroupMemory]] = defaultdict(list)
+    for one in groups:
+        found[one.state.slot].append(one)
+    return found
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _require(name: str, value: object, is_right: bool, expected: str) -> None:
+    if not is_right:
+        raise InputError(f"{name} is {value!r}", expected, f"change {name}; docs/guide.md describes it")

@@ -1,0 +1,60 @@
+"""What results say of themselves, where a query asks for it: whether clean-up recovered them, and in which epoch.
+
+Two columns at the end of each result: `recovered`, a boolean, and `epoch`, the one the result came in (for the last
+clean-up of a finite flow, the last epoch). Slots add them as constants of a batch; they cost nothing to speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from braidstream.errors import InputError
+from braidstream.kernels.plan import Join
+from braidstream.query import Query
+
+if TYPE_CHECKING:
+    from braidstream.spark.planner import Plan
+
+__all__ = ["TOLD", "check_told", "told", "told_columns"]
+
+TOLD = ("recovered", "epoch")
+_FIELDS = (pa.field("recovered", pa.bool_()), pa.field("epoch", pa.int64()))
+
+
+def told(plan: Plan, queries: Collection[str]) -> Plan:
+    """The plan with the columns added to the results of some queries."""
+    if not queries:
+        return plan
+    return replace(plan, joins=tuple(_tell(join) if join.query in queries else join for join in plan.joins))
+
+
+def _tell(join: Join) -> Join:
+    return replace(join, told=True, schema=pa.schema([*join.schema, *_FIELDS]))
+
+
+def told_columns(join: Join, n: int, epoch: int, *, recovered: bool) -> list[pa.Array]:
+    """The columns for `n` results of a join; none where they are not asked for."""
+    if not join.told:
+        return []
+    return [pa.repeat(pa.scalar(recovered), n), pa.repeat(pa.scalar(epoch, pa.int64()), n)]
+
+
+def check_told(query: Query) -> None:
+    """Refuse a query whose results have no room for the columns."""
+    if query.is_aggregate:
+        raise InputError(
+            f"query {query.name!r} is an aggregate, and its results are never recovered",
+            "recovered for queries without aggregates",
+            "leave recovered out",
+        )
+    taken = [output.name for output in query.outputs if output.name.lower() in TOLD]
+    if taken:
+        raise InputError(
+            f"query {query.name!r} has an output {taken[0]!r} of its own",
+            f"no output named {' or '.join(TOLD)} where recovered is asked for",
+            f"rename it: {taken[0]} AS its_{taken[0]}",
+        )
