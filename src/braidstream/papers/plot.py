@@ -161,7 +161,9 @@ def _colors(series: Sequence[Series]) -> dict[str, tuple[str, str]]:
 
 
 def _lines(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]]) -> None:
+    """Each line is thinner than the one before, so that lines that coincide are all seen."""
     styles = iter(("--", ":", "-.", (0, (1, 1)), (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1))) * 4)
+    order = list(colors)
     for one in some:
         if one.is_model:
             axes.plot(
@@ -179,6 +181,8 @@ def _lines(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]]
             list(one.x),
             list(one.y),
             color=color,
+            linewidth=max(1.2, 2.4 - 0.3 * order.index(one.label)),
+            markersize=max(4.0, 6.5 - 0.5 * order.index(one.label)),
             marker=marker if len(one.x) <= FEW_POINTS else "",
             markeredgecolor="white",
             markeredgewidth=0.6,
@@ -263,7 +267,8 @@ def _legend(figure: Any, grid: Iterable[Any], width: float, title: str) -> None:
         _head(figure, title)
         return
     room, lengths = width * 13, [len(label) + 6 for label in entries]
-    columns = len(entries) if sum(lengths) <= room else max(1, int(room / max(lengths)))
+    rows = math.ceil(sum(lengths) / room)
+    columns = max(1, min(math.ceil(len(entries) / rows), int(room / max(lengths)) if rows > 1 else len(entries)))
     figure.legend(
         entries.values(),
         entries.keys(),
