@@ -5,7 +5,7 @@ A view knows only these words; a new kind of progress is a new case of `reading`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard, cast
 
@@ -30,8 +30,10 @@ class Reading:
     """Measures of the state: name, value for the course of it, and as shown."""
     spread: tuple[str, str, str]
     """Over what the work is spread: a name, how many, and a remark."""
+    title: str
+    """Which epoch it is, or which step of a last clean-up."""
     more: tuple[tuple[str, str, str], ...] = ()
-    """What this epoch has and others have not, in the same form."""
+    """What this epoch has and others have not, in the form of `spread`."""
 
     @property
     def n_results(self) -> int:
@@ -58,8 +60,23 @@ def _of_join(entry: EpochProgress) -> Reading:
     rows, size = words.number(entry.state_rows), words.size(entry.state_bytes)
     kept = f"{words.count(entry.groups, 'group')}, {words.count(entry.segments, 'segment')}"
     state = (("state rows", float(entry.state_rows), f"{rows} rows"), ("state size", float(entry.state_bytes), size))
-    heavy = (("heavy keys", words.number(len(entry.heavy)), _heavy(entry)),) if entry.heavy else ()
-    return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept), heavy)
+    title = f"clean-up {entry.step}" if entry.step else f"epoch {entry.epoch}"
+    more = (*_pushed(entry), *_spread(entry))
+    return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept), title, more)
+
+
+def _pushed(entry: EpochProgress) -> Iterator[tuple[str, str, str]]:
+    """State that waits for clean-up, and results that came of one."""
+    if entry.spilled_groups:
+        size = words.size(entry.inactive_bytes)
+        yield "groups pushed", words.number(entry.spilled_groups), f"{size} to be cleaned up"
+    if recovered := sum(entry.recovered.values()):
+        yield "recovered", words.number(recovered), words.each(entry.recovered)
+
+
+def _spread(entry: EpochProgress) -> Iterator[tuple[str, str, str]]:
+    if entry.heavy:
+        yield "heavy keys", words.number(len(entry.heavy)), _heavy(entry)
 
 
 def _heavy(entry: EpochProgress) -> str:
@@ -74,4 +91,4 @@ def _of_function(entry: FunctionProgress) -> Reading:
     state = (("waiting", float(entry.waiting), f"{waiting} waiting"), ("state size", float(entry.state_bytes), size))
     missing = f"; {words.count(entry.given_up, 'window')} given up" if entry.given_up else ""
     spread = ("nodes", str(len(entry.nodes)), f"plan {entry.plan}{missing}")
-    return Reading({entry.plan: entry.results}, ("result", "results"), state, spread)
+    return Reading({entry.plan: entry.results}, ("result", "results"), state, spread, f"epoch {entry.epoch}")

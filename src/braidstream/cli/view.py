@@ -114,14 +114,14 @@ class LineView(QuietView):
         """Print the epoch."""
         shown = reading(entry)
         parts = [
-            f"clean-up {entry.step}" if getattr(entry, "step", 0) else f"epoch {entry.epoch}",
+            shown.title,
             f"{words.number(sum(entry.rows.values()))} rows in {entry.seconds['total']:.2f} s",
             f"{words.number(entry.rows_per_s)} rows/s",
             words.count(shown.n_results, *shown.word),
             f"state {shown.state_shown}",
             f"watermark {words.moment(entry.watermark)}",
             f"late {words.number(sum(entry.late.values()))}",
-            *_memory(entry),
+            *(f"{n} {name}" for name, n, _ in shown.more),
         ]
         self._console.print("; ".join(parts))
 
@@ -228,14 +228,6 @@ def _grid() -> Table:
     table.add_column(justify="right", min_width=23)
     table.add_column(no_wrap=True)
     return table
-
-
-def _memory(entry: EpochProgress) -> list[str]:
-    """What was pushed and what was recovered, where there is such."""
-    recovered = sum(getattr(entry, "recovered", {}).values())
-    n_pushed = getattr(entry, "spilled_groups", 0)
-    pushed = f"{words.count(n_pushed, 'group')} pushed, {words.size(entry.inactive_bytes)}" if n_pushed else ""
-    return [pushed] * (n_pushed > 0) + [f"{words.number(recovered)} recovered"] * (recovered > 0)
 
 
 def _results_per_s(entry: EpochProgress) -> float:
