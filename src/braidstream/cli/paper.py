@@ -1,78 +1,206 @@
-"""`braid paper`: run the papers' experiments and check their claims."""
+"""`braid paper`: run the papers' experiments, check their claims, and make the report.
+
+`braid paper list`, `braid paper PAPER FIGURE`, `braid paper PAPER all`, `braid paper all`, `braid paper report`. Every
+run is kept (`build/papers/`), so that the report runs nothing. One experiment that fails does not stop the others.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from braidstream.cli import app
+from braidstream.cli.words import count, length
 from braidstream.errors import InputError
-from braidstream.papers.registry import Experiment, Outcome, Run, experiments, find
+from braidstream.papers.registry import Experiment, Run, experiments, find
+from braidstream.papers.results import FOLDER, Result, attempt, keep, kept, run
 
 __all__ = ["run_paper"]
+
+_STYLES = {"held": "green", "did not hold": "red", "failed": "bold red"}
+Tell = Callable[[float, str], None]
 
 
 @app.command("paper")
 def run_paper(
-    paper: str = typer.Argument(help="wsj, dhtjoin, gsdm, dcape or shc; or 'list' to see every experiment."),
-    figure: str = typer.Argument("", help="The figure, such as fig5."),
-    quick: bool = typer.Option(False, "--quick", help="A smaller run of the same experiment."),
+    paper: str = typer.Argument(help="wsj, dhtjoin, gsdm, dcape or shc; or one of the words list, all and report."),
+    figure: str = typer.Argument("", help="The figure, such as fig5; or 'all'."),
+    quick: bool = typer.Option(False, "--quick/--full", help="A smaller run of the same experiment, or the whole one."),
     seed: int = typer.Option(1, help="The seed of the random source."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
     plot: Path | None = typer.Option(None, help="Write the figure to this PNG file."),
+    results: Path = typer.Option(FOLDER, help="The folder in which results are kept."),
+    output: Path | None = typer.Option(None, help="The report's file; report.html among the results if not given."),
 ) -> None:
-    """Run one experiment and check the paper's claim: exit code 0 when it holds, 1 when it does not."""
+    """Run the papers' experiments and check their claims: exit code 0 when they hold, 1 when one does not."""
+    how = Run(quick=quick, seed=seed)
     if paper == "list":
-        _list()
-        return
-    if not figure:
-        raise InputError(
-            "no figure was named", "braid paper PAPER FIGURE", f"'braid paper list' shows {paper}'s figures"
-        )
-    chosen = find(paper, figure)
-    outcome = _run(chosen, quick, seed, silent=as_json)
+        _list(as_json)
+    elif paper == "report":
+        _report(results, output or results / "report.html", quick, as_json)
+    elif "all" in (paper, figure):
+        if plot is not None:
+            raise InputError("--plot is for one figure", "", "'braid paper report' draws all of them")
+        _run_all(list(experiments(None if paper == "all" else paper)), how, results, as_json)
+    elif not figure:
+        known = ", ".join(found.figure for found in experiments(paper)) or "none yet"
+        raise InputError("no figure was named", "braid paper PAPER FIGURE", f"{paper} has {known}; or 'all' of them")
+    else:
+        _run_one(find(paper, figure), how, results, as_json, plot)
+
+
+def _run_one(chosen: Experiment, how: Run, folder: Path, as_json: bool, plot: Path | None) -> None:
+    with _bars(1, silent=as_json) as bars:
+        result = run(chosen, Run(how.quick, how.seed, bars.begin(chosen)))
+    keep(result, folder)
     if plot is not None:
         from braidstream.papers.plot import draw  # noqa: PLC0415  (matplotlib is an extra)
 
-        draw(chosen, outcome, plot)
+        draw(chosen, result.outcome, plot)
     if as_json:
-        typer.echo(json.dumps(chosen.as_json(outcome)))
+        typer.echo(json.dumps(result.as_json()))
     else:
-        _show(chosen, outcome)
-    raise typer.Exit(0 if outcome.holds else 1)
+        _show(result)
+    raise typer.Exit(0 if result.outcome.holds else 1)
 
 
-def _run(chosen: Experiment, quick: bool, seed: int, silent: bool) -> Outcome:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=silent) as progress:
-        task = progress.add_task(f"{chosen.paper} {chosen.figure}", total=1.0)
+def _run_all(chosen: Sequence[Experiment], how: Run, folder: Path, as_json: bool) -> None:
+    began = time.perf_counter()
+    found: list[Result] = []
+    with _bars(len(chosen), silent=as_json) as bars:
+        for one in chosen:
+            result = attempt(one, Run(how.quick, how.seed, bars.begin(one)))
+            keep(result, folder)
+            found.append(result)
+            bars.say(_line(result))
+    seconds = time.perf_counter() - began
+    if as_json:
+        typer.echo(json.dumps({"seconds": round(seconds, 1), "experiments": [one.as_json() for one in found]}))
+    _out(as_json).print(_summary(found, seconds, folder))
+    raise typer.Exit(_exit_code(found))
+
+
+def _exit_code(found: Sequence[Result]) -> int:
+    """1 when a claim did not hold, 3 when all held that could be run but one failed."""
+    statuses = {result.status for result in found}
+    return 1 if "did not hold" in statuses else 3 if "failed" in statuses else 0
+
+
+def _line(result: Result) -> str:
+    declared = result.declared
+    style = _STYLES[result.status]
+    verdict = f"[{style}]{result.status:<12}[/] {declared.name:<15} {result.seconds:6.1f} s"
+    told = f"{verdict}  {declared.how:<9}  {_escaped(declared.title)}"
+    return f"{told}\n             [red]{_escaped(result.reason)}[/]" if result.error else told
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _summary(found: Sequence[Result], seconds: float, folder: Path) -> str:
+    counts = Counter(result.status for result in found)
+    told = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=list(_STYLES).index))
+    return f"{count(len(found), 'experiment')}: {told or 'nothing to run'}; {length(seconds)}; kept in {folder}"
+
+
+def _out(as_json: bool) -> Console:
+    """Where lines for people go: not among the JSON."""
+    return Console(stderr=as_json, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Bars:
+    """A bar for the running experiment below one for all of them; `out` prints lines above the bars."""
+
+    progress: Progress
+    whole: TaskID
+    part: TaskID
+    out: Console
+
+    def begin(self, chosen: Experiment) -> Tell:
+        """Show an experiment; gives what is told its progress."""
+        self.progress.advance(self.whole)
+        self.progress.reset(self.part, description=chosen.name, total=100)
 
         def tell(share: float, word: str) -> None:
-            progress.update(task, completed=share, description=f"{chosen.paper} {chosen.figure} {word}")
+            self.progress.update(self.part, completed=round(100 * share), description=f"{chosen.name} {word}")
 
-        return chosen.function(Run(quick=quick, seed=seed, progress=tell))
+        return tell
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        self.out.print(line)
 
 
-def _list() -> None:
-    table = Table("paper", "figure", "how", "claim")
-    for found in experiments():
-        table.add_row(found.paper, found.figure, found.how, found.claim)
+@contextmanager
+def _bars(n: int, silent: bool) -> Iterator[_Bars]:
+    # Bars are on the terminal only. Lines go there too, above them; into a file or a pipe they go by themselves.
+    bars_out = Console(stderr=True, highlight=False, soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"), TimeElapsedColumn())
+    is_shown = bars_out.is_terminal and not silent
+    with Progress(*columns, console=bars_out, transient=True, disable=not is_shown, redirect_stdout=False) as progress:
+        whole = progress.add_task("all", total=n, visible=n > 1, completed=-1)
+        part = progress.add_task("", total=100)
+        yield _Bars(progress, whole, part, bars_out if is_shown and sys.stdout.isatty() else _out(silent))
+
+
+def _list(as_json: bool) -> None:
+    found = list(experiments())
+    if as_json:
+        names = ("paper", "figure", "how", "title", "claim")
+        typer.echo(json.dumps([{name: getattr(one, name) for name in names} for one in found]))
+        return
+    table = Table("paper", "figure", "how", "title", "claim")
+    for one in found:
+        table.add_row(one.paper, one.figure, one.how, one.title, one.claim)
     Console().print(table)
 
 
-def _show(chosen: Experiment, outcome: Outcome) -> None:
-    console = Console()
-    table = Table("series", chosen.x_label, chosen.y_label, title=chosen.title)
+def _report(folder: Path, output: Path, quick: bool, as_json: bool) -> None:
+    from braidstream.papers.report import write  # noqa: PLC0415  (matplotlib is an extra)
+
+    found = kept(folder, quick_only=quick)
+    if not found:
+        raise InputError(
+            f"there are no results in {folder}", "results that were kept", "run 'braid paper all --quick' first"
+        )
+    pictures = write(list(experiments()), found, output)
+    if as_json:
+        typer.echo(json.dumps({"report": str(output), "pictures": [str(path) for path in pictures]}))
+    else:
+        typer.echo(f"{output}: {count(len(found), 'result')}, {output.stat().st_size / 1e6:.1f} MB; pictures beside it")
+
+
+def _show(result: Result) -> None:
+    declared, outcome, console = result.declared, result.outcome, Console(highlight=False)
+    table = Table("series", declared.x_label, declared.y_label, title=declared.title)
     for series in outcome.series:
+        label = f"{series.label} ({series.panel})" if series.panel else series.label
         for x, y in zip(series.x, series.y, strict=True):
-            table.add_row(series.label, f"{x:g}" if isinstance(x, (int, float)) else x, f"{y:,.4g}")
+            table.add_row(label, _told(x) if isinstance(x, (int, float)) else x, _told(y))
     console.print(table)
-    for note in outcome.notes:
-        console.print(f"note: {note}")
-    console.print(f"claim: {chosen.claim}\n{'holds' if outcome.holds else 'DOES NOT HOLD'} ({chosen.how})")
+    for name, value in declared.stated.items():
+        console.print(
+            f"{name}: the paper {_told(value)}, here {_told(outcome.ours.get(name, float('nan')))}", markup=False
+        )
+    for word, told in (("note", outcome.notes), ("differs", [declared.differs, *outcome.differs])):
+        for one in filter(None, told):
+            console.print(f"{word}: {one}", markup=False)
+    verdict = "holds" if outcome.holds else "DOES NOT HOLD"
+    console.print(f"claim: {declared.claim}\n{verdict} ({declared.how}; {length(result.seconds)})", markup=False)
+
+
+def _told(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
