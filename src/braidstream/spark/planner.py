@@ -324,7 +324,7 @@ class _Planner:
         )  # fmt: skip
         target = Derived(self.stores[address].index, hash_, keys)
         since = self.since.get(query.name, -1)
-        made = Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, query.is_aggregate)
+        made = Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, lives=query.is_aggregate)
         self._joins.append((made, uses))
         if not query.is_aggregate:  # an aggregate is due in every epoch: its joins cannot be suspended
             other = above.right if above.left.aliases == node.aliases else above.left
