@@ -39,6 +39,7 @@ def an_epoch(number: int, **changes: object) -> EpochProgress:
         "fetched": 0,
         "busy_s": (0.1, 0.2),
         "peak_mb": 100.0,
+        "recovered": {},
     }
     rest = [entry for entry in fields(EpochProgress) if entry.name not in values and entry.default is MISSING]
     others = {entry.name: 0 for entry in rest if entry.default_factory is MISSING}  # nothing here shows them
@@ -99,6 +100,19 @@ def test_lines_have_all_that_an_epoch_says() -> None:
     line = screen.getvalue()
     for part in ("epoch 7", "1,500 rows in 0.50 s", "3,000 rows/s", "300 matches", "state 12,000 rows", "late 2"):
         assert part in line, part
+    assert "pushed" not in line
+
+
+def test_lines_say_what_was_pushed_and_what_came_back() -> None:
+    screen = io.StringIO()
+    view = LineView("pairs", "ck", Console(file=screen, width=400))
+    view.epoch(an_epoch(7, spilled_groups=3, inactive_bytes=2 << 20))
+    view.epoch(an_epoch(7, step=1, recovered={"pairs": 1200}))
+    first, second = screen.getvalue().splitlines()
+    assert first.startswith("epoch 7")
+    assert "3 groups pushed" in first
+    assert second.startswith("clean-up 1")
+    assert "1,200 recovered" in second
 
 
 def test_json_lines_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:

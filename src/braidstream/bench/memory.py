@@ -39,7 +39,7 @@ __all__ = ["ALLOWED", "Worker", "measure"]
 ALLOWED = 1.3
 """Peak memory of a worker over its budget, the base apart."""
 SCHEMA = "k long, v long, text string, ts timestamp"
-_ROW_BYTES = 112
+_ROW_BYTES = 96
 """About what a row takes in a segment: hash, time, key, number, a text of 96 letters, the time again."""
 _EPOCHS = 30
 _SLOTS = 2
