@@ -117,7 +117,7 @@ def _check_time(name: str, time: str, schema: Schema) -> None:
 def _check_overflow(flow: JobFlow) -> None:
     """A budget that is left to Spark is only known when Spark runs."""
     budget = 1 if flow.memory is None else parse_size(flow.memory)
-    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after)
+    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after, flow.shed_by)
 
 
 def _check_epoch(epoch: str) -> None:

@@ -301,11 +301,16 @@ class EpochRunner:
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows, self._barriers(), self._most_merged()),
+            self._merges(windows),
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
+            shed=frozenset() if self.spiller is None else self.spiller.shed_stores,
         )
+
+    def _merges(self, windows: Mapping[str, int | None]) -> Mapping[int, Sequence[compaction.Merge]]:
+        planned = compaction.plan(self.manifest, windows, self._barriers(), self._most_merged())
+        return planned if self.spiller is None else self.spiller.merges(self.manifest, planned)
 
     def _staging(self, query: str) -> Staging:
         return self.sinks[query].staging(self.checkpoint.root, self.plan.finished[query])

@@ -25,8 +25,8 @@ from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
+from braidstream.spark.shedding import spiller_of
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
-from braidstream.spark.spilling import Spiller
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -78,7 +78,7 @@ class Launch:
             None if flow.silence is None else parse_duration(flow.silence),
             self.reorganizer,
             self.progress,
-            spiller=Spiller.of(flow.overflow, plan.stores, plan.joins, self.interval_s),
+            spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
         for sink in [*runner.sinks.values(), *runner.late.values()]:
             sink.claim(self.owner)

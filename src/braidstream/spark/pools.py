@@ -17,6 +17,7 @@ from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment, owned_index, owned_rows
+from braidstream.state.shedding import filter_of, sift
 
 __all__ = ["Pools"]
 
@@ -34,7 +35,7 @@ class Pools:
         joins: Sequence[Join],
     ) -> None:
         self._files, self._stores, self._new = files, stores, new
-        self._watermark = manifest.watermark
+        self._watermark, self._shed = manifest.watermark, filter_of(manifest)
         self._groups = manifest.directory.of_slot(slot)
         self._segments: dict[str, list[Segment]] = defaultdict(list)
         for segment in manifest.of_slot(slot):
@@ -86,12 +87,12 @@ class Pools:
     def _alive(self, segment: Segment, index: int) -> Rows:
         rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
         alive = rows.alive(self._watermark, self._stores[index].window_us)
-        return rows if alive is None else Rows(rows.table.filter(pa.array(alive)))
+        return sift(rows if alive is None else Rows(rows.table.filter(pa.array(alive))), segment, self._shed)
 
     def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
         rows = open_segment(self._files, segment)
         found = gather(rows, hashes, self._watermark, self._stores[index].window_us)
-        return rows.take(owned_index(rows, found, segment, self._groups))
+        return sift(rows.take(owned_index(rows, found, segment, self._groups)), segment, self._shed)
 
 
 def _made(parts: Sequence[Rows], new: Rows | None) -> Pool | None:

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from braidstream.control.estimate import Interval
+from braidstream.spark.shedding import completeness_of
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
+from braidstream.state.shedding import SHEDDING
 
 __all__ = ["EpochProgress"]
 
@@ -61,6 +64,12 @@ class EpochProgress:
     """Time that was left until the next epoch was due."""
     step: int = 0
     """Above 0: not an epoch, but that step of a last clean-up after it."""
+    completeness: Mapping[str, Interval] = field(default_factory=dict)
+    """Where tuples may be shed: by query, how complete this epoch's answer is, with an interval of 95%."""
+    completeness_so_far: Mapping[str, Interval] = field(default_factory=dict)
+    """The same for all answers since the flow first began."""
+    shed_bytes: int = 0
+    """State that was shed after this epoch, as far as it was accounted."""
 
     @property
     def rows_per_s(self) -> float:
@@ -96,6 +105,8 @@ class EpochProgress:
             for query, found in report.get("recovered", {}).items():
                 recovered[query] += found
         held = account(after).values()
+        shedding = after.memory.get(SHEDDING, {})
+        completeness, so_far = completeness_of(after)
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
         return cls(
             epoch=after.epoch,
@@ -118,9 +129,12 @@ class EpochProgress:
             fetched=sum(report["fetched"] for report in reports),
             busy_s=tuple(report["busy_s"] for report in reports),
             peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
-            active_bytes=int(sum(one.active_bytes for one in held)),
+            active_bytes=shedding.get("live_bytes", int(sum(one.active_bytes for one in held))),
             inactive_bytes=int(sum(one.inactive_bytes for one in held)),
             spilled_groups=sum(bool(one.deadlines) for one in held),
             recovered=dict(recovered),
             spare_s=spare_s,
+            completeness=completeness,
+            completeness_so_far=so_far,
+            shed_bytes=shedding.get("shed_bytes", 0),
         )

@@ -47,10 +47,11 @@ from braidstream.kernels.routing import (
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.pools import Pools
+from braidstream.spark.shedding import Counting, stored
 from braidstream.spark.told import told_columns
 from braidstream.state import compaction
 from braidstream.state.files import Files, unwritable
-from braidstream.state.manifest import Manifest
+from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place
 from braidstream.testing.faults import reach
@@ -93,6 +94,8 @@ class EpochTask:
     """Of the streams that define the watermark."""
     reached: int | None = None
     """The watermark after the epoch, once the driver knows it."""
+    shed: frozenset[str] = frozenset()
+    """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -198,6 +201,7 @@ class _Slot:
         if stage == 0:
             before = self.manifest.watermark
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
+        self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
     def run(self) -> Iterator[Envelope]:
@@ -218,7 +222,7 @@ class _Slot:
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
-        segments = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        segments = [segment for i, rows in kept.items() for segment in self._stored(place, rows, stores[i])]
         segments += aggregates.segments
         reach("task-after-segment", epoch=self.task.epoch)
         merged = [self._merge(place, merge) for merge in self._merges()]
@@ -241,6 +245,7 @@ class _Slot:
                 "bytes": self.bytes,
                 "late": self.late,
                 "groups": self._group_reports(),
+                **({} if self.counting is None else {"shed": self.counting.plain()}),
                 "fetched": self.files.fetched,
                 "busy_s": time.perf_counter() - self.started,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -312,11 +317,22 @@ class _Slot:
         windows = [None if join.lives else entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
-        probes = self.probes[join.query]
+        probes, counting = self.probes[join.query], self._counting(join)
         for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
             source = found.index[found.source] - found.offset
             self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
+            if counting is not None:
+                counting.add(join, pools, found)
             yield found
+
+    def _counting(self, join: Join) -> Counting | None:
+        names = [self.task.stores[entry.store].name for entry in join.inputs]
+        return self.counting if self.counting is not None and self.counting.counts(join, names) else None
+
+    def _stored(self, place: Place, rows: Rows, store: Store) -> list[Segment]:
+        if self.counting is None or store.name not in self.task.shed:
+            return [place.write(rows, store.name, store.window_us)]
+        return stored(place, rows, store, self.counting.bits)
 
     def _merges(self) -> list[compaction.Merge]:
         here = {store.name for store in self.task.stores if store.stage == self.stage}

@@ -70,6 +70,8 @@ class Segment:
     epoch: int
     """Its rows arrived from `first_epoch` to `epoch`."""
     parts: tuple[Part, ...]
+    sample: bool = False
+    """Whether its rows are of keys that are exempt from shedding."""
 
     @property
     def live_rows(self) -> int:

@@ -38,7 +38,9 @@ class Place:
     slot: int
     groups: Sequence[Group]
 
-    def write(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None) -> Segment:
+    def write(
+        self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None, *, sample: bool = False
+    ) -> Segment:
         """Write rows of one store as a segment."""
         name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
         table = rows.table.combine_chunks()
@@ -58,6 +60,7 @@ class Place:
             first_epoch=self.epoch if first_epoch is None else first_epoch,
             epoch=self.epoch,
             parts=tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n),
+            sample=sample,
         )
 
 

@@ -42,6 +42,7 @@ from braidstream.query import Query
 from braidstream.spark.epoch import EpochRunner, SlotFunction
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.shedding import spiller_of
 from braidstream.spark.sinks import FileSink
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
@@ -176,7 +177,7 @@ class Harness:
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
             return None
-        return Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        return spiller_of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}
