@@ -18,21 +18,23 @@ from braidstream.control.completeness import (
     completeness,
     completeness_probing,
     completeness_refusing,
+    completeness_shedding,
     nodes_for,
 )
+from braidstream.control.overflow import parse_size
 from braidstream.errors import InputError, nearest
 from braidstream.query.duration import parse_duration
-from braidstream.query.size import parse_size
 
 __all__ = ["plan_slots"]
 
 MODELS: dict[str, Model] = {
+    "engine": completeness_shedding,
     "probing": completeness_probing,
     "paper": completeness,
     "refusing": completeness_refusing,
 }
-"""What becomes of a tuple for which there is no room: joined but not kept (as the engine sheds), lost altogether (as
-DHTJoin's equations count), or refused when memory is full."""
+"""What becomes of a tuple for which there is no room: joined but not kept, a sample of the keys excepted, as the engine
+sheds; joined but not kept; lost altogether, as DHTJoin's equations count; or refused when memory is full."""
 
 
 @app.command("plan")
@@ -48,7 +50,7 @@ def plan_slots(
     streams: int = typer.Option(0, help="How many streams are joined. [default: as many rates as given, at least 2]"),
     wanted: float = typer.Option(0.0, "--completeness", help="The share of the results that is wanted, up to 1."),
     slots: int = typer.Option(0, help="The slots at hand; the answer is then the completeness they reach."),
-    model: str = typer.Option("probing", help=f"What becomes of tuples without room: {', '.join(MODELS)}."),
+    model: str = typer.Option("engine", help=f"What becomes of tuples without room: {', '.join(MODELS)}."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Plan the slots of a join that sheds load (DHTJoin 5, equations 7, 8, 11 and 12).
@@ -63,6 +65,8 @@ def plan_slots(
         raise InputError(f"there is no model {model!r}", f"one of {', '.join(MODELS)}", nearest(model, MODELS))
     if not wanted and not slots:
         raise InputError("nothing is asked for", "--completeness or --slots", "--completeness 0.95")
+    if slots < 0:
+        raise InputError(f"{slots} slots", "1 or more", "--slots 4")
     loads = _loads(rate, window, parse_size(memory), tuple_bytes, streams or max(len(rate), len(window), 2))
     count = MODELS[model]
     n = slots or nodes_for(loads, wanted, count)

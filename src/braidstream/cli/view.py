@@ -206,6 +206,8 @@ class LiveView(LineView):
         table.add_row("watermark", words.moment(last.watermark).removesuffix(" UTC"), Text("UTC", style="dim"))
         kept = f"{words.count(last.groups, 'group')}, {words.count(last.segments, 'segment')}"
         table.add_row("slots", str(last.slots), kept)
+        for query, of in last.completeness_so_far.items():
+            table.add_row("complete", f"{of.estimate:.1%}", Text(f"{query}: {of.low:.1%} to {of.high:.1%}"))
         return table
 
     def _so_far(self) -> Table:
@@ -231,7 +233,15 @@ def _memory(entry: EpochProgress) -> list[str]:
     """What was pushed and what was recovered, where there is such."""
     recovered = sum(entry.recovered.values())
     pushed = f"{words.count(entry.spilled_groups, 'group')} pushed, {words.size(entry.inactive_bytes)}"
-    return [pushed] * (entry.spilled_groups > 0) + [f"{words.number(recovered)} recovered"] * (recovered > 0)
+    told = [pushed] * (entry.spilled_groups > 0) + [f"{words.number(recovered)} recovered"] * (recovered > 0)
+    told += [f"{words.size(entry.shed_bytes)} shed"] * (entry.shed_bytes > 0)
+    return told + [f"{query} complete to {of}" for query, of in entry.completeness.items() if of.low < 1]
+
+
+def _completeness(entry: EpochProgress) -> list[str]:
+    """How complete the answers were, where tuples may be shed."""
+    each = ", ".join(f"{query} {of}" for query, of in sorted(entry.completeness_so_far.items()))
+    return [f"  complete    {each}"] if each else []
 
 
 def _matches_per_s(entry: EpochProgress) -> float:
@@ -250,6 +260,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  matches     {words.number(sum(run.matches.values()))} ({words.each(run.matches)})",
         f"  late        {words.number(sum(run.late.values()))}",
         f"  state       {words.number(last.state_rows)} rows, {words.size(last.state_bytes)}",
+        *_completeness(last),
         f"  watermark   {words.moment(last.watermark)}",
         *([f"  changes     {words.each(run.decisions)}"] if run.decisions else []),
         f"  checkpoint  {checkpoint} (epoch {last.epoch})",
@@ -270,6 +281,7 @@ def _plain(run: Run) -> dict[str, Any]:
         "watermark": None if last is None else last.watermark,
         "state_rows": None if last is None else last.state_rows,
         "state_bytes": None if last is None else last.state_bytes,
+        "completeness": {} if last is None else {q: asdict(of) for q, of in last.completeness_so_far.items()},
         "decisions": dict(run.decisions),
         "interrupted": run.interrupted,
     }

@@ -28,9 +28,20 @@ differ in two ways, each with its own formula:
 
     C = sum over i of (1 / window_i) * product of kept(j), j != i,  /  sum over i of 1 / window_i
 
-  which is never less than equation 11.
+  which is never less than equation 11. It does not matter *which* stored tuples a node sheds, as long as all keys fare
+  alike: of the other tuples of a result, seen from its newest one, the ages are even over their windows and
+  independent. Oldest first keeps those with an age below kept(j) * window_j; at random keeps any with the chance
+  kept(j). Both are the share kept(j).
+- *shedding*: as the engine sheds, by "oldest" or "random". All windows keep the same share, and a sample of the keys, a
+  share s of them (1/16, or a quarter of that and so on while it would take more than a quarter of the memory), is
+  exempt. With f = n * memory / windows, over all streams together, kept = (f - s) / (1 - s) for the other keys, and
 
-The tests hold all three against simulated joins. Invariant: all functions are pure, and monotone in n and in memory.
+    C = s + (1 - s) * probing(kept)
+
+  "unproductive" is meant to be better than this where groups differ; no formula is given for it.
+
+The tests hold all four against joins, simulated or the engine's own. Invariant: all functions are pure, and monotone in
+n and in memory, but for the sample of `shedding`, which may grow by a step with n.
 Cost: O(m^2), O(memory) for Erlang's formula, and a binary search for n.
 """
 
@@ -41,6 +52,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from braidstream.control.shedding import FIRST_BITS, MOST_BITS, SAMPLE_SHARE
 from braidstream.errors import InputError
 
 __all__ = [
@@ -50,10 +62,12 @@ __all__ = [
     "completeness_by_losses",
     "completeness_probing",
     "completeness_refusing",
+    "completeness_shedding",
     "loss",
     "memory_for",
     "nodes_exact",
     "nodes_for",
+    "sample_share",
 ]
 
 
@@ -98,6 +112,25 @@ def completeness_probing(loads: Sequence[Load], n: float) -> float:
     newest = [1.0 / load.window_s for load in loads]
     others = [math.prod(o.kept(n) for j, o in enumerate(loads) if j != i) for i in range(len(loads))]
     return sum(share * kept for share, kept in zip(newest, others, strict=True)) / sum(newest)
+
+
+def completeness_shedding(loads: Sequence[Load], n: float) -> float:
+    """The share of the results when a slot of the engine sheds by "oldest" or "random"."""
+    held = n * sum(load.memory for load in _checked(loads, n)) / sum(load.tuples for load in loads)
+    if held >= 1:
+        return 1.0
+    sample = sample_share(held)
+    kept = (held - sample) / (1 - sample)
+    alike = [Load(load.rate, load.window_s, kept * load.tuples / n) for load in loads]
+    return sample + (1 - sample) * completeness_probing(alike, n)
+
+
+def sample_share(held: float) -> float:
+    """The share of the keys that is exempt from shedding where memory holds a share of the windows."""
+    share = 2.0**-FIRST_BITS
+    while share > SAMPLE_SHARE * held and share > 2.0**-MOST_BITS:
+        share /= 4
+    return share
 
 
 def completeness_refusing(loads: Sequence[Load], n: float) -> float:

@@ -7,9 +7,9 @@ distribution: what these have in full is found / lambda, and
     completeness = (exact + all + n_found) / (exact + all + found / lambda)
 
 `exact` are results in groups where nothing is dead. `kept` and `found` are weighted by one over the completeness that
-is expected of their group by the filter (`shedding.expected_share`; any guess would do): then lambda is about 1 everywhere, a group with many results
-and a low completeness does not tip the scale, and lambda may be taken over groups and epochs together. Weights change
-the spread of the estimate, not what it converges to.
+the filter lets expect of their group (`shedding.expected_share`; any guess would do). Lambda is then about 1
+everywhere, a group with many results and a low completeness does not tip the scale, and lambda may be taken over groups
+and epochs together. Weights change the spread of the estimate, not what it converges to.
 
 The interval: keys are the independent units, gathered in buckets by hash. By how much the ratio of a bucket deviates is
 taken from all buckets, the heavy ones counting by the root of their size only: so one heavy key is not the only witness
@@ -17,8 +17,8 @@ of its own deviation, and since small buckets deviate more, the error is on the 
 the variance of lambda is v / n_sampled, and that of the unsampled keys' own ratio v / n_found, where n are effective
 numbers of buckets, (sum x)^2 / sum x^2: few keys with most of the results, in the sample or outside of it, make the
 interval wide. The quantile is Student's, with the effective number of witnesses. A spread of single results is the
-least that is assumed, so that three results that were all kept prove little. It is taken on the logarithm of lambda, and
-cut at 1, since no fewer results exist than were found.
+least that is assumed, so that three results that were all kept prove little. It is taken on the logarithm of lambda,
+and cut where no fewer results would exist than were found.
 
 Known limitation: it takes it that shedding does not look at keys one by one. Cost: O(buckets).
 """

@@ -30,14 +30,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FIRST_BITS", "STRATEGIES", "Filter", "Piece", "Span", "Stock", "expected_share", "live_bytes", "shed"]
+__all__ = [
+    "FIRST_BITS",
+    "MOST_BITS",
+    "SAMPLE_SHARE",
+    "STRATEGIES",
+    "Filter",
+    "Piece",
+    "Span",
+    "Stock",
+    "expected_share",
+    "live_bytes",
+    "shed",
+]
 
 STRATEGIES = ("oldest", "random", "unproductive")
 FIRST_BITS = 4
 """The sample begins with 2^-4 of the keys."""
-_SAMPLE_SHARE = 0.25
+SAMPLE_SHARE = 0.25
 """The sample may take this much of the budget; beyond it only a quarter of its keys stay in it."""
-_MOST_BITS = 20
+MOST_BITS = 20
 _STEP = 1.02
 """Caps are powers of this, so that a level that moves a little is not a new cap in every epoch."""
 _APART = 1.25
@@ -262,7 +274,7 @@ def _bits(filter_: Filter, stocks: Sequence[Stock], spans: Mapping[str, Span], b
         if stock.is_sample:
             held[stock.slot] = held.get(stock.slot, 0.0) + size
     bits, most = filter_.bits, max(held.values(), default=0.0)
-    while most > _SAMPLE_SHARE * budget and bits < _MOST_BITS:
+    while most > SAMPLE_SHARE * budget and bits < MOST_BITS:
         most, bits = most / 4, bits + 2
     return bits
 

@@ -30,7 +30,7 @@ from braidstream.kernels.rows import I64, U64, Rows
 from braidstream.kernels.shedding import BUCKETS, buckets, is_sampled, marks
 from braidstream.spark.spilling import Spiller, spillable
 from braidstream.state import compaction
-from braidstream.state.generations import account
+from braidstream.state.generations import account, held_groups
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
 from braidstream.state.shedding import FILTER, SHEDDING, filter_of, thinned
@@ -92,6 +92,7 @@ class Shedder(Spiller):
         merges = {slot: list(tasks) for slot, tasks in planned.items()}
         if filter_ is None:
             return merges
+        past = tuple((group.low, group.high) for group in held_groups(manifest))
         for slot, held in manifest.by_slot().items():
             taken = {segment.name for task in merges.get(slot, ()) for segment in task.inputs}
             for segment, _ in held:
@@ -100,7 +101,7 @@ class Shedder(Spiller):
                     live = float(live_bytes(parts, filter_, spans).sum())
                     if live < _THIN * segment.bytes and all(stock.slot == slot for stock in parts):
                         window = self.windows[segment.store]
-                        task = compaction.Merge(segment.store, window, manifest.watermark, (segment,), (), filter_)
+                        task = compaction.Merge(segment.store, window, manifest.watermark, (segment,), past, filter_)
                         merges.setdefault(slot, []).append(task)
         return merges
 
@@ -177,10 +178,11 @@ class Shedder(Spiller):
 def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """For each query the completeness of the last epoch's answer, and of all answers so far; empty without shedding."""
     known = manifest.memory.get(SHEDDING, {})
-    return tuple(
-        {query: completeness_interval(Counts.from_plain(plain)) for query, plain in known.get(name, {}).items()}
-        for name in ("last", "run")
-    )  # type: ignore[return-value]
+    return _intervals(known.get("last", {})), _intervals(known.get("run", {}))
+
+
+def _intervals(plain: Mapping[str, Any]) -> dict[str, Interval]:
+    return {query: completeness_interval(Counts.from_plain(counts)) for query, counts in plain.items()}
 
 
 def stored(place: Place, rows: Rows, store: Store, bits: int) -> list[Segment]:

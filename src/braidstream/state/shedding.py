@@ -41,11 +41,12 @@ def thinned(manifest: Manifest, before: Filter, after: Filter, stores: Collectio
     """The manifest with fewer rows in parts, and without parts that are dead, as the filter changes."""
     segments = []
     for segment in manifest.segments:
+        parts: tuple[Part, ...] = segment.parts
         if segment.store in stores:
-            parts = (_thinned(segment, part, before, after) for part in segment.parts)
-            segment = replace(segment, parts=tuple(part for part in parts if part is not None))
-        if segment.parts:
-            segments.append(segment)
+            left = (_thinned(segment, part, before, after) for part in parts)
+            parts = tuple(part for part in left if part is not None)
+        if parts:
+            segments.append(segment if parts == segment.parts else replace(segment, parts=parts))
     return replace(manifest, segments=tuple(segments))
 
 
