@@ -24,6 +24,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
     "Choice": ("a text in quotes", (str,)),
+    "Disk": ("a text in quotes", (str,)),
 }
 
 

@@ -122,6 +122,12 @@ CASES = [
         settings={**ACTIVE, "query_bytes": None},
         inactive={2: 100},
     ),
+    Case(
+        "nothing is forced while every slot has plenty of memory",
+        [{0: (45, 99)}, {1: (20, 1), 2: (25, 2)}],
+        [],
+        settings={**ACTIVE, "memory_above": 0.5},
+    ),
     Case("rates that are close force nothing", [{0: (90, 15)}, {1: (45, 8), 2: (45, 9)}], [], settings=ACTIVE),
     Case(
         "memory is balanced before anything is forced",

@@ -104,7 +104,7 @@ def test_a_process_killed_in_its_last_clean_up_ends_it_first(tmp_path: Path) -> 
     plain = [{n: [{c: row[c] for c in ("k", "v", "ts")} for row in rows] for n, rows in e.items()} for e in epochs]
     schema = pa.schema([field for field in SCHEMA if field.name != "name"])
     write(tmp_path, plain[:3], schema)
-    options = ("--slots", "2", "--memory", "20 KB")
+    options = ("--slots", "2", "--memory", "3 KB")
     code, _, _ = run(tmp_path, *options, BRAIDSTREAM_FAULT="clean-up-results:2:kill")
     assert code == -signal.SIGKILL
     write(tmp_path, plain[3:], schema)

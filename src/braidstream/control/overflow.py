@@ -30,6 +30,8 @@ CHOICES = ("spill", "shed")
 """What may be done with state beyond the budget."""
 FREE = 0.5
 """Memory is free again for a group if its slot then holds at most this share of the budget."""
+SMALLEST_PIECE = 1 << 16
+"""No piece of a clean-up is meant to be smaller than this: each has to open its segments."""
 _SPARE = 0.5
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
@@ -58,7 +60,7 @@ class Overflow:
     @property
     def piece_bytes(self) -> int:
         """What one step of a merge or of a clean-up may hold: sorting and concatenating need copies of it."""
-        return max(self.memory_bytes // 8, 1)
+        return max(self.memory_bytes // 8, SMALLEST_PIECE)
 
 
 @dataclass(frozen=True)

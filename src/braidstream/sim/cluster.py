@@ -242,8 +242,8 @@ class Cluster:
                 moves += self._split(one)
             elif isinstance(one, Merge):
                 self._merge(one)
-            else:
-                moves.append(one)
+            elif isinstance(one, Move):
+                moves.append(one)  # WSJ's slaves have no disk: nothing else is asked of them
         self._relocate(moves)
         self._leave()
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -25,13 +24,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.probing import learned
 from braidstream.control.suspension import suspend
-from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.errors import BraidstreamError
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
 from braidstream.spark.aggregation import COMPOSITES, reached_watermark, route_composites
-from braidstream.spark.cleaning import CleanTask, clean_task
+from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
@@ -39,7 +38,7 @@ from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
-from braidstream.spark.spilling import CLEANING, STEPS, Spiller, intent
+from braidstream.spark.spilling import CLEANING, Spiller
 from braidstream.state import compaction
 from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import Files, unwritable
@@ -51,7 +50,6 @@ from braidstream.testing.faults import reach
 __all__ = ["EpochRunner", "Stopped"]
 
 _RECENT = 200
-SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Stopped(Exception):
@@ -59,7 +57,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class EpochRunner:
+class EpochRunner(CleanUps):
     """Runs epochs one after the other, and remembers only the last manifest and recent progress."""
 
     checkpoint: Checkpoint
@@ -113,9 +111,9 @@ class EpochRunner:
         spark = envelopes.sparkSession
         task = self._task(epoch)
         reports = self._join(spark, envelopes, task)
-        _raise_damage(reports)
+        raise_damage(reports)
         reports += self._enumerated(spark, task, reports)
-        _raise_damage(reports)
+        raise_damage(reports)
         if self._silent(reports):
             reports += self._join(spark, self._ticks(spark), replace(task, merges={}))
         after, resumed = self._next(self.manifest, epoch, reports)
@@ -125,7 +123,7 @@ class EpochRunner:
             more = self._join(
                 spark, self._ticks(spark), replace(task, merges={}, suspended=frozenset(), deferred=resumed)
             )
-            _raise_damage(more)
+            raise_damage(more)
             reports += more
             after, _ = self._next(self.manifest, epoch, reports)
         if cleaning := self.manifest.memory.get(CLEANING):
@@ -151,80 +149,10 @@ class EpochRunner:
         }
         self.progress.append(EpochProgress.of(before, after, reports, seconds, spare_s))
 
-    def finish(self, spark: SparkSession) -> None:
-        """At the end of a finite flow, after Spark's last batch: clean up until no result is missing.
-
-        Spark counts epochs, so this may not: each step replaces the manifest of the last epoch, and its results are
-        delivered under a number of its own. The intent is committed first; a step that was begun is ended first at
-        the next start (`complete`), before anything else happens to its groups.
-        """
-        self.complete(spark)
-        while self.spiller is not None and (groups := self.spiller.incomplete(self.manifest)):
-            with self.running:
-                if self.stopping:
-                    return
-                step = self.manifest.memory.get(STEPS, 0) + 1
-                self.manifest = intent(self.manifest, groups, step)
-                self.checkpoint.commit(self.manifest)
-                self._step(spark)
-
-    def complete(self, spark: SparkSession) -> None:
-        """End a step of the last clean-up that was begun and not committed."""
-        if self.is_in_step:
-            with self.running:
-                self._step(spark)
-
-    @property
-    def is_in_step(self) -> bool:
-        """Whether a step of the last clean-up was begun and not committed."""
-        return bool(self.manifest.memory.get(CLEANING, {}).get("step"))
-
-    def _step(self, spark: SparkSession) -> None:
-        started, before = time.perf_counter(), self.manifest
-        groups, step = before.memory[CLEANING]["groups"], before.memory[CLEANING]["step"]
-        reports = self._clean(spark, before, groups)
-        joined = time.perf_counter()
-        self._deliver(spark, -step, reports, with_late=False)
-        reach("clean-up-results", epoch=before.epoch)
-        delivered = time.perf_counter()
-        after = self._after_clean_up(self._next(before, before.epoch, reports)[0], groups)
-        after = replace(after, memory={**after.memory, STEPS: step})
-        self.checkpoint.commit(after)
-        self.manifest = after
-        reach("clean-up-end", epoch=before.epoch)
-        ended = time.perf_counter()
-        seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
-        entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
-        self.progress.append(replace(entry, step=step))
-
-    def _clean(self, spark: SparkSession, reached: Manifest, groups: Sequence[int]) -> list[dict[str, Any]]:
-        """Run a clean-up of groups, as the manifest reached so far has them, as a job of its own."""
-        assert self.spiller is not None
-        reach("clean-up-start", epoch=reached.epoch)
-        reached.write(self.checkpoint.files, pending=True)
-        joins = tuple(join for join in self.plan.joins if join.target is None and not join.lives)
-        task = CleanTask(
-            self.checkpoint.root,
-            f"{self.run}:{uuid.uuid4().hex}",
-            reached.epoch,
-            self.plan.stores,
-            joins,
-            {join.query: self._staging(join.query) for join in joins},
-            frozenset(groups),
-            self.spiller.overflow.piece_bytes,
-        )
-        reports = self._woken(spark, clean_task(task))
-        _raise_damage(reports)
-        return reports
-
     def _woken(self, spark: SparkSession, run: SlotFunction) -> list[dict[str, Any]]:
         """Wake every slot to run a function, and gather the reports."""
         frame = self._exchange(spark, self._ticks(spark)).mapInArrow(run, REPORTS)
         return [json.loads(bytes(row.report)) for row in frame.collect()]
-
-    def _after_clean_up(self, reached: Manifest, groups: Sequence[int]) -> Manifest:
-        assert self.spiller is not None
-        return self.spiller.cleaned(reached, [group for group in groups if group in reached.directory.by_id])
 
     def _decided(self, after: Manifest, reports: Sequence[Mapping[str, Any]], spare_s: float) -> Manifest:
         """The manifest with what the controller and the budget ask for."""
@@ -234,7 +162,8 @@ class EpochRunner:
         if self.reorganizer is not None:
             after = self.reorganizer.reorganized(after, [r for r in reports if "cleaned_bytes" not in r])
         if self.spiller is not None:
-            after = self.spiller.decided(after, before, spare_s)
+            asked = [] if self.reorganizer is None else self.reorganizer.spills
+            after = self.spiller.decided(after, before, spare_s, asked)
             reach("spill", epoch=after.epoch)
         return after
 
@@ -316,7 +245,7 @@ class EpochRunner:
         return self.sinks[query].staging(self.checkpoint.root, self.plan.finished[query])
 
     def _most_merged(self) -> int | None:
-        return None if self.spiller is None else self.spiller.overflow.memory_bytes // 4
+        return None if self.spiller is None else self.spiller.overflow.piece_bytes
 
     def _suspended(self) -> dict[str, int]:
         """The suspended joins, each with the last epoch whose tuples it has joined."""
@@ -351,13 +280,17 @@ class EpochRunner:
         return self._anchor
 
     def _deliver(
-        self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, with_late: bool = True
+        self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, is_step: bool = False
     ) -> None:
+        """Hand results and late tuples to their sinks; a step of the last clean-up has results of joins only."""
+        joined = {join.query for join in self.cleaned_joins}
         for name, sink in self.sinks.items():
+            if is_step and name not in joined:
+                continue
             staged = [file for r in reports if (file := r["results"].get(name, {}).get("file"))]
             schema = self.plan.schema_of(name)
             self._hand_over(spark, epoch, sink, name, self._staging(name), staged, schema, self.queries[name])
-        for stream, sink in self.late.items() if with_late else ():
+        for stream, sink in self.late.items() if not is_step else ():
             staged = [file for r in reports if (file := r["late"].get(stream))]
             schema = arrow_schema(self.streams[stream].schema)
             staging = sink.staging(self.checkpoint.root, True)
@@ -469,14 +402,6 @@ def _tallies(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:
             tally = Tally(**plain)
             total[tally.stream] = total[tally.stream].plus(tally) if tally.stream in total else tally
     return total
-
-
-def _raise_damage(reports: Sequence[Mapping[str, Any]]) -> None:
-    for report in reports:
-        if "damaged" in report:
-            raise DamagedState(report["damaged"]["path"], report["damaged"]["wrong"])
-        if "failed" in report:
-            raise RunError(**report["failed"])
 
 
 def is_ours(error: BaseException | None) -> bool:

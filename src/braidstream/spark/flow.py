@@ -104,6 +104,7 @@ class Flow:
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
         budget = default_memory(spark) if memory is None else parse_size(memory)
+        self.is_budgeted = memory is not None
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: Handle | None = None
         if silence is not None:
@@ -248,7 +249,9 @@ class Flow:
         store.sweep()
         if warm:
             warm_up(self.spark)
-        reorganizer = None if self.controller is None else Reorganizer.of(self.controller, _interval_s(epoch))
+        reorganizer = None
+        if self.controller is not None:
+            reorganizer = Reorganizer.of(self.controller, _interval_s(epoch), self._balanced_bytes())
         launch = Launch(self, store, trigger, mine.flow, deque(maxlen=RECENT), reorganizer, _interval_s(epoch))
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
@@ -388,6 +391,11 @@ class Flow:
                 folder = None if path is None else f"{path}/stream={stream}"
                 sinks.setdefault(stream, make_sink(target, folder, options))
         return sinks
+
+    def _balanced_bytes(self) -> int | None:
+        """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""
+        disk = "none" if self.controller is None else self.controller.settings.disk
+        return self.overflow.memory_bytes if self.is_budgeted or disk != "none" else None
 
     def _n_slots(self) -> int:
         return self.slots or cores(self.spark)

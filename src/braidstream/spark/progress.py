@@ -9,7 +9,7 @@ from typing import Any
 
 from braidstream.control.estimate import Interval
 from braidstream.spark.shedding import completeness_of
-from braidstream.state.generations import account
+from braidstream.state.generations import held_groups, sizes
 from braidstream.state.manifest import Manifest
 from braidstream.state.shedding import SHEDDING
 
@@ -104,7 +104,7 @@ class EpochProgress:
                 produced[join] += made
             for query, found in report.get("recovered", {}).items():
                 recovered[query] += found
-        held = account(after).values()
+        active, inactive = sizes(after)
         shedding = after.memory.get(SHEDDING, {})
         completeness, so_far = completeness_of(after)
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
@@ -129,9 +129,9 @@ class EpochProgress:
             fetched=sum(report["fetched"] for report in reports),
             busy_s=tuple(report["busy_s"] for report in reports),
             peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
-            active_bytes=shedding.get("live_bytes", int(sum(one.active_bytes for one in held))),
-            inactive_bytes=int(sum(one.inactive_bytes for one in held)),
-            spilled_groups=sum(bool(one.deadlines) for one in held),
+            active_bytes=shedding.get("live_bytes", active),
+            inactive_bytes=inactive,
+            spilled_groups=len(held_groups(after)) if inactive else 0,
             recovered=dict(recovered),
             spare_s=spare_s,
             completeness=completeness,

@@ -1,9 +1,10 @@
 """From slots' reports to the controller, and from its decisions to the next manifest.
 
 The controller decides, this acts: a Move, Split, Merge, AddSlot or RemoveSlot is a change of the directory in the
-manifest that is about to be committed. No state is copied: the next epoch's slots open the segments of their groups,
-wherever these were written. D-CAPE's relocation protocol (5.2) needs no messages here: the epoch boundary is the moment
-at which inputs are held and in-flight tuples are drained, and the manifest is the hand-over.
+manifest that is about to be committed; a Spill is left to `spark.spilling`, which acts on it. No state is copied: the
+next epoch's slots open the segments of their groups, wherever these were written. D-CAPE's relocation protocol (5.2)
+needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are drained, and
+the manifest is the hand-over.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import Decision, Instruction, apply
+from braidstream.control.instructions import Decision, Instruction, Spill, apply
 from braidstream.control.reports import GroupReport, SlotReport
+from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Reorganizer", "slot_reports"]
@@ -35,19 +37,27 @@ class Reorganizer:
     clock: Callable[[], float] = time.time
     """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
+    spills: list[int] = field(default_factory=list)
+    """The groups that the last decision asks to push."""
     _reports: list[SlotReport] = field(default_factory=list)
 
     @classmethod
-    def of(cls, controller: Controller, interval_s: float | None) -> Reorganizer:
-        """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another."""
-        settings = controller.settings
+    def of(cls, controller: Controller, interval_s: float | None, memory_bytes: int | None = None) -> Reorganizer:
+        """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another.
+
+        So with the budget of a slot. Groups with inactive generations may be moved here: see `state.generations`.
+        """
+        settings = replace(controller.settings, move_spilled=True)
         if settings.epoch_s is None and interval_s is not None:
-            controller = replace(controller, settings=replace(settings, epoch_s=interval_s))
-        return cls(controller)
+            settings = replace(settings, epoch_s=interval_s)
+        if settings.memory_bytes is None and memory_bytes is not None:
+            settings = replace(settings, memory_bytes=memory_bytes)
+        return cls(replace(controller, settings=settings))
 
     def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
         """The manifest to commit: as it is, or changed by what the controller decides."""
         self._reports += slot_reports(manifest, reports)
+        self.spills = []
         if not self.controller.is_due(manifest.epoch):
             return manifest
         made, remembered = self.controller.decide(
@@ -63,7 +73,9 @@ class Reorganizer:
         for decision in made:
             _log.info("%s", decision.explain())
         decided = replace(manifest, memory={**manifest.memory, _MEMORY: remembered})
-        return _applied(decided, [one for decision in made for one in decision.instructions])
+        instructions = [one for decision in made for one in decision.instructions]
+        self.spills = [one.group for one in instructions if isinstance(one, Spill)]
+        return _applied(decided, instructions)
 
 
 def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifest:
@@ -86,14 +98,23 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
         for group, arrived, matched in report["groups"]:
             rows[group] += arrived
             matches[group] += matched
-    stored = _stored(manifest)
+    stored = account(manifest)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
         work = {g.id: rows[g.id] + matches[g.id] for g in groups}
         total = sum(work.values()) or 1
         entries = tuple(
-            GroupReport(g.id, rows[g.id], matches[g.id], *stored[g.id], busy[slot] * work[g.id] / total) for g in groups
+            GroupReport(
+                g.id,
+                rows[g.id],
+                matches[g.id],
+                stored[g.id].active_rows,
+                int(stored[g.id].active_bytes),
+                busy[slot] * work[g.id] / total,
+                int(stored[g.id].inactive_bytes),
+            )
+            for g in groups
         )
         made.append(
             SlotReport(
@@ -108,15 +129,3 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
             )
         )
     return made
-
-
-def _stored(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """Rows and bytes of active state, by group."""
-    rows: dict[int, int] = defaultdict(int)
-    size: dict[int, float] = defaultdict(float)
-    for segment in (segment.active for segment in manifest.segments):
-        for part in segment.parts:
-            group = manifest.directory.at(part.low).id
-            rows[group] += part.rows
-            size[group] += segment.bytes * part.rows / max(segment.rows, 1)
-    return defaultdict(lambda: (0, 0), {group: (rows[group], int(size[group])) for group in rows})

@@ -80,8 +80,12 @@ class Shedder(Spiller):
         known["yields"] = _yields(manifest.directory, known, reports)
         return replace(manifest, memory={**manifest.memory, SHEDDING: known})
 
-    def decided(self, manifest: Manifest, before: Directory, spare_s: float) -> Manifest:
-        """The manifest with the filter for the next epoch, and what is left of an earlier spill to clean up."""
+    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
+        """The manifest with the filter for the next epoch, and what is left of an earlier spill to clean up.
+
+        Nothing is pushed, whoever asks for it.
+        """
+        del asked
         return self._shed(super().decided(manifest, before, spare_s))
 
     def merges(

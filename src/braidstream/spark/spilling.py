@@ -100,18 +100,28 @@ class Spiller:
         measures = {"touched": touched, "outputs": outputs, "rate": (rate + min(rates)) / 2 if rates else rate}
         return replace(manifest, memory={**manifest.memory, _MEASURES: measures})
 
-    def decided(self, manifest: Manifest, before: Directory, spare_s: float) -> Manifest:
-        """The manifest with what is pushed now, and what is to be cleaned up in the next epoch."""
+    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
+        """The manifest with what is pushed now, and what is to be cleaned up in the next epoch.
+
+        `asked` are groups that the controller wants pushed, whether they fit or not.
+        """
         if manifest.directory is not before and manifest.directory != before:
             manifest = _carried(manifest, before)
-        groups = self.groups(manifest)
-        pushed = self._pushed(manifest, groups, before)
-        if pushed:
-            manifest = generations.spilled(_begun_anew(manifest, pushed), pushed, self.stores)
-            groups = self.groups(manifest)
+        manifest = self._spilled(manifest, asked)
+        active, inactive = generations.sizes(manifest)
+        if not inactive and active <= self.overflow.memory_bytes:
+            return intent(manifest, (), 0)
+        pushed = self._pushed(manifest, self.groups(manifest), before)
+        manifest = self._spilled(manifest, pushed)
+        pushed, groups = [*asked, *pushed], self.groups(manifest)
         rate = manifest.memory.get(_MEASURES, {}).get("rate", _FIRST_RATE)
         wanted = to_clean_up(groups, self.overflow, pushed, rate * spare_s)
         return intent(manifest, wanted, 0)
+
+    def _spilled(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
+        if not groups:
+            return manifest
+        return generations.spilled(_begun_anew(manifest, groups), groups, self.stores)
 
     def groups(self, manifest: Manifest) -> list[GroupMemory]:
         """What each group holds of the state that may be pushed, and its measures."""
@@ -134,9 +144,15 @@ class Spiller:
         return found
 
     def cleaned(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
-        """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation."""
-        active = fits_again(self.groups(manifest), self.overflow, groups)
-        return intent(generations.cleaned(manifest, groups, set(groups) - active, self.stores), (), 0)
+        """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation.
+
+        Nothing is missing now, so what is past its deadline goes first.
+        """
+        whole = generations.cleaned(manifest, groups, (), self.stores)
+        live = generations.unexpired(whole.segments, whole.directory, whole.watermark)
+        left = replace(whole, segments=live)
+        active = fits_again(self.groups(left), self.overflow, groups)
+        return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
 
     def incomplete(self, manifest: Manifest) -> list[int]:
         """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot."""

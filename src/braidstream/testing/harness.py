@@ -39,7 +39,8 @@ from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Stor
 from braidstream.kernels.routing import Routes
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.query import Query
-from braidstream.spark.epoch import EpochRunner, SlotFunction
+from braidstream.spark.clean_ups import SlotFunction
+from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.shedding import spiller_of
@@ -49,6 +50,7 @@ from braidstream.spark.sources import Router, Stream
 from braidstream.spark.spilling import Spiller
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
+from braidstream.testing.restless import RestlessSpiller
 
 __all__ = ["Condition", "Harness", "HashKeys", "Indexed"]
 
@@ -89,9 +91,10 @@ class Harness:
         controller: Controller | None = None,
         overflow: Overflow | None = None,
         interval_s: float | None = None,
+        restless_spills: int | None = None,
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
-        self._overflow, self._interval_s = overflow, interval_s
+        self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
@@ -177,7 +180,10 @@ class Harness:
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
             return None
-        return spiller_of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        made = spiller_of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        if self._restless_spills is None:
+            return made
+        return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}

@@ -5,11 +5,14 @@
 What a controller changes must never change a result. A flow under this one is moved, split, merged, grown and shrunk
 between any two epochs; its output is compared with the oracle's.
 
+`RestlessSpiller` is the same for memory: it pushes and cleans up groups at random, whatever they hold.
+
 Invariant: every instruction is legal after those before it, so the controller takes them all. Cost: O(groups).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +22,11 @@ from braidstream.control.instructions import AddSlot, Instruction, Merge, Move, 
 from braidstream.control.load import View
 from braidstream.control.memory import Memory
 from braidstream.control.policies import Suggestion
+from braidstream.spark.spilling import Spiller, intent
+from braidstream.state import generations
+from braidstream.state.manifest import Manifest
 
-__all__ = ["Restless"]
+__all__ = ["Restless", "RestlessSpiller"]
 
 
 @dataclass(frozen=True)
@@ -67,3 +73,25 @@ def _emptied(directory: Directory, last: int, rng: np.random.Generator) -> tuple
         asked.append(Move(group.id, target))
         directory = directory.move(group.id, target)
     return [*asked, RemoveSlot(last)], directory, last
+
+
+@dataclass(frozen=True)
+class RestlessSpiller(Spiller):
+    """Pushes and cleans up random groups after every epoch."""
+
+    seed: int = 0
+
+    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
+        """Some groups are pushed now, some are cleaned up in the next epoch, some are both."""
+        del before, spare_s, asked
+        rng = np.random.default_rng([self.seed, manifest.epoch])
+        chosen = [group.id for group in manifest.directory.groups if rng.random() < 0.4]
+        pushed = generations.spilled(manifest, chosen, self.stores)
+        held = [group.id for group in generations.held_groups(pushed) if rng.random() < 0.4]
+        return intent(pushed, held, 0)
+
+    def cleaned(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
+        """Some groups are active again, the others stay one inactive generation."""
+        rng = np.random.default_rng([self.seed, manifest.epoch, 1])
+        inactive = [group for group in groups if rng.random() < 0.5]
+        return intent(generations.cleaned(manifest, groups, inactive, self.stores), (), 0)

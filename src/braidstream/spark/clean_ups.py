@@ -1,0 +1,151 @@
+"""The driver's part of clean-up: as a job within an epoch, and after the last epoch of a finite flow.
+
+A mixin of `EpochRunner`, so that one file shows how an epoch goes and this one what comes on top of it.
+`control.overflow` says what is cleaned up, `spark.spilling` writes that into manifests, slots do `spark.cleaning`.
+
+Invariant: the manifest with the intent is committed before any result of a step is delivered, and a step's number is
+never used again. So what a lost attempt delivered is delivered again, the same, under the same number.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from braidstream.errors import DamagedState, RunError
+from braidstream.kernels.plan import Join
+from braidstream.spark.cleaning import CleanTask, clean_task
+from braidstream.spark.planner import Plan
+from braidstream.spark.progress import EpochProgress
+from braidstream.spark.spilling import CLEANING, STEPS, Spiller, intent
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.manifest import Manifest
+from braidstream.state.results import Staging
+from braidstream.testing.faults import reach
+
+__all__ = ["CleanUps", "SlotFunction", "raise_damage"]
+
+SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Reports = list[dict[str, Any]]
+
+
+class CleanUps(ABC):
+    """What an `EpochRunner` does about pushed state."""
+
+    checkpoint: Checkpoint
+    run: str
+    plan: Plan
+    manifest: Manifest
+    progress: deque[EpochProgress]
+    stopping: bool
+    running: threading.Lock
+    spiller: Spiller | None
+
+    @abstractmethod
+    def _woken(self, spark: SparkSession, run: SlotFunction) -> Reports: ...
+
+    @abstractmethod
+    def _staging(self, query: str) -> Staging: ...
+
+    @abstractmethod
+    def _deliver(
+        self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, is_step: bool = False
+    ) -> None: ...
+
+    @abstractmethod
+    def _next(
+        self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]], *, expires: bool = True
+    ) -> tuple[Manifest, Mapping[str, int]]: ...
+
+    @property
+    def cleaned_joins(self) -> tuple[Join, ...]:
+        """The joins whose inputs may have been pushed: those that send their results to a sink."""
+        return tuple(join for join in self.plan.joins if join.target is None and not join.lives)
+
+    def finish(self, spark: SparkSession) -> None:
+        """At the end of a finite flow, after Spark's last batch: clean up until no result is missing.
+
+        Spark counts epochs, so this may not: each step replaces the manifest of the last epoch, and its results are
+        delivered under a number of its own. The intent is committed first; a step that was begun is ended first at
+        the next start (`complete`), before anything else happens to its groups.
+        """
+        self.complete(spark)
+        while self.spiller is not None and (groups := self.spiller.incomplete(self.manifest)):
+            with self.running:
+                if self.stopping:
+                    return
+                step = self.manifest.memory.get(STEPS, 0) + 1
+                self.manifest = intent(self.manifest, groups, step)
+                self.checkpoint.commit(self.manifest)
+                self._step(spark)
+
+    def complete(self, spark: SparkSession) -> None:
+        """End a step of the last clean-up that was begun and not committed."""
+        if self.is_in_step:
+            with self.running:
+                self._step(spark)
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step of the last clean-up was begun and not committed."""
+        return bool(self.manifest.memory.get(CLEANING, {}).get("step"))
+
+    def _step(self, spark: SparkSession) -> None:
+        started, before = time.perf_counter(), self.manifest
+        groups, step = before.memory[CLEANING]["groups"], before.memory[CLEANING]["step"]
+        reports = self._clean(spark, before, groups)
+        joined = time.perf_counter()
+        self._deliver(spark, -step, reports, is_step=True)
+        reach("clean-up-results", epoch=before.epoch)
+        delivered = time.perf_counter()
+        after = self._after_clean_up(self._next(before, before.epoch, reports)[0], groups)
+        after = replace(after, memory={**after.memory, STEPS: step})
+        self.checkpoint.commit(after)
+        self.manifest = after
+        reach("clean-up-end", epoch=before.epoch)
+        ended = time.perf_counter()
+        seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
+        entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
+        self.progress.append(replace(entry, step=step))
+
+    def _clean(self, spark: SparkSession, reached: Manifest, groups: Sequence[int]) -> list[dict[str, Any]]:
+        """Run a clean-up of groups, as the manifest reached so far has them, as a job of its own."""
+        assert self.spiller is not None
+        reach("clean-up-start", epoch=reached.epoch)
+        reached.write(self.checkpoint.files, pending=True)
+        joins = self.cleaned_joins
+        task = CleanTask(
+            self.checkpoint.root,
+            f"{self.run}:{uuid.uuid4().hex}",
+            reached.epoch,
+            self.plan.stores,
+            joins,
+            {join.query: self._staging(join.query) for join in joins},
+            frozenset(groups),
+            self.spiller.overflow.piece_bytes,
+        )
+        reports = self._woken(spark, clean_task(task))
+        raise_damage(reports)
+        return reports
+
+    def _after_clean_up(self, reached: Manifest, groups: Sequence[int]) -> Manifest:
+        assert self.spiller is not None
+        return self.spiller.cleaned(reached, [group for group in groups if group in reached.directory.by_id])
+
+
+def raise_damage(reports: Sequence[Mapping[str, Any]]) -> None:
+    """What a slot could not do, raised for the user."""
+    for report in reports:
+        if "damaged" in report:
+            raise DamagedState(report["damaged"]["path"], report["damaged"]["wrong"])
+        if "failed" in report:
+            raise RunError(**report["failed"])
