@@ -70,8 +70,8 @@ def test_the_planners_slots_reach_the_wanted_completeness(tmp_path: Path, m: int
     whole = trial.harness(tmp_path / "whole", None)
     for tables in trial.tables():
         whole.epoch(tables)
-    last = whole.runner.progress[-1]
-    tuple_bytes = last.state_bytes / last.state_rows
+    largest = max(whole.manifest.segments, key=lambda segment: segment.rows)
+    tuple_bytes = largest.bytes / largest.rows
     room = RATE * WINDOW_S / SLOTS_FOR_ALL
     loads = [Load(RATE, WINDOW_S, room)] * m
     n = nodes_for(loads, wanted, completeness_shedding)

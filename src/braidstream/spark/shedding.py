@@ -41,6 +41,8 @@ _DECAY = 0.8
 """How much of what was learned of groups is left after another epoch."""
 _THIN = 0.5
 """A segment of which less lives is written anew."""
+_FEW = 4096
+"""The rows of a smaller segment are accounted as those of the store's largest one."""
 
 
 def spiller_of(
@@ -92,7 +94,7 @@ class Shedder(Spiller):
         self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
     ) -> dict[int, list[compaction.Merge]]:
         """What is merged anyway, and segments of which little lives, written anew each by itself."""
-        filter_, spans = filter_of(manifest), self._spans(manifest)
+        filter_, spans, each = filter_of(manifest), self._spans(manifest), self._row_bytes(manifest)
         merges = {slot: list(tasks) for slot, tasks in planned.items()}
         if filter_ is None:
             return merges
@@ -101,9 +103,11 @@ class Shedder(Spiller):
             taken = {segment.name for task in merges.get(slot, ()) for segment in task.inputs}
             for segment, _ in held:
                 if segment.store in self.stores and segment.name not in taken:
-                    parts = self._stocks(manifest, [segment])
+                    parts = self._stocks_of(manifest, [segment], each)
                     live = float(live_bytes(parts, filter_, spans).sum())
-                    if live < _THIN * segment.bytes and all(stock.slot == slot for stock in parts):
+                    if live < _THIN * segment.rows * each.get(segment.store, 0.0) and all(
+                        stock.slot == slot for stock in parts
+                    ):
                         window = self.windows[segment.store]
                         task = compaction.Merge(segment.store, window, manifest.watermark, (segment,), past, filter_)
                         merges.setdefault(slot, []).append(task)
@@ -118,7 +122,7 @@ class Shedder(Spiller):
         known = dict(manifest.memory.get(SHEDDING, {}))
         lows = [group.low for group in manifest.directory.groups]
         old = (filter_of(manifest) or Filter()).fitted(lows)
-        spans, stocks = self._spans(manifest), self._stocks(manifest, manifest.segments)
+        spans, stocks = self._spans(manifest), self._stocks(manifest)
         new = shed(
             old,
             stocks,
@@ -130,7 +134,7 @@ class Shedder(Spiller):
         )
         before, after = live_bytes(stocks, old, spans).sum(), 0.0
         manifest = thinned(manifest, old, new, self.stores)
-        left = self._stocks(manifest, manifest.segments)
+        left = self._stocks(manifest)
         held: dict[str, float] = defaultdict(float)
         for stock, size in zip(left, live_bytes(left, new, spans), strict=True):
             held[str(stock.low)] += float(size)
@@ -167,16 +171,28 @@ class Shedder(Spiller):
             spans[store] = Span(low, max(newest.get(store, low), low))
         return spans
 
-    def _stocks(self, manifest: Manifest, segments: Iterable[Segment]) -> list[Stock]:
+    def _stocks(self, manifest: Manifest) -> list[Stock]:
+        each = self._row_bytes(manifest)
+        return self._stocks_of(manifest, manifest.segments, each)
+
+    def _stocks_of(self, manifest: Manifest, segments: Iterable[Segment], each: Mapping[str, float]) -> list[Stock]:
         found = []
         for s in segments:
             if s.store in self.stores:
+                row_bytes = s.bytes / s.rows if s.rows >= _FEW else each[s.store]
                 for part in s.parts:
                     if not part.generation:
-                        group = manifest.directory.at(part.low)
-                        size = s.bytes * part.rows / max(s.rows, 1)
+                        group, size = manifest.directory.at(part.low), row_bytes * part.rows
                         found.append(Stock(group.slot, group.low, s.store, s.epoch, s.oldest, s.newest, size, s.sample))
         return found
+
+    def _row_bytes(self, manifest: Manifest) -> dict[str, float]:
+        """What a row of each store takes in its largest segment: small files are mostly schema and footer."""
+        most: dict[str, Segment] = {}
+        for segment in manifest.segments:
+            if segment.store not in most or segment.rows > most[segment.store].rows:
+                most[segment.store] = segment
+        return {store: segment.bytes / max(segment.rows, 1) for store, segment in most.items()}
 
 
 def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:
