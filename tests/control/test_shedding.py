@@ -143,9 +143,13 @@ def test_intervals_contain_the_truth_and_are_narrow_for_many_keys() -> None:
 def test_few_results_prove_little_and_none_prove_nothing() -> None:
     few = completeness_interval(replace(Counts(0, 100, n_kept=3), all=_one(3), kept=_one(3), found=_one(100)))
     assert few.low < 0.7
-    none = completeness_interval(replace(Counts(0, 100), found=_one(200)))
+    none = completeness_interval(replace(Counts(0, 100, at_risk=9), found=_one(200)))
     assert (none.low, none.estimate, none.high) == (0.0, 0.5, 1.0)
     assert completeness_interval(Counts(7)).low == 1.0
+    silent = completeness_interval(Counts(7, at_risk=5))
+    assert (silent.low, silent.high) == (0.0, 1.0)
+    lost = completeness_interval(replace(Counts(0, 0, at_risk=5), all=_one(3)))
+    assert lost.low < 0.1
 
 
 def _one(n: float) -> np.ndarray:

@@ -16,7 +16,8 @@ taken from all buckets, the heavy ones counting by the root of their size only: 
 of its own deviation, and since small buckets deviate more, the error is on the safe side. With that relative variance v
 the variance of lambda is v / n_sampled, and that of the unsampled keys' own ratio v / n_found, where n are effective
 numbers of buckets, (sum x)^2 / sum x^2: few keys with most of the results, in the sample or outside of it, make the
-interval wide. The quantile is Student's, with the effective number of witnesses. A spread of single results is the
+interval wide. The quantile is Student's, with the effective number of witnesses (of all and of kept results, whichever
+is less). A spread of single results is the
 least that is assumed, so that three results that were all kept prove little. It is taken on the logarithm of lambda,
 and cut where no fewer results would exist than were found.
 
@@ -42,6 +43,9 @@ _QUANTILES = (
     (20, 2.086), (30, 2.042), (60, 2.000), (1e9, 1.960),
 )  # fmt: skip
 """Student's t for 95%, two-sided, by degrees of freedom."""
+_UNSEEN = 3.0
+"""Where none was found, up to three might have been expected (95% of a Poisson distribution)."""
+_MOST_WEIGHT = 50.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Counts:
     """Of unsampled keys, weighted, by bucket."""
     n_kept: int = 0
     """Those of the sample that the filter leaves, as they are."""
+    at_risk: int = 0
+    """New tuples that came where something is dead: without any, nothing can be missing."""
 
     def plus(self, other: Counts) -> Counts:
         """Both together."""
@@ -86,39 +92,50 @@ class Counts:
             self.kept + other.kept,
             self.found + other.found,
             self.n_kept + other.n_kept,
+            self.at_risk + other.at_risk,
         )
 
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
         rounded = {name: [round(x, 3) for x in getattr(self, name).tolist()] for name in ("kept", "found")}
-        whole = {"all": [int(x) for x in self.all], "n_kept": self.n_kept}
+        whole = {"all": [int(x) for x in self.all], "n_kept": self.n_kept, "at_risk": self.at_risk}
         return {"exact": self.exact, "n_found": self.n_found, **whole, **rounded}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Counts:
         """From its plain form."""
         arrays = {name: np.array(plain[name], dtype=np.float64) for name in ("all", "kept", "found")}
-        return cls(plain["exact"], plain["n_found"], n_kept=plain["n_kept"], **arrays)
+        return cls(plain["exact"], plain["n_found"], n_kept=plain["n_kept"], at_risk=plain["at_risk"], **arrays)
 
 
 def completeness_interval(counts: Counts) -> Interval:
     """The completeness of what was counted."""
     total, found = float(counts.all.sum()), float(counts.found.sum())
-    if not total and not found:
+    if not counts.at_risk and not total and not found:
         return Interval(1.0, 1.0, 1.0)
     sure = counts.exact + total
-    most = found / counts.n_found if counts.n_found else 1.0
     if not total:
-        return Interval((sure + counts.n_found) / (sure + found), sure / (sure + found) if sure else 0.0, 1.0)
+        known = sure + found
+        return Interval((sure + counts.n_found) / known if known else 0.5, 0.0, 1.0)
+    most = found / counts.n_found if counts.n_found else math.inf
     ratio = (float(counts.kept.sum()) + 0.5) / (total + 0.5)
     spread = _spread(counts, ratio, total, found)
 
-    def complete(at: float) -> float:
-        return min((sure + counts.n_found) / (sure + max(found / max(at, 1e-12), counts.n_found)), 1.0)
+    def complete(at: float, unseen: float = 0.0) -> float:
+        return min((sure + counts.n_found) / (sure + max((found + unseen) / max(at, 1e-12), counts.n_found)), 1.0)
 
     return Interval(
-        complete(min(ratio, most)), complete(ratio * math.exp(-spread)), complete(min(ratio * math.exp(spread), most))
+        complete(min(ratio, most)),
+        complete(ratio * math.exp(-spread), _UNSEEN * _weight(counts)),
+        complete(min(ratio * math.exp(spread), most)),
     )
+
+
+def _weight(counts: Counts) -> float:
+    """What a result that was found stands for."""
+    if counts.n_found:
+        return float(counts.found.sum()) / counts.n_found
+    return float(counts.kept.sum()) / counts.n_kept if counts.n_kept else _MOST_WEIGHT
 
 
 def _spread(counts: Counts, ratio: float, total: float, found: float) -> float:
@@ -132,9 +149,14 @@ def _spread(counts: Counts, ratio: float, total: float, found: float) -> float:
     n_found = found**2 / float((counts.found**2).sum()) if found else _BUCKETS
     share = (counts.n_kept + 1) / (total + 2)
     by_results = (1 - share) / (share * total)
-    freedom = float(weights.sum() ** 2 / (weights**2).sum()) - 1
+    freedom = min(_witnesses(weights), _witnesses(np.sqrt(counts.kept))) - 1
     variance = max(by_keys * (1 / n_sampled + 1 / n_found), by_results)
     return min(_quantile(max(freedom, 0.5)) * math.sqrt(variance), 50.0)
+
+
+def _witnesses(weights: F64) -> float:
+    """The effective number of buckets that say something."""
+    return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
 
 
 def _quantile(freedom: float) -> float:

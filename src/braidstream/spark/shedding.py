@@ -237,6 +237,11 @@ class Counting:
         """Whether the results of a join over these stores are counted: its inputs may be shed."""
         return join.target is None and not join.lives and self._stores.issuperset(names)
 
+    def begin(self, join: Join, new: Sequence[U64]) -> None:
+        """Count the new tuples that may miss something, given their hashes."""
+        groups = [np.searchsorted(self._lows, hashes, side="right") - 1 for hashes in new]
+        self._of(join.query).at_risk += sum(int(self._touched[group].sum()) for group in groups)
+
     def add(self, join: Join, pools: Sequence[Pool], found: Composites) -> None:
         """Count a batch of results."""
         counts = self._of(join.query)

@@ -311,13 +311,15 @@ class _Slot:
             yield from deal(rows, target.store, routes)
 
     def _composites(self, join: Join, pools: Sequence[Pool] | None) -> Iterator[Composites]:
+        if (counting := self._counting(join)) is not None:
+            counting.begin(join, [self.new[e.store].hashes for e in join.inputs if e.store in self.new])
         if pools is None:
             return
         cuts = [pool.new.cuts(self.lows) for pool in pools]
         windows = [None if join.lives else entry.window_us for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
-        probes, counting = self.probes[join.query], self._counting(join)
+        probes = self.probes[join.query]
         for found in composites(pools, windows, order, [entry.bit for entry in join.inputs], probes=probes):
             source = found.index[found.source] - found.offset
             self.matches += np.diff(np.searchsorted(source, cuts[found.source]))
