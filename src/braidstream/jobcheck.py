@@ -65,7 +65,8 @@ def check_job(job: Job) -> Checked:
         with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
     if job.flow.silence is not None:
         with_place(job, "[flow] silence", parse_duration, job.flow.silence)
-    with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
+    routing = with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
+    with_place(job, "[flow]", routing.under, job.flow.on_overflow)
     with_place(job, "[flow]", _check_overflow, job.flow)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
@@ -120,7 +121,7 @@ def _check_time(name: str, time: str, schema: Schema) -> None:
 def _check_overflow(flow: JobFlow) -> None:
     """A budget that is left to Spark is only known when Spark runs."""
     budget = 1 if flow.memory is None else parse_size(flow.memory)
-    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after)
+    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after, flow.shed_by)
 
 
 def _check_epoch(epoch: str) -> None:

@@ -1,7 +1,7 @@
 """Job files: a flow in TOML. `read` makes a `Job` of a file, `check` validates it, `build` makes the `Flow` of it.
 
     [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule,
-                            subgroups, memory, on_overflow, spill_share, idle_after
+                            subgroups, memory, on_overflow, spill_share, idle_after, shed_by
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [types.NAME]            the fields of a stream type (docs/functions.md)
@@ -77,6 +77,8 @@ class JobFlow:
     """The share of a slot's state that is pushed when it outgrows its memory."""
     idle_after: int = 100
     """After how many epochs without a new tuple a group is pushed first."""
+    shed_by: str = "oldest"
+    """Which tuples go first where they are shed: the oldest, random ones, or those of unproductive groups."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def build(job: Job, spark: Any) -> Flow:
         on_overflow=job.flow.on_overflow,
         spill_share=job.flow.spill_share,
         idle_after=job.flow.idle_after,
+        shed_by=job.flow.shed_by,
     )
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
@@ -326,9 +329,10 @@ _EXAMPLES = {
     "rule": '"even"',
     "subgroups": "2",
     "memory": '"512 MB"',
-    "on_overflow": '"spill"',
+    "on_overflow": '"spill" or "shed"',
     "spill_share": "0.3",
     "idle_after": "100",
+    "shed_by": '"oldest"',
     "recovered": "true",
     "format": '"parquet"',
     "time": '"ts"',

@@ -61,7 +61,7 @@ def _of_join(entry: EpochProgress) -> Reading:
     kept = f"{words.count(entry.groups, 'group')}, {words.count(entry.segments, 'segment')}"
     state = (("state rows", float(entry.state_rows), f"{rows} rows"), ("state size", float(entry.state_bytes), size))
     title = f"clean-up {entry.step}" if entry.step else f"epoch {entry.epoch}"
-    more = (*_pushed(entry), *_spread(entry))
+    more = (*_pushed(entry), *_shed(entry), *_spread(entry))
     return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept), title, more)
 
 
@@ -72,6 +72,15 @@ def _pushed(entry: EpochProgress) -> Iterator[tuple[str, str, str]]:
         yield "groups pushed", words.number(entry.spilled_groups), f"{size} to be cleaned up"
     if recovered := sum(entry.recovered.values()):
         yield "recovered", words.number(recovered), words.each(entry.recovered)
+
+
+def _shed(entry: EpochProgress) -> Iterator[tuple[str, str, str]]:
+    """What was dropped, and how complete the answers are since the start."""
+    if entry.shed_bytes:
+        yield "shed", words.size(entry.shed_bytes), "dropped, by `on_overflow`"
+    for query, of in sorted(entry.completeness_so_far.items()):
+        if of.low < 1:
+            yield "complete", f"{of.estimate:.1%}", f"{query} {of}"
 
 
 def _spread(entry: EpochProgress) -> Iterator[tuple[str, str, str]]:

@@ -267,6 +267,7 @@ def _plain(run: Run) -> dict[str, Any]:
         "watermark": None if last is None else last.watermark,
         "state_rows": getattr(last, "state_rows", None),
         "state_bytes": None if last is None else last.state_bytes,
+        "completeness": {q: asdict(of) for q, of in getattr(last, "completeness_so_far", {}).items()},
         "decisions": dict(run.decisions),
         "interrupted": run.interrupted,
     }

@@ -37,7 +37,14 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
 
       C = sum over i of (1 / window_i) * product of kept(j), j != i,  /  sum over i of 1 / window_i
 
-  which is never less than the product. `completeness_probing` is the same with the paper's average rates.
+  which is never less than the product. `completeness_probing` is the same with the paper's average rates. It does not
+  matter *which* stored tuples go, as long as all keys fare alike: of the other tuples of a result, seen from its newest
+  one, the ages are even over their windows and independent. Oldest first keeps those with an age below
+  kept(j) * window_j, at random keeps any with the chance kept(j): both are the share kept(j).
+- sheds *as the engine* does, by "oldest" or "random": all windows keep the same share, and a sample of the keys is
+  exempt, a share s of them (1/16, or a quarter of that and so on while it would take more than a quarter of the
+  memory). With f = n * memory / windows, over all streams together, kept = (f - s) / (1 - s) for the other keys, and
+  C = s + (1 - s) * probing(kept). For "unproductive" no formula is given.
 
 So refusing <= sampling <= equation 11, and sampling <= shedding. The planner (`nodes_for`) goes by the lowest unless it
 is told what the nodes do (`MODELS`): the wanted completeness is then reached whatever they do. `completeness` as its
@@ -59,6 +66,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from braidstream.control.shedding import FIRST_BITS, MOST_BITS, SAMPLE_SHARE
 from braidstream.errors import InputError
 
 __all__ = [
@@ -67,6 +75,7 @@ __all__ = [
     "Model",
     "completeness",
     "completeness_by_losses",
+    "completeness_engine",
     "completeness_over",
     "completeness_probing",
     "completeness_refusing",
@@ -77,6 +86,7 @@ __all__ = [
     "memory_for",
     "nodes_exact",
     "nodes_for",
+    "sample_share",
 ]
 
 
@@ -136,6 +146,25 @@ def completeness_shedding(loads: Sequence[Load], n: float) -> float:
 def completeness_sampling(loads: Sequence[Load], n: float) -> float:
     """Exact: a node takes, and joins, the share of the arriving tuples that fits."""
     return math.prod(load.kept_at_random(n) for load in _checked(loads, n))
+
+
+def completeness_engine(loads: Sequence[Load], n: float) -> float:
+    """The share of the results when a slot of the engine sheds by "oldest" or "random"."""
+    held = n * sum(load.memory for load in _checked(loads, n)) / sum(load.tuples for load in loads)
+    if held >= 1:
+        return 1.0
+    sample = sample_share(held)
+    kept = (held - sample) / (1 - sample)
+    alike = [Load(load.rate, load.window_s, kept * load.tuples / n) for load in loads]
+    return sample + (1 - sample) * completeness_probing(alike, n)
+
+
+def sample_share(held: float) -> float:
+    """The share of the keys that is exempt from shedding where memory holds a share of the windows."""
+    share = 2.0**-FIRST_BITS
+    while share > SAMPLE_SHARE * held and share > 2.0**-MOST_BITS:
+        share /= 4
+    return share
 
 
 def completeness_refusing(loads: Sequence[Load], n: float) -> float:

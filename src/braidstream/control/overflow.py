@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from braidstream.control.policies.spilling import GroupState, choose_spills
+from braidstream.control.shedding import STRATEGIES
 from braidstream.errors import InputError, nearest
 
 __all__ = ["CHOICES", "FREE", "GroupMemory", "Overflow", "fits_again", "parse_size", "to_clean_up", "to_spill"]
 
-CHOICES = ("spill",)
+CHOICES = ("spill", "shed")
 """What may be done with state beyond the budget."""
 FREE = 0.5
 """Memory is free again for a group if its slot then holds at most this share of the budget."""
@@ -46,17 +47,15 @@ class Overflow:
     """The share of a slot's state that is pushed at once (D-CAPE 4.4: 30%)."""
     idle_after: int = 100
     """theta_t, in epochs: a group without a new tuple for longer is pushed first."""
+    shed_by: str = "oldest"
+    """Which tuples go first where they are shed."""
 
     def __post_init__(self) -> None:
         _require("memory", self.memory_bytes, _is_count(self.memory_bytes, 1), "a size above 0")
         _require("spill_share", self.spill_share, 0 < self.spill_share <= 1, "above 0, at most 1")
         _require("idle_after", self.idle_after, _is_count(self.idle_after, 0), "a number of epochs")
-        if self.on_overflow not in CHOICES:
-            raise InputError(
-                f"on_overflow is {self.on_overflow!r}",
-                f"one of {', '.join(CHOICES)}",
-                nearest(str(self.on_overflow), CHOICES),
-            )
+        _require_one_of("on_overflow", self.on_overflow, CHOICES)
+        _require_one_of("shed_by", self.shed_by, STRATEGIES)
 
     @property
     def piece_bytes(self) -> int:
@@ -149,6 +148,11 @@ def _by_slot(groups: Sequence[GroupMemory]) -> dict[int, list[GroupMemory]]:
 
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _require_one_of(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}", f"one of {', '.join(choices)}", nearest(str(value), choices))
 
 
 def _require(name: str, value: object, is_right: bool, expected: str) -> None:

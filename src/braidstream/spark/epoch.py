@@ -249,13 +249,21 @@ class EpochRunner(CleanUps):
             self.plan.joins,
             staging,
             late,
-            compaction.plan(self.manifest, windows, self._barriers(), adoption.sources(adoptions), self._most_merged()),
+            self._merges(windows, adoptions),
             suspended=frozenset(self._suspended()),
             aggregates=self.plan.aggregates,
             delays_us=self._delays(),
             adoptions=adoptions,
             tracks=self.regridder is not None and self.manifest.n_slots > 1,
+            shed=frozenset() if self.spiller is None else self.spiller.shed_stores,
         )
+
+    def _merges(
+        self, windows: Mapping[str, int | None], adoptions: Sequence[adoption.Adoption]
+    ) -> Mapping[int, Sequence[compaction.Merge]]:
+        busy = adoption.sources(adoptions)
+        planned = compaction.plan(self.manifest, windows, self._barriers(), busy, self._most_merged())
+        return planned if self.spiller is None else self.spiller.merges(self.manifest, planned)
 
     def _adoptions(self, epoch: int, windows: Mapping[str, int | None]) -> tuple[adoption.Adoption, ...]:
         return adoption.plan(self.manifest, windows, epoch, self._barriers())

@@ -46,10 +46,15 @@ def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
     """What happens to state beyond the budget, and which state that is not about."""
     size = f"{overflow.memory_bytes / (1 << 20):,.4g} MB"
     share = f"{overflow.spill_share:.0%}"
-    yield f"  memory: {size} of active state a slot; beyond it {share} is pushed, and what it would give comes later"
+    if sheds := overflow.on_overflow == "shed":
+        yield f"  memory: {size} of state a slot; beyond it tuples are shed ({overflow.shed_by}): results are missing"
+    else:
+        beyond = f"beyond it {share} is pushed, and what it would give comes later"
+        yield f"  memory: {size} of active state a slot; {beyond}"
+    verb = "shed" if sheds else "pushed"
     pushed = spillable(plan.stores, plan.joins)
     stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
-    yield from (f"    {name} is never pushed: an aggregate or a join of a later stage needs it" for name in stays)
+    yield from (f"    {name} is never {verb}: an aggregate or a join of a later stage needs it" for name in stays)
 
 
 def _store(store: Store) -> Iterator[str]:

@@ -103,6 +103,7 @@ class Flow:
         on_overflow: str = "spill",
         spill_share: float = 0.3,
         idle_after: int = 100,
+        shed_by: str = "oldest",
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
@@ -110,10 +111,10 @@ class Flow:
         _check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
-        self.routing = Routing(router, rule, subgroups)
         budget = default_memory(spark) if memory is None else parse_size(memory)
         self.is_budgeted = memory is not None
-        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after)
+        self.routing = Routing(router, rule, subgroups).under(on_overflow)
+        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: Handle | None = None
         if silence is not None:
             parse_duration(silence)

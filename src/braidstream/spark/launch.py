@@ -27,8 +27,8 @@ from braidstream.spark.progress import EpochProgress
 from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
+from braidstream.spark.shedding import spiller_of
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
-from braidstream.spark.spilling import Spiller
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
@@ -87,7 +87,7 @@ class Launch:
             self.reorganizer,
             self.regridder,
             self.progress,
-            spiller=Spiller.of(flow.overflow, plan.stores, plan.joins, self.interval_s),
+            spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
         for sink in [*runner.sinks.values(), *runner.late.values()]:
             sink.claim(self.owner)

@@ -22,6 +22,7 @@ from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment, owned_index, owned_rows
+from braidstream.state.shedding import filter_of, sift
 
 __all__ = ["Pools", "made_pool"]
 
@@ -40,7 +41,7 @@ class Pools:
     ) -> None:
         self._files, self._stores, self._new = files, stores, new
         self._manifest, self._slot, self._cells = manifest, slot, Cells(manifest)
-        self._watermark = manifest.watermark
+        self._watermark, self._shed = manifest.watermark, filter_of(manifest)
         self._groups = manifest.directory.of_slot(slot)
         self._segments: dict[str, list[Segment]] = defaultdict(list)
         for segment in manifest.of_slot(slot):
@@ -119,12 +120,12 @@ class Pools:
         if heavy:
             light = ~np.isin(rows.hashes, np.array(sorted(heavy), dtype=np.uint64))
             alive = light if alive is None else alive & light
-        return rows if alive is None else Rows(rows.table.filter(pa.array(alive)))
+        return sift(rows if alive is None else Rows(rows.table.filter(pa.array(alive))), segment, self._shed)
 
     def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
         rows = open_segment(self._files, segment)
         found = gather(rows, hashes, self._watermark, self._stores[index].window_us)
-        return rows.take(owned_index(rows, found, segment, self._groups))
+        return sift(rows.take(owned_index(rows, found, segment, self._groups)), segment, self._shed)
 
 
 def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:

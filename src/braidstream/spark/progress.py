@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from braidstream.control.estimate import Interval
 from braidstream.control.regrid import imbalance
 from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
+from braidstream.spark.shedding import completeness_of
 from braidstream.state.generations import held_groups, sizes
 from braidstream.state.manifest import Manifest
+from braidstream.state.shedding import SHEDDING
 
 __all__ = ["EpochProgress"]
 
@@ -67,6 +70,12 @@ class EpochProgress:
     """Time that was left until the next epoch was due."""
     step: int = 0
     """Above 0: not an epoch, but that step of a last clean-up after it."""
+    completeness: Mapping[str, Interval] = field(default_factory=dict)
+    """Where tuples may be shed: by query, how complete this epoch's answer is, with an interval of 95%."""
+    completeness_so_far: Mapping[str, Interval] = field(default_factory=dict)
+    """The same for all answers since the flow first began."""
+    shed_bytes: int = 0
+    """State that was shed after this epoch, as far as it was accounted."""
 
     @property
     def rows_per_s(self) -> float:
@@ -102,6 +111,8 @@ class EpochProgress:
             for query, found in report.get("recovered", {}).items():
                 recovered[query] += found
         active, inactive = sizes(after)
+        shedding = after.memory.get(SHEDDING, {})
+        completeness, so_far = completeness_of(after)
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
         return cls(
             epoch=after.epoch,
@@ -126,11 +137,14 @@ class EpochProgress:
             peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),
-            active_bytes=active,
+            active_bytes=shedding.get("live_bytes", active),
             inactive_bytes=inactive,
             spilled_groups=len(held_groups(after)) if inactive else 0,
             recovered=dict(recovered),
             spare_s=spare_s,
+            completeness=completeness,
+            completeness_so_far=so_far,
+            shed_bytes=shedding.get("shed_bytes", 0),
         )
 
 

@@ -55,6 +55,18 @@ class Routing:
                 f'router = "{_BICLIQUE}", or no subgroups',
             )
 
+    def under(self, on_overflow: str) -> Routing:
+        """The routing of a flow that does this beyond its memory: where tuples are shed, keys get no grids.
+
+        How complete the answer is gets counted by groups, and cells know nothing of what was shed.
+        """
+        if on_overflow != "shed" or self.router == "hash":
+            return self
+        if self.router != "auto":
+            wrong = f"router {self.router!r} with on_overflow 'shed'"
+            raise InputError(wrong, 'router "auto" or "hash", or on_overflow "spill"', 'write router = "hash"')
+        return Routing("hash")
+
     def memory(self, n_slots: int) -> dict[str, Any]:
         """What the first manifest remembers of the router."""
         if self.router != _BICLIQUE:

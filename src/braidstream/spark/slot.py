@@ -54,11 +54,12 @@ from braidstream.spark.biclique_pools import BicliquePools
 from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
 from braidstream.spark.sharing import Found, shared
+from braidstream.spark.shedding import Counting, stored
 from braidstream.spark.told import told_columns
 from braidstream.state import adoption, compaction
 from braidstream.state.cells import Cells, heavy_keys
 from braidstream.state.files import Files, unwritable
-from braidstream.state.manifest import Manifest
+from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place
 from braidstream.testing.faults import reach
@@ -115,6 +116,8 @@ class EpochTask:
     tracks: bool = False
     """Whether slots report their frequent keys."""
     adoptions: tuple[adoption.Adoption, ...] = ()
+    shed: frozenset[str] = frozenset()
+    """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -225,6 +228,7 @@ class _Slot:
         if stage == 0:
             before = self.manifest.watermark
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
+        self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
     def run(self) -> Iterator[Envelope]:
@@ -258,7 +262,7 @@ class _Slot:
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
         known = Cells(self.manifest)
-        written = [place.write(rows, stores[i].name, stores[i].window_us) for i, rows in kept.items()]
+        written = [segment for i, rows in kept.items() for segment in self._stored(place, rows, stores[i])]
         segments = [known.without_heavy(segment) for segment in written]
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
@@ -286,6 +290,7 @@ class _Slot:
                 "frequent": self._frequent(),
                 "cells": cells.counts(),
                 "cell_matches": [[c, n] for c, n in zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)],
+                **({} if self.counting is None else {"shed": self.counting.plain()}),
                 "fetched": self.files.fetched,
                 "busy_s": time.perf_counter() - self.started,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -356,6 +361,9 @@ class _Slot:
         Every join counts the composites as its own.
         """
         join = alike[0]
+        counted = [(one, counting) for one in alike if (counting := self._counting(one)) is not None]
+        for one, counting in counted:
+            counting.begin(one, [self.new[e.store].hashes for e in one.inputs if e.store in self.new])
         probes: dict[int, list[int]] = {}
         self.probes |= {one.query: probes for one in alike}
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
@@ -369,7 +377,18 @@ class _Slot:
             for found in composites(side.pools, windows, order, bits, probes=probes, lives=join.lives):
                 source = found.index[found.source] - found.offset
                 side.matches[:] += len(alike) * np.diff(np.searchsorted(source, cuts[found.source]))
+                for one, counting in counted:
+                    counting.add(one, side.pools, found)
                 yield Found(side.pools, found)
+
+    def _counting(self, join: Join) -> Counting | None:
+        names = [self.task.stores[entry.store].name for entry in join.inputs]
+        return self.counting if self.counting is not None and self.counting.counts(join, names) else None
+
+    def _stored(self, place: Place, rows: Rows, store: Store) -> list[Segment]:
+        if self.counting is None or store.name not in self.task.shed:
+            return [place.write(rows, store.name, store.window_us)]
+        return stored(place, rows, store, self.counting.bits)
 
     def _merges(self) -> list[compaction.Merge]:
         here = {store.name for store in self.task.stores if store.stage == self.stage}

@@ -24,7 +24,7 @@ from braidstream.control.directory import Directory
 from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_spill
 from braidstream.control.policies.spilling import GroupState
 from braidstream.kernels.plan import Join, Store
-from braidstream.state import generations
+from braidstream.state import compaction, generations
 from braidstream.state.manifest import Manifest
 
 __all__ = ["CLEANING", "STEPS", "Spiller", "intent", "pinned_groups", "spillable"]
@@ -75,6 +75,18 @@ class Spiller:
     ) -> Spiller:
         """For the stores and joins of a plan."""
         return cls(overflow, spillable(stores, joins), interval_s)
+
+    @property
+    def shed_stores(self) -> frozenset[str]:
+        """The stores whose rows may be dropped: none, they are pushed instead (`spark.shedding` drops)."""
+        return frozenset()
+
+    def merges(
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
+    ) -> Mapping[int, Sequence[compaction.Merge]]:
+        """The merges of the next epoch, given those that are due by size."""
+        del manifest
+        return planned
 
     def spare_s(self, elapsed_s: float) -> float:
         """The time that an epoch leaves until the next one is due."""

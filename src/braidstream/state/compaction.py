@@ -26,12 +26,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braidstream.control.shedding import Filter
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.state.cells import Cells, is_unit
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment, owned_rows
+from braidstream.state.shedding import filter_of, sift
 
 __all__ = ["FAN", "Merge", "plan", "run"]
 
@@ -52,6 +54,8 @@ class Merge:
     """For segments of cells: which cells are merged."""
     held: tuple[tuple[int, int], ...] = ()
     """Ranges of hashes whose rows stay past their deadline."""
+    shed: Filter | None = None
+    """What is dead by shedding: a merge makes it physical."""
 
 
 def plan(
@@ -68,17 +72,18 @@ def plan(
     """
     if busy:
         manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
-    between = sorted(barriers)
+    shed = filter_of(manifest)
+    between = sorted({*barriers, *(() if shed is None else shed.barriers())})
     past = tuple((group.low, group.high) for group in held_groups(manifest))
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
-        by_store: dict[str, list[tuple[Segment, int]]] = defaultdict(list)
+        by_store: dict[tuple[str, bool], list[tuple[Segment, int]]] = defaultdict(list)
         for segment, rows in held:
-            by_store[segment.store].append((segment, rows))
-        for store, segments in by_store.items():
+            by_store[segment.store, segment.sample].append((segment, rows))
+        for (store, _), segments in by_store.items():
             chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
             if chosen:
-                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=past))
+                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=past, shed=shed))
     for slot, store, held_cells in _held_cells(manifest):
         segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
         chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
@@ -111,19 +116,21 @@ def run(place: Place, task: Merge) -> Segment | None:
             alive |= _within(rows.hashes, task.held)
         if alive is not None and not alive.all():
             rows = Rows(rows.table.filter(pa.array(alive)))
+        rows = sift(rows, segment, task.shed)
         if len(rows):
             parts.append(rows)
     if not parts:
         return None
     merged = merge(parts)
-    first_epoch = min(segment.first_epoch for segment in task.inputs)
+    first_epoch, sample = min(segment.first_epoch for segment in task.inputs), task.inputs[0].sample
     if task.codes and is_unit(task.codes[0]):
         made = place.write_unit(merged, task.store, task.inputs[0].use, task.window_us, first_epoch)
     elif task.codes:
         made = place.write_cells(merged, task.store, task.inputs[0].use, task.window_us, first_epoch)
     else:
         absent = frozenset.intersection(*(frozenset(segment.given) for segment in task.inputs))
-        made = replace(place.write(merged, task.store, task.window_us, first_epoch), given=tuple(sorted(absent)))
+        made = place.write(merged, task.store, task.window_us, first_epoch, sample=sample)
+        made = replace(made, given=tuple(sorted(absent)))
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 

@@ -77,6 +77,8 @@ class Segment:
     """For a segment of cells: for which use of its store in a join."""
     given: tuple[int, ...] = ()
     """Hashes of heavy keys of which it has no live rows: cells have taken them over (`state.adoption`), or had them."""
+    sample: bool = False
+    """Whether its rows are of keys that are exempt from shedding."""
 
     @property
     def live_rows(self) -> int:

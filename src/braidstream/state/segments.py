@@ -38,12 +38,14 @@ class Place:
     slot: int
     groups: Sequence[Group]
 
-    def write(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None) -> Segment:
+    def write(
+        self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None, *, sample: bool = False
+    ) -> Segment:
         """Write rows of one store as a segment."""
         cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
         counts = np.diff(cuts).tolist()
         parts = tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n)
-        return replace(self._written(rows, store, window_us, first_epoch), parts=parts)
+        return replace(self._written(rows, store, window_us, first_epoch), parts=parts, sample=sample)
 
     def write_cells(
         self, rows: Rows, store: str, use: int, window_us: int | None, first_epoch: int | None = None

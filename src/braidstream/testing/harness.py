@@ -46,6 +46,7 @@ from braidstream.spark.clean_ups import SlotFunction
 from braidstream.spark.epoch import EpochRunner, Regridder
 from braidstream.spark.planner import Plan
 from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.shedding import spiller_of
 from braidstream.spark.sinks import FileSink, Sink, deliver
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
@@ -199,7 +200,7 @@ class Harness:
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
             return None
-        made = Spiller.of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        made = spiller_of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
         if self._restless_spills is None:
             return made
         return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)

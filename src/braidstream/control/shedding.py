@@ -1,0 +1,369 @@
+"""Which stored tuples to give up when a slot outgrows its memory and nothing may be spilled (DHTJoin 2.2).
+
+A decision is a *filter* on stored rows, kept in the manifest: for each group a floor time for each store (rows from
+before it are dead), and caps (epoch, share): of the rows that arrived until that epoch, only those whose row number, a
+random number in [0, 1) made of the row itself, is below the share live on. Arriving tuples are always joined with what
+is kept, then stored.
+
+- *oldest*: every window keeps its newest part, the same share of each; floors.
+- *random*: every window keeps the same random share of its rows; caps. A slot's cap is one level for all its rows,
+  as water fills a vessel: rows that were capped lower before are left alone, so what is kept is a uniform sample of the
+  window and not mostly its newest part.
+- *unproductive*: groups that give the fewest results for their bytes are emptied one after the other; caps of share 0,
+  and one between for the last group.
+
+A *sample* of the keys (1/16 of them, fewer where the full windows of these would take more than a quarter of the
+budget) is exempt: `control.estimate` learns from them what the others lose.
+
+Invariants: a dead row stays dead: floors only rise, the cap of rows of an epoch only falls. Deciding is a pure function
+of figures. Cost: O(parts of the manifest), in NumPy, a few dozen times for the bisections.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "FIRST_BITS",
+    "MOST_BITS",
+    "SAMPLE_SHARE",
+    "STRATEGIES",
+    "Filter",
+    "Piece",
+    "Span",
+    "Stock",
+    "expected_share",
+    "live_bytes",
+    "shed",
+]
+
+STRATEGIES = ("oldest", "random", "unproductive")
+FIRST_BITS = 4
+"""The sample begins with 2^-4 of the keys."""
+SAMPLE_SHARE = 0.25
+"""The sample may take this much of the budget; beyond it only a quarter of its keys stay in it."""
+MOST_BITS = 20
+_STEP = 1.02
+"""Caps are powers of this, so that a level that moves a little is not a new cap in every epoch."""
+_APART = 1.25
+"""Rows whose caps differ by more are not merged, so that estimates of what lives stay close."""
+_MOST_CAPS = 64
+_LEAST_EXPECTED = 0.02
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The filter on a range of hashes that begins at `low` and ends where the next piece begins."""
+
+    low: int = 0
+    floors: Mapping[str, int] = field(default_factory=dict)
+    """By store: rows with an older time are dead."""
+    caps: tuple[tuple[int, float], ...] = ()
+    """(epoch, share), both ascending: the cap of a row is that of the first epoch not before its arrival."""
+
+    def cap(self, epoch: int) -> float:
+        """The share that is kept of rows that arrived in an epoch."""
+        at = bisect_left(self.caps, (epoch, -1.0))
+        return self.caps[at][1] if at < len(self.caps) else 1.0
+
+    def capped(self, epoch: int, share: float) -> Piece:
+        """With all rows until now capped; earlier caps that are not lower say nothing any more."""
+        lower = tuple(one for one in self.caps if one[1] < share)
+        return replace(self, caps=(*lower, (epoch, share))[-_MOST_CAPS:])
+
+    def raised(self, floors: Mapping[str, int]) -> Piece:
+        """With higher floors."""
+        old = self.floors
+        return replace(self, floors={**old, **{s: max(t, old.get(s, t)) for s, t in floors.items()}})
+
+    def with_(self, other: Piece) -> Piece:
+        """The stricter of two, for groups that have merged."""
+        both = self.raised(other.floors)
+        for epoch in sorted({epoch for epoch, _ in (*self.caps, *other.caps)}, reverse=True):
+            share = min(self.cap(epoch), other.cap(epoch))
+            caps = both.caps[bisect_right(both.caps, (epoch, 2.0)) :]
+            both = replace(both, caps=((epoch, share), *(c for c in caps if c[0] > epoch)))
+        return replace(both, caps=_ascending(both.caps))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is dead among the stored rows. `bits`: keys whose mixed hash ends in so many zeros are the sample."""
+
+    pieces: tuple[Piece, ...] = (Piece(),)
+    bits: int = FIRST_BITS
+    stores: tuple[str, ...] = ()
+    """The stores that it is about."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is dead."""
+        return not any(piece.floors or piece.caps for piece in self.pieces)
+
+    def at(self, hash_: int) -> Piece:
+        """The piece that a hash belongs to."""
+        return self.pieces[self.place(hash_)]
+
+    def place(self, hash_: int) -> int:
+        """Where in `pieces` that is."""
+        return bisect_right(self._lows, hash_) - 1
+
+    @cached_property
+    def _lows(self) -> list[int]:
+        return [piece.low for piece in self.pieces]
+
+    def arrays(self, store: str, epoch: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], F64]:
+        """For rows of a store that arrived until an epoch: where pieces begin, their floors and their caps."""
+        lows = np.array([piece.low for piece in self.pieces], dtype=np.uint64)
+        never = np.iinfo(np.int64).min
+        floors = np.array([piece.floors.get(store, never) for piece in self.pieces], dtype=np.int64)
+        return lows, floors, np.array([piece.cap(epoch) for piece in self.pieces], dtype=np.float64)
+
+    def fitted(self, lows: Sequence[int]) -> Filter:
+        """One piece for each group, given where the groups begin; the stricter where a group has several."""
+        known = [piece.low for piece in self.pieces]
+        pieces = []
+        for at, low in enumerate(lows):
+            first = bisect_right(known, low) - 1
+            end = bisect_left(known, lows[at + 1]) if at + 1 < len(lows) else len(known)
+            piece = self.pieces[first]
+            for other in self.pieces[first + 1 : end]:
+                piece = piece.with_(other)
+            pieces.append(replace(piece, low=low))
+        return replace(self, pieces=tuple(pieces))
+
+    def pruned(self, oldest_epoch: int, horizons: Mapping[str, int]) -> Filter:
+        """Without floors and caps that no row meets any more: those of rows that have expired."""
+
+        def left(piece: Piece) -> Piece:
+            floors = {s: t for s, t in piece.floors.items() if s not in horizons or t > horizons[s]}
+            return Piece(piece.low, floors, tuple(c for c in piece.caps if c[0] >= oldest_epoch))
+
+        return replace(self, pieces=tuple(left(piece) for piece in self.pieces))
+
+    def barriers(self) -> set[int]:
+        """Epochs at which the cap changes so much that rows from before and after should not be merged."""
+        found = set()
+        for piece in self.pieces:
+            shares = [*(share for _, share in piece.caps), 1.0]
+            found |= {e for (e, q), after in zip(piece.caps, shares[1:], strict=True) if after > _APART * q}
+        return found
+
+    def as_plain(self) -> dict[str, Any]:
+        """A form for JSON."""
+        pieces = [[p.low, dict(p.floors), [list(c) for c in p.caps]] for p in self.pieces]
+        return {"bits": self.bits, "stores": list(self.stores), "pieces": pieces}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Filter:
+        """From its plain form."""
+        pieces = (Piece(low, floors, tuple((e, q) for e, q in caps)) for low, floors, caps in plain["pieces"])
+        return cls(tuple(pieces), plain["bits"], tuple(plain["stores"]))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The times of a store's window: from the oldest that may still be joined to the newest."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Stock:
+    """The rows of one store that a group has in one segment."""
+
+    slot: int
+    low: int
+    """Where its group begins."""
+    store: str
+    epoch: int
+    """Its rows arrived until then."""
+    oldest: int
+    newest: int
+    bytes: float
+    """Of the rows that caps have left."""
+    is_sample: bool
+
+
+def live_bytes(stocks: Sequence[Stock], filter_: Filter, spans: Mapping[str, Span]) -> F64:
+    """What lives of each stock: not expired and not below its floor. Times are taken as even within a segment."""
+    cuts = [_cut(stock, filter_, spans) for stock in stocks]
+    return _column(stocks, "bytes") * _newer(stocks, np.array(cuts, dtype=np.float64))
+
+
+def expected_share(
+    piece: Piece,
+    inputs: Sequence[tuple[str, int | None]],
+    spans: Mapping[str, Span],
+    epoch: int,
+    pace_us: float,
+) -> float:
+    """Which share of a join's results in the next epoch to expect, if tuples come evenly (`completeness_probing`).
+
+    `inputs` are the join's stores and windows, `pace_us` the event time that an epoch covers.
+    """
+    lengths = [spans[store].high - spans[store].low if window is None else window for store, window in inputs]
+    kept = [
+        _kept(piece, store, spans[store].high, max(length, 1), epoch, max(pace_us, 1))
+        for (store, _), length in zip(inputs, lengths, strict=True)
+    ]
+    newest = [1 / max(length, 1) for length in lengths]
+    others = [float(np.prod(kept[:i] + kept[i + 1 :])) for i in range(len(kept))]
+    found = sum(share * rest for share, rest in zip(newest, others, strict=True)) / sum(newest)
+    return min(max(found, _LEAST_EXPECTED), 1.0)
+
+
+def _kept(piece: Piece, store: str, now: int, window_us: float, epoch: int, pace_us: float) -> float:
+    """The share of a window that a filter leaves. On average half an epoch of it is too new to have been shed."""
+    floor = piece.floors.get(store)
+    by_time = 1.0 if floor is None else min(max((now - floor) / window_us, 0.0), 1.0)
+    length = max(window_us / pace_us, 1.0)
+    begin, left = epoch - length, 0.0
+    for until, share in piece.caps:
+        left += max(until - begin, 0.0) * share
+        begin = max(begin, until)
+    by_cap = (left + max(epoch - begin, 0.0)) / length
+    kept = by_time * by_cap
+    return kept + (1 - kept) * min(0.5 / length, 1.0)
+
+
+def shed(
+    filter_: Filter,
+    stocks: Sequence[Stock],
+    spans: Mapping[str, Span],
+    *,
+    budget: float,
+    by: str,
+    epoch: int,
+    yields: Mapping[int, float],
+) -> Filter:
+    """The filter after an epoch. `yields` has for each group, by where it begins, its results for each byte held."""
+    filter_ = replace(filter_, bits=_bits(filter_, stocks, spans, budget))
+    for slot in sorted({stock.slot for stock in stocks}):
+        own = [stock for stock in stocks if stock.slot == slot]
+        live = live_bytes(own, filter_, spans)
+        room = budget - sum(size for size, stock in zip(live, own, strict=True) if stock.is_sample)
+        own, live = _without_sample(own, live)
+        if live.sum() <= room:
+            continue
+        lows = sorted({stock.low for stock in own})
+        if by == "oldest":
+            filter_ = _raised(filter_, lows, _floors(own, filter_, spans, room))
+        elif by == "random":
+            level = _level(own, live, filter_, room)
+            filter_ = _capped(filter_, dict.fromkeys(lows, level), epoch)
+        else:
+            filter_ = _capped(filter_, _emptied(own, live, filter_, room, yields), epoch)
+    return filter_
+
+
+def _bits(filter_: Filter, stocks: Sequence[Stock], spans: Mapping[str, Span], budget: float) -> int:
+    """A smaller sample where a slot's would take too much."""
+    held: dict[int, float] = {}
+    for stock, size in zip(stocks, live_bytes(stocks, filter_, spans), strict=True):
+        if stock.is_sample:
+            held[stock.slot] = held.get(stock.slot, 0.0) + size
+    bits, most = filter_.bits, max(held.values(), default=0.0)
+    while most > SAMPLE_SHARE * budget and bits < MOST_BITS:
+        most, bits = most / 4, bits + 2
+    return bits
+
+
+def _floors(own: Sequence[Stock], filter_: Filter, spans: Mapping[str, Span], room: float) -> dict[str, int]:
+    """The floors at which the newest parts of the windows, the same share of each, fit the room."""
+    sizes = _column(own, "bytes")
+    now = np.array([_cut(stock, filter_, spans) for stock in own], dtype=np.float64)
+    lows, highs = (np.array([getattr(spans[s.store], side) for s in own], dtype=np.float64) for side in ("low", "high"))
+    kept, over = 0.0, 1.0
+    for _ in range(40):
+        share = (kept + over) / 2
+        fits = float((sizes * _newer(own, np.maximum(now, highs - share * (highs - lows)))).sum()) <= room
+        kept, over = (share, over) if fits else (kept, share)
+    return {store: round(span.high - kept * (span.high - span.low)) + 1 for store, span in spans.items()}
+
+
+def _level(own: Sequence[Stock], live: F64, filter_: Filter, room: float) -> float:
+    """The cap at which what is left fits: rows that were capped lower before stay as they are."""
+    caps = np.array([filter_.at(stock.low).cap(stock.epoch) for stock in own])
+    whole = np.divide(live, caps, out=np.zeros_like(live), where=caps > 0)
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        fits = float((whole * np.minimum(caps, middle)).sum()) <= room
+        low, high = (middle, high) if fits else (low, middle)
+    return _stepped(low)
+
+
+def _emptied(
+    own: Sequence[Stock], live: F64, filter_: Filter, room: float, yields: Mapping[int, float]
+) -> dict[int, float]:
+    """The caps of the least productive groups: 0 until the rest fits, and for the last one what room there is."""
+    held: dict[int, float] = {}
+    for stock, size in zip(own, live, strict=True):
+        held[stock.low] = held.get(stock.low, 0.0) + size
+    excess, caps = float(live.sum()) - room, {}
+    for low in sorted((low for low in held if held[low] > 0), key=lambda low: (yields.get(low, 0.0), -held[low], low)):
+        if excess <= 0:
+            break
+        mine = [at for at, stock in enumerate(own) if stock.low == low]
+        part = [own[at] for at in mine]
+        caps[low] = 0.0 if held[low] <= excess else _level(part, live[mine], filter_, held[low] - excess)
+        excess -= held[low]
+    return caps
+
+
+def _stepped(share: float) -> float:
+    """The next lower power of the step; 0 for what is next to nothing."""
+    return 0.0 if share < 1e-6 else float(_STEP ** np.floor(np.log(share) / np.log(_STEP)))
+
+
+def _raised(filter_: Filter, lows: Iterable[int], floors: Mapping[str, int]) -> Filter:
+    chosen = set(lows)
+    pieces = (piece.raised(floors) if piece.low in chosen else piece for piece in filter_.pieces)
+    return replace(filter_, pieces=tuple(pieces))
+
+
+def _capped(filter_: Filter, caps: Mapping[int, float], epoch: int) -> Filter:
+    pieces = (piece.capped(epoch, caps[piece.low]) if piece.low in caps else piece for piece in filter_.pieces)
+    return replace(filter_, pieces=tuple(pieces))
+
+
+def _ascending(caps: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Caps of which none is made pointless by a later one that is not higher."""
+    kept: list[tuple[int, float]] = []
+    for epoch, share in reversed(caps):
+        if not kept or share < kept[-1][1]:
+            kept.append((epoch, share))
+    return tuple(reversed(kept))
+
+
+def _without_sample(own: Sequence[Stock], live: F64) -> tuple[list[Stock], F64]:
+    at = [i for i, stock in enumerate(own) if not stock.is_sample]
+    return [own[i] for i in at], live[at]
+
+
+def _cut(stock: Stock, filter_: Filter, spans: Mapping[str, Span]) -> float:
+    """The time from which on its rows live."""
+    horizon = spans[stock.store].low
+    return horizon if stock.is_sample else max(horizon, filter_.at(stock.low).floors.get(stock.store, horizon))
+
+
+def _newer(stocks: Sequence[Stock], cuts: F64) -> F64:
+    """Which share of each stock's rows is not older than a time."""
+    oldest, newest = _column(stocks, "oldest"), _column(stocks, "newest")
+    share: F64 = np.clip((newest - cuts + 1) / (newest - oldest + 1), 0.0, 1.0)
+    return share
+
+
+def _column(stocks: Sequence[Stock], name: str) -> F64:
+    return np.array([getattr(stock, name) for stock in stocks], dtype=np.float64)

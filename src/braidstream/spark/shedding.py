@@ -1,0 +1,326 @@
+"""Shedding where the engine runs: the driver decides after each epoch, slots keep a sample apart and count with it.
+
+The driver (`Shedder`) turns manifests into the figures of `control.shedding`, writes the filter into the manifest that
+is about to be committed, and keeps what is needed to say how complete the answer is (`control.estimate`). Slots apply
+the filter when they gather stored rows, write the sample's rows as segments of their own (`stored`), and count results
+(`Counting`). So a replayed epoch joins the same rows, and the union of all epochs is a part of the batch join, each
+result once: a result still comes in the epoch in which its last component arrives, or never.
+
+What may be shed is what may be pushed (`spilling.spillable`). A flow that spilled before goes on cleaning up.
+
+Cost: O(parts of the manifest) in the driver, O(results) in the slots.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from braidstream.control.directory import Directory, Group
+from braidstream.control.estimate import Counts, Interval, completeness_interval
+from braidstream.control.overflow import GroupMemory, Overflow
+from braidstream.control.shedding import Filter, Span, Stock, expected_share, live_bytes, shed
+from braidstream.kernels.join import Composites, Pool
+from braidstream.kernels.plan import Join, Store
+from braidstream.kernels.rows import I64, U64, Rows
+from braidstream.kernels.shedding import BUCKETS, buckets, is_sampled, marks
+from braidstream.spark.spilling import Spiller, spillable
+from braidstream.state import compaction
+from braidstream.state.generations import account, held_groups
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.segments import Place
+from braidstream.state.shedding import FILTER, SHEDDING, filter_of, thinned
+
+__all__ = ["Counting", "Shedder", "completeness_of", "spiller_of", "stored"]
+
+_DECAY = 0.8
+"""How much of what was learned of groups is left after another epoch."""
+_THIN = 0.5
+"""A segment of which less lives is written anew."""
+_FEW = 4096
+"""The rows of a smaller segment are accounted as those of the store's largest one."""
+
+
+def spiller_of(
+    overflow: Overflow, stores: Sequence[Store], joins: Sequence[Join], interval_s: float | None = None
+) -> Spiller:
+    """What keeps a flow's slots within their budget."""
+    if overflow.on_overflow != "shed":
+        return Spiller.of(overflow, stores, joins, interval_s)
+    names = spillable(stores, joins)
+    windows = {store.name: store.window_us for store in stores if store.name in names}
+    inputs = {
+        join.query: [(stores[entry.store].name, entry.window_us) for entry in join.inputs]
+        for join in joins
+        if names.issuperset(stores[entry.store].name for entry in join.inputs)
+    }
+    return Shedder(overflow, names, interval_s, windows, inputs)
+
+
+@dataclass(frozen=True)
+class Shedder(Spiller):
+    """The budget of a flow's slots where state beyond it is dropped."""
+
+    windows: Mapping[str, int | None] = field(default_factory=dict)
+    inputs: Mapping[str, Sequence[tuple[str, int | None]]] = field(default_factory=dict)
+    """By query: the stores that it joins, and its windows there."""
+
+    @property
+    def shed_stores(self) -> frozenset[str]:
+        """The stores whose rows may be dropped."""
+        return self.stores
+
+    def remembered(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+        """The manifest with what this epoch's reports say of results, by group and as a whole."""
+        manifest = super().remembered(manifest, reports)
+        known = dict(manifest.memory.get(SHEDDING, {}))
+        known["last"], known["run"] = _counted(known.get("run", {}), reports)
+        known["yields"] = _yields(manifest.directory, known, reports)
+        return replace(manifest, memory={**manifest.memory, SHEDDING: known})
+
+    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
+        """The manifest with the filter for the next epoch, and what is left of an earlier spill to clean up.
+
+        Nothing is pushed, whoever asks for it.
+        """
+        del asked
+        return self._shed(super().decided(manifest, before, spare_s))
+
+    def merges(
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
+    ) -> dict[int, list[compaction.Merge]]:
+        """What is merged anyway, and segments of which little lives, written anew each by itself."""
+        filter_, spans, each = filter_of(manifest), self._spans(manifest), self._row_bytes(manifest)
+        merges = {slot: list(tasks) for slot, tasks in planned.items()}
+        if filter_ is None:
+            return merges
+        past = tuple((group.low, group.high) for group in held_groups(manifest))
+        for slot, held in manifest.by_slot().items():
+            taken = {segment.name for task in merges.get(slot, ()) for segment in task.inputs}
+            for segment, _ in held:
+                if segment.store in self.stores and segment.name not in taken:
+                    parts = self._stocks_of(manifest, [segment], each)
+                    live = float(live_bytes(parts, filter_, spans).sum())
+                    if live < _THIN * segment.rows * each.get(segment.store, 0.0) and all(
+                        stock.slot == slot for stock in parts
+                    ):
+                        window = self.windows[segment.store]
+                        task = compaction.Merge(
+                            segment.store, window, manifest.watermark, (segment,), held=past, shed=filter_
+                        )
+                        merges.setdefault(slot, []).append(task)
+        return merges
+
+    def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
+        """Nothing is pushed."""
+        del manifest, groups, before
+        return []
+
+    def _shed(self, manifest: Manifest) -> Manifest:
+        known = dict(manifest.memory.get(SHEDDING, {}))
+        lows = [group.low for group in manifest.directory.groups]
+        old = (filter_of(manifest) or Filter()).fitted(lows)
+        spans, stocks = self._spans(manifest), self._stocks(manifest)
+        new = shed(
+            old,
+            stocks,
+            spans,
+            budget=self.overflow.memory_bytes,
+            by=self.overflow.shed_by,
+            epoch=manifest.epoch,
+            yields={int(low): made / max(size, 1.0) for low, (made, size) in known.get("yields", {}).items()},
+        )
+        before, after = live_bytes(stocks, old, spans).sum(), 0.0
+        manifest = thinned(manifest, old, new, self.stores)
+        left = self._stocks(manifest)
+        held: dict[str, float] = defaultdict(float)
+        for stock, size in zip(left, live_bytes(left, new, spans), strict=True):
+            held[str(stock.low)] += float(size)
+            after += float(size)
+        horizons = {
+            s: spans[s].low for s, w in self.windows.items() if w is not None and manifest.watermark is not None
+        }
+        oldest = min((s.epoch for s in manifest.segments if s.store in self.stores), default=manifest.epoch + 1)
+        new = replace(new.pruned(oldest, horizons), stores=tuple(sorted(self.stores)))
+        others = {segment.store for segment in manifest.segments} - self.stores
+        kept = sum(one.active_bytes for one in account(manifest, others).values())
+        known |= {FILTER: new.as_plain(), "held": dict(held), "live_bytes": int(after + kept)}
+        ended = max((span.high for span in spans.values()), default=0)
+        pace = max(ended - known.get("ended", ended), 0)
+        known["pace_us"] = (known["pace_us"] + pace) // 2 if "pace_us" in known else pace
+        known["ended"] = ended
+        known["expected"] = {
+            query: [expected_share(piece, inputs, spans, manifest.epoch, known["pace_us"]) for piece in new.pieces]
+            for query, inputs in self.inputs.items()
+        }
+        known["shed_bytes"] = max(int(before - after), 0)
+        return replace(manifest, memory={**manifest.memory, SHEDDING: known})
+
+    def _spans(self, manifest: Manifest) -> dict[str, Span]:
+        """Of each store, the times that may still be joined."""
+        oldest: dict[str, int] = {}
+        newest: dict[str, int] = {}
+        for segment in manifest.segments:
+            oldest[segment.store] = min(oldest.get(segment.store, segment.oldest), segment.oldest)
+            newest[segment.store] = max(newest.get(segment.store, segment.newest), segment.newest)
+        spans, mark = {}, manifest.watermark
+        for store, window in self.windows.items():
+            low = oldest.get(store, 0) if window is None or mark is None else mark - window
+            spans[store] = Span(low, max(newest.get(store, low), low))
+        return spans
+
+    def _stocks(self, manifest: Manifest) -> list[Stock]:
+        each = self._row_bytes(manifest)
+        return self._stocks_of(manifest, manifest.segments, each)
+
+    def _stocks_of(self, manifest: Manifest, segments: Iterable[Segment], each: Mapping[str, float]) -> list[Stock]:
+        found = []
+        for s in segments:
+            if s.store in self.stores:
+                row_bytes = s.bytes / s.rows if s.rows >= _FEW else each[s.store]
+                for part in s.parts:
+                    if not part.generation:
+                        group, size = manifest.directory.at(part.low), row_bytes * part.rows
+                        found.append(Stock(group.slot, group.low, s.store, s.epoch, s.oldest, s.newest, size, s.sample))
+        return found
+
+    def _row_bytes(self, manifest: Manifest) -> dict[str, float]:
+        """What a row of each store takes in its largest segment: small files are mostly schema and footer."""
+        most: dict[str, Segment] = {}
+        for segment in manifest.segments:
+            if segment.store not in most or segment.rows > most[segment.store].rows:
+                most[segment.store] = segment
+        return {store: segment.bytes / max(segment.rows, 1) for store, segment in most.items()}
+
+
+def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """For each query the completeness of the last epoch's answer, and of all answers so far; empty without shedding."""
+    known = manifest.memory.get(SHEDDING, {})
+    return _intervals(known.get("last", {})), _intervals(known.get("run", {}))
+
+
+def _intervals(plain: Mapping[str, Any]) -> dict[str, Interval]:
+    return {query: completeness_interval(Counts.from_plain(counts)) for query, counts in plain.items()}
+
+
+def stored(place: Place, rows: Rows, store: Store, bits: int) -> list[Segment]:
+    """Write rows of a store that may be shed: the sample's in a segment of their own."""
+    sampled = is_sampled(rows.hashes, bits)
+    if sampled.all() or not sampled.any():
+        return [place.write(rows, store.name, store.window_us, sample=bool(sampled[0]))]
+    return [
+        place.write(rows.take(np.flatnonzero(sampled == is_sample)), store.name, store.window_us, sample=is_sample)
+        for is_sample in (False, True)
+    ]
+
+
+class Counting:
+    """A slot's counts of one epoch: what the estimate of completeness needs, for each query."""
+
+    def __init__(self, manifest: Manifest, groups: Sequence[Group], lows: U64, stores: frozenset[str]) -> None:
+        self._filter = filter_of(manifest) or Filter()
+        self._stores, self._groups, self._lows = stores, groups, lows
+        self._touched = np.array([_is_touched(self._filter, group) for group in groups], dtype=np.bool_)
+        self._expected = manifest.memory.get(SHEDDING, {}).get("expected", {})
+        self._counts: dict[str, Counts] = {}
+        self._weights: dict[str, Any] = {}
+        self._marked: list[tuple[Pool, Any]] = []
+
+    @property
+    def bits(self) -> int:
+        """The sample: 2^-bits of the keys."""
+        return self._filter.bits
+
+    def counts(self, join: Join, names: Sequence[str]) -> bool:
+        """Whether the results of a join over these stores are counted: its inputs may be shed."""
+        return join.target is None and not join.lives and self._stores.issuperset(names)
+
+    def begin(self, join: Join, new: Sequence[U64]) -> None:
+        """Count the new tuples that may miss something, given their hashes."""
+        groups = [np.searchsorted(self._lows, hashes, side="right") - 1 for hashes in new]
+        self._of(join.query).at_risk += sum(int(self._touched[group].sum()) for group in groups)
+
+    def add(self, join: Join, pools: Sequence[Pool], found: Composites) -> None:
+        """Count a batch of results."""
+        counts = self._of(join.query)
+        hashes = pools[found.source].new.hashes[found.index[found.source] - found.offset]
+        group = np.searchsorted(self._lows, hashes, side="right") - 1
+        at = np.flatnonzero(self._touched[group])
+        counts.exact += len(hashes) - len(at)
+        if not len(at):
+            return
+        sampled = is_sampled(hashes[at], self.bits)
+        bucket, weight = buckets(hashes[at]), self._weights[join.query][group[at]]
+        counts.n_found += int((~sampled).sum())
+        counts.found += np.bincount(bucket[~sampled], weight[~sampled], BUCKETS)
+        passes = sampled & ~self._is_marked(pools, found, at)
+        counts.all += np.bincount(bucket[sampled], minlength=BUCKETS)
+        counts.kept += np.bincount(bucket[passes], weight[passes], BUCKETS)
+        counts.n_kept += int(passes.sum())
+
+    def plain(self) -> dict[str, Any]:
+        """For the report: counts by query."""
+        return {query: counts.as_plain() for query, counts in self._counts.items()}
+
+    def _of(self, query: str) -> Counts:
+        if query not in self._counts:
+            self._counts[query] = Counts()
+            shares = self._expected.get(query, [1.0] * len(self._filter.pieces))
+            places = [self._filter.place(group.low) for group in self._groups]
+            self._weights[query] = 1 / np.array([shares[place] for place in places])
+        return self._counts[query]
+
+    def _is_marked(self, pools: Sequence[Pool], found: Composites, at: I64) -> Any:
+        """Which of the results have a component that the filter would have dropped."""
+        marked = np.zeros(len(at), dtype=np.bool_)
+        for pool, index in zip(pools, found.index, strict=True):
+            known = next((values for one, values in self._marked if one is pool), None)
+            if known is None:
+                known = marks(pool.table)
+                self._marked.append((pool, known))
+            marked |= known[index[at]]
+        return marked
+
+
+def _is_touched(filter_: Filter, group: Group) -> bool:
+    """Whether some row of the group may be dead."""
+    return any(
+        (piece.floors or piece.caps) and piece.low <= group.high and (following is None or following.low > group.low)
+        for piece, following in zip(filter_.pieces, [*filter_.pieces[1:], None], strict=True)
+    )
+
+
+def _counted(
+    run: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The counts of this epoch and of the whole run."""
+    last: dict[str, Counts] = {}
+    for report in reports:
+        for query, entry in report.get("shed", {}).items():
+            last[query] = last.get(query, Counts()).plus(Counts.from_plain(entry))
+    whole = {query: Counts.from_plain(plain) for query, plain in run.items()}
+    for query, counts in last.items():
+        whole[query] = whole.get(query, Counts()).plus(counts)
+    plain = [{query: counts.as_plain() for query, counts in some.items()} for some in (last, whole)]
+    return plain[0], plain[1]
+
+
+def _yields(
+    directory: Directory, known: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]
+) -> dict[str, list[float]]:
+    """Of each group, of late: its results, and the bytes that it held for them."""
+    matched: dict[int, int] = defaultdict(int)
+    for report in reports:
+        for group, _, matches in report["groups"]:
+            matched[group] += matches
+    before, held = known.get("yields", {}), known.get("held", {})
+    found = {}
+    for group in directory.groups:
+        low = str(group.low)
+        made, size = before.get(low, (0.0, 0.0))
+        found[low] = [round(_DECAY * made + matched[group.id], 3), round(_DECAY * size + held.get(low, 0.0), 1)]
+    return found

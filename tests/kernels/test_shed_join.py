@@ -1,0 +1,115 @@
+"""Tiny budgets with shedding: the output is a part of what the oracle says, no result twice, whatever happens.
+
+The engine in this process. Between epochs groups move, split and merge; processes die at every point of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braidstream.control.overflow import Overflow
+from braidstream.control.shedding import STRATEGIES
+from braidstream.testing.faults import POINTS
+from braidstream.testing.harness import Harness, Indexed
+from braidstream.testing.strategies import Case, many_streams, two_streams
+from tests.backends import expected, multiset, tables
+from tests.kernels.test_reorganized_join import restless
+from tests.kernels.test_streams_join import (
+    MANY,
+    SLOTS,
+    harness_of,
+    leftovers,
+    often_compacted,
+    on_one_key,
+    with_a_fault,
+)
+
+GROUPS = st.integers(1, 16)
+BUDGETS = st.builds(
+    Overflow,
+    st.sampled_from([1, 500, 1500, 4000, 10_000, 1 << 30]),
+    st.just("shed"),
+    shed_by=st.sampled_from(STRATEGIES),
+)
+CASES = two_streams(max_epochs=8) | many_streams(min_streams=3, max_streams=4, max_rows=6).filter(on_one_key)
+
+
+def is_part(found: Counter[Any], whole: Counter[Any]) -> bool:
+    return all(whole[row] >= n for row, n in found.items())
+
+
+@settings(MANY, max_examples=60)
+@given(CASES, SLOTS, GROUPS, BUDGETS, st.none() | st.integers(0, 999))
+def test_what_is_found_is_a_part_of_the_batch_join(
+    case: Case, slots: int, groups: int, overflow: Overflow, seed: int | None
+) -> None:
+    controller = None if seed is None else restless(seed)
+    with harness_of(case, slots, groups, overflow=overflow, controller=controller) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        found, whole = multiset(harness.results("q")), multiset(expected(case))
+        assert is_part(found, whole)
+        if overflow.memory_bytes == 1 << 30:
+            assert found == whole
+        assert leftovers(harness) == []
+
+
+@settings(MANY, max_examples=60)
+@given(CASES, SLOTS, GROUPS, BUDGETS, st.data())
+def test_crashes_and_restarts_change_nothing(
+    case: Case, slots: int, groups: int, overflow: Overflow, data: st.DataObject
+) -> None:
+    """A replayed epoch gives what the lost one would have given: the same as a run without faults."""
+    with harness_of(case, slots, groups, overflow=overflow) as harness, often_compacted():
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        undisturbed = multiset(harness.results("q"))
+    with harness_of(case, slots, groups, overflow=overflow) as harness, often_compacted():
+        for i, epoch in enumerate(case.epochs):
+            for _ in range(data.draw(st.integers(0, 2), label="failures")):
+                if harness.manifest.epoch < i:
+                    with_a_fault(harness, data.draw(st.sampled_from(POINTS)), i, tables(case, epoch))
+                    harness.restart()
+            if harness.manifest.epoch < i:
+                harness.epoch(tables(case, epoch))
+        assert multiset(harness.results("q")) == undisturbed
+
+
+@pytest.mark.parametrize("by", STRATEGIES)
+def test_what_is_shed_is_not_found_and_said_so(tmp_path: Path, by: str) -> None:
+    """Not a property of the engine: budgets that nothing exceeds would prove nothing."""
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    inputs = {"q": [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]}
+    harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, overflow=Overflow(20_000, "shed", shed_by=by))
+    n = 2000
+
+    def rows(offset: int) -> pa.Table:
+        return pa.table([list(range(n)), list(range(offset, offset + n))], schema=schema)
+
+    harness.epoch({"R": rows(0)})
+    harness.epoch({"S": rows(n)})
+    found, last = len(harness.results("q")), harness.runner.progress[-1]
+    assert 0 < found < n / 2
+    told = last.completeness["q"]
+    assert told.low <= found / n <= told.high
+    assert told.high < 0.9
+    assert harness.runner.progress[0].shed_bytes > 0
+    assert all(entry.active_bytes <= 20_000 * 1.05 for entry in harness.runner.progress)
+
+
+def test_without_overflow_the_answer_is_complete_and_said_so(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    inputs = {"q": [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]}
+    harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, overflow=Overflow(1 << 30, "shed"))
+    table = pa.table([list(range(50)), [0] * 50], schema=schema)
+    harness.epoch({"R": table, "S": table})
+    told = harness.runner.progress[-1].completeness_so_far["q"]
+    assert (told.estimate, told.low, told.high) == (1.0, 1.0, 1.0)
+    assert len(harness.results("q")) == 50

@@ -1,0 +1,89 @@
+"""Shedding measured on the engine: reported intervals contain the truth, and the planner's slots are enough.
+
+The hundred random runs and most of the planner's are slow; `braid`'s default tests take a few of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from braidstream.control.completeness import Load, completeness_shedding, nodes_for
+from braidstream.control.overflow import Overflow
+from braidstream.testing.batch import BatchStream, batch_join
+from braidstream.testing.shedding import SECOND_US, Outcome, Trial
+
+RATE, WINDOW_S, SLOTS_FOR_ALL = 400, 12, 8
+
+
+def outcomes(seeds: range, folder: Path) -> list[Outcome]:
+    return [Trial.random(seed).run(folder / str(seed)) for seed in seeds]
+
+
+def test_a_few_random_runs(tmp_path: Path) -> None:
+    found = outcomes(range(1000, 1004), tmp_path)
+    assert sum(one.contains for one in found) >= 3
+    assert any(one.truth < 0.9 for one in found)
+
+
+@pytest.mark.slow
+def test_the_interval_contains_the_truth_in_95_of_100_random_runs(tmp_path: Path) -> None:
+    found = outcomes(range(100), tmp_path)
+    inside = sum(one.contains for one in found)
+    in_epochs = [sum(side) for side in zip(*(one.epochs_contained for one in found), strict=True)]
+    print(f"{inside} of 100 runs, {in_epochs[0]} of {in_epochs[1]} epochs")
+    assert inside >= 95
+    assert in_epochs[0] >= 0.95 * in_epochs[1]
+
+
+def test_the_truth_is_the_batch_joins(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    trial = replace(Trial.random(1000), epochs=6)
+    epochs = list(trial.tables())
+    names = list(epochs[0])
+    streams = [
+        BatchStream(name, pa.concat_tables([tables[name] for tables in epochs]), window * SECOND_US)
+        for name, window in zip(names, trial.windows_s, strict=True)
+    ]
+    equalities = [(f"{names[0]}.k", f"{name}.k") for name in names[1:]]
+    assert sum(trial.run(tmp_path).whole) == batch_join(streams, equalities, {"k": f"{names[0]}.k"}).num_rows
+
+
+QUICK = {(2, 0.5, "oldest"), (3, 0.8, "random")}
+CASES: list[Any] = [
+    pytest.param(m, wanted, by, marks=[] if (m, wanted, by) in QUICK else pytest.mark.slow)
+    for m in (2, 3)
+    for wanted in (0.5, 0.8, 0.95)
+    for by in ("oldest", "random")
+]
+
+
+@pytest.mark.parametrize(("m", "wanted", "by"), CASES)
+def test_the_planners_slots_reach_the_wanted_completeness(tmp_path: Path, m: int, wanted: float, by: str) -> None:
+    """Even keys, as the analysis supposes (DHTJoin 5); counted once the windows are full."""
+    keys = 4000 if m == 2 else 1500
+    trial = Trial(7, (RATE,) * m, (WINDOW_S,) * m, keys, 0.0, 1.0, by, groups=64, epochs=3 * WINDOW_S)
+    whole = trial.harness(tmp_path / "whole", None)
+    for tables in trial.tables():
+        whole.epoch(tables)
+    largest = max(whole.manifest.segments, key=lambda segment: segment.rows)
+    tuple_bytes = largest.bytes / largest.rows
+    room = RATE * WINDOW_S / SLOTS_FOR_ALL
+    loads = [Load(RATE, WINDOW_S, room)] * m
+    n = nodes_for(loads, wanted, completeness_shedding)
+    memory = Overflow(round(m * room * tuple_bytes), "shed", shed_by=by)
+    shedding = replace(trial, slots=n).harness(tmp_path / "shed", memory)
+    for tables in trial.tables():
+        shedding.epoch(tables)
+    found, everything = (
+        sum(entry.matches["q"] for entry in list(harness.runner.progress)[2 * WINDOW_S :])
+        for harness in (shedding, whole)
+    )
+    measured, planned = found / everything, completeness_shedding(loads, n)
+    print(f"{m}-way, {by}: wanted {wanted}, {n} slots, planned {planned:.3f}, measured {measured:.3f}")
+    assert measured >= wanted - 0.03
+    assert measured == pytest.approx(planned, abs=0.03)
