@@ -6,6 +6,7 @@ The hundred random runs and most of the planner's are slow; `braid`'s default te
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def test_the_planners_slots_reach_the_wanted_completeness(tmp_path: Path, m: int
     tuple_bytes = largest.bytes / largest.rows
     room = RATE * WINDOW_S / SLOTS_FOR_ALL
     loads = [Load(RATE, WINDOW_S, room)] * m
-    n = nodes_for(loads, wanted, completeness_shedding)
+    model = partial(completeness_shedding, epoch_s=1.0, by=by)
+    n = nodes_for(loads, wanted, model)
     memory = Overflow(round(m * room * tuple_bytes), "shed", shed_by=by)
     shedding = replace(trial, slots=n).harness(tmp_path / "shed", memory)
     for tables in trial.tables():
@@ -83,7 +85,7 @@ def test_the_planners_slots_reach_the_wanted_completeness(tmp_path: Path, m: int
         sum(entry.matches["q"] for entry in list(harness.runner.progress)[2 * WINDOW_S :])
         for harness in (shedding, whole)
     )
-    measured, planned = found / everything, completeness_shedding(loads, n)
+    measured, planned = found / everything, model(loads, n)
     print(f"{m}-way, {by}: wanted {wanted}, {n} slots, planned {planned:.3f}, measured {measured:.3f}")
     assert measured >= wanted - 0.03
     assert measured == pytest.approx(planned, abs=0.03)

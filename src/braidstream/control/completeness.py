@@ -38,6 +38,9 @@ differ in two ways, each with its own formula:
 
     C = s + (1 - s) * probing(kept)
 
+  Slots shed at the end of an epoch, and tuples of one epoch are joined with each other before: on average half an epoch
+  comes on top of what is kept. For oldest that is epoch / 2 / window more of each window; for random as much of what
+  is not kept.
   "unproductive" is meant to be better than this where groups differ; no formula is given for it.
 
 The tests hold all four against joins, simulated or the engine's own. Invariant: all functions are pure, and monotone in
@@ -114,14 +117,16 @@ def completeness_probing(loads: Sequence[Load], n: float) -> float:
     return sum(share * kept for share, kept in zip(newest, others, strict=True)) / sum(newest)
 
 
-def completeness_shedding(loads: Sequence[Load], n: float) -> float:
-    """The share of the results when a slot of the engine sheds by "oldest" or "random"."""
+def completeness_shedding(loads: Sequence[Load], n: float, epoch_s: float = 0.0, by: str = "random") -> float:
+    """The share of the results when a slot of the engine sheds by "oldest" or "random", after epochs of this length."""
     held = n * sum(load.memory for load in _checked(loads, n)) / sum(load.tuples for load in loads)
     if held >= 1:
         return 1.0
     sample = sample_share(held)
     kept = (held - sample) / (1 - sample)
-    alike = [Load(load.rate, load.window_s, kept * load.tuples / n) for load in loads]
+    room = 1.0 if by == "oldest" else 1 - kept
+    shares = [min(kept + room * epoch_s / 2 / load.window_s, 1.0) for load in loads]
+    alike = [Load(load.rate, load.window_s, share * load.tuples / n) for load, share in zip(loads, shares, strict=True)]
     return sample + (1 - sample) * completeness_probing(alike, n)
 
 
