@@ -39,6 +39,11 @@ def test_the_default_is_what_the_engine_does() -> None:
     assert found["completeness"] == pytest.approx(completeness_engine([Load(50000, 600, room)] * 2, 6))
 
 
+def test_long_epochs_lose_less() -> None:
+    found = [planned("--slots", "6", *more)["completeness"] for more in ([], ["--epoch", "1 minute"])]
+    assert found[1] == pytest.approx(found[0] + 15 / 16 * 30 / 600)
+
+
 def test_a_table_is_shown() -> None:
     shown = CliRunner().invoke(app, [*BASIC, "--completeness", "0.95"], catch_exceptions=False).output
     assert "slots: 95" in shown.replace("\n", " ") or "slots: 9" in shown
@@ -56,6 +61,7 @@ def test_a_table_is_shown() -> None:
         (["plan", "--window", "1 s", "--slots", "2"], "--rate is given 0 times"),
         ([*BASIC, "--slots", "2", "--tuple-bytes", "0"], "a tuple of 0"),
         ([*BASIC, "--slots", "-1"], "-1 slots"),
+        ([*BASIC, "--slots", "2", "--shed-by", "unproductive"], "there is no formula for 'unproductive'"),
     ],
 )
 def test_bad_input_is_named(arguments: list[str], message: str) -> None:

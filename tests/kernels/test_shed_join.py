@@ -99,7 +99,8 @@ def test_what_is_shed_is_not_found_and_said_so(tmp_path: Path, by: str) -> None:
     assert 0 < found < n / 2
     told = last.completeness["q"]
     assert told.low <= found / n <= told.high
-    assert told.high < 0.9
+    assert told.low < 0.9
+    assert told.high < 0.9 or by == "unproductive"  # few groups still give anything: honestly wide
     assert harness.runner.progress[0].shed_bytes > 0
     assert all(entry.active_bytes <= 20_000 * 1.05 for entry in harness.runner.progress)
 

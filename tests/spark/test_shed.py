@@ -20,7 +20,7 @@ def test_a_flow_that_sheds_says_so(spark: SparkSession, tmp_path: Path) -> None:
     epochs = some_epochs(1, n_epochs=6)
     write(tmp_path, epochs)
     paths = {name: tmp_path / name for name in "RS"}
-    flow = declare(Flow(spark, slots=2, groups=8, memory="3 KB", on_overflow="shed", shed_by="random"), paths)
+    flow = declare(Flow(spark, slots=2, groups=8, memory=600, on_overflow="shed", shed_by="random"), paths)
     flow.query(QUERY, name="q").to("parquet", path=str(tmp_path / "out"))
     assert "beyond it tuples are shed (random)" in flow.explain()
     handle = flow.start(tmp_path / "ck", warm=False)

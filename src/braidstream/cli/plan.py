@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import typer
@@ -22,6 +23,7 @@ from braidstream.control.completeness import (
     nodes_for,
 )
 from braidstream.control.overflow import parse_size
+from braidstream.control.shedding import STRATEGIES
 from braidstream.errors import InputError, nearest
 from braidstream.query.duration import parse_duration
 
@@ -50,6 +52,8 @@ def plan_slots(
     streams: int = typer.Option(0, help="How many streams are joined. [default: as many rates as given, at least 2]"),
     wanted: float = typer.Option(0.0, "--completeness", help="The share of the results that is wanted, up to 1."),
     slots: int = typer.Option(0, help="The slots at hand; the answer is then the completeness they reach."),
+    epoch: str = typer.Option("", help="How much event time an epoch covers: within one, nothing is shed."),
+    shed_by: str = typer.Option("oldest", help="Which tuples go first, where an epoch is given: oldest or random."),
     model: str = typer.Option("engine", help=f"What becomes of tuples without room: {', '.join(MODELS)}."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
@@ -68,7 +72,10 @@ def plan_slots(
     if slots < 0:
         raise InputError(f"{slots} slots", "1 or more", "--slots 4")
     loads = _loads(rate, window, parse_size(memory), tuple_bytes, streams or max(len(rate), len(window), 2))
-    count = MODELS[model]
+    if shed_by not in ("oldest", "random"):
+        raise InputError(f"there is no formula for {shed_by!r}", "oldest or random", nearest(shed_by, STRATEGIES[:2]))
+    epoch_s = parse_duration(epoch) / 1e6 if epoch else 0.0
+    count = partial(completeness_engine, epoch_s=epoch_s, by=shed_by) if model == "engine" else MODELS[model]
     n = slots or nodes_for(loads, wanted, count)
     found: dict[str, Any] = {
         "slots": n,

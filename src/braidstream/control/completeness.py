@@ -44,7 +44,10 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
 - sheds *as the engine* does, by "oldest" or "random": all windows keep the same share, and a sample of the keys is
   exempt, a share s of them (1/16, or a quarter of that and so on while it would take more than a quarter of the
   memory). With f = n * memory / windows, over all streams together, kept = (f - s) / (1 - s) for the other keys, and
-  C = s + (1 - s) * probing(kept). For "unproductive" no formula is given.
+  C = s + (1 - s) * probing(kept).
+  Slots shed at the end of an epoch, and tuples of one epoch are joined with each other before: on average half an epoch
+  comes on top of what is kept. For oldest that is epoch / 2 / window more of each window; for random as much of what
+  is not kept. For "unproductive" no formula is given.
 
 So refusing <= sampling <= equation 11, and sampling <= shedding. The planner (`nodes_for`) goes by the lowest unless it
 is told what the nodes do (`MODELS`): the wanted completeness is then reached whatever they do. `completeness` as its
@@ -148,14 +151,16 @@ def completeness_sampling(loads: Sequence[Load], n: float) -> float:
     return math.prod(load.kept_at_random(n) for load in _checked(loads, n))
 
 
-def completeness_engine(loads: Sequence[Load], n: float) -> float:
-    """The share of the results when a slot of the engine sheds by "oldest" or "random"."""
+def completeness_engine(loads: Sequence[Load], n: float, epoch_s: float = 0.0, by: str = "random") -> float:
+    """The share of the results when a slot of the engine sheds by "oldest" or "random", after epochs of this length."""
     held = n * sum(load.memory for load in _checked(loads, n)) / sum(load.tuples for load in loads)
     if held >= 1:
         return 1.0
     sample = sample_share(held)
     kept = (held - sample) / (1 - sample)
-    alike = [Load(load.rate, load.window_s, kept * load.tuples / n) for load in loads]
+    room = 1.0 if by == "oldest" else 1 - kept
+    shares = [min(kept + room * epoch_s / 2 / load.window_s, 1.0) for load in loads]
+    alike = [Load(load.rate, load.window_s, share * load.tuples / n) for load, share in zip(loads, shares, strict=True)]
     return sample + (1 - sample) * completeness_probing(alike, n)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from braidstream.control.directory import Directory, Group
 from braidstream.control.estimate import Counts, Interval, completeness_interval
@@ -42,7 +43,7 @@ _DECAY = 0.8
 _THIN = 0.5
 """A segment of which less lives is written anew."""
 _FEW = 4096
-"""The rows of a smaller segment are accounted as those of the store's largest one."""
+"""The rows of a smaller segment are accounted by what rows take in files of all sizes."""
 
 
 def spiller_of(
@@ -189,12 +190,20 @@ class Shedder(Spiller):
         return found
 
     def _row_bytes(self, manifest: Manifest) -> dict[str, float]:
-        """What a row of each store takes in its largest segment: small files are mostly schema and footer."""
-        most: dict[str, Segment] = {}
+        """What a row of each store takes. Small files are mostly schema and footer, so it is by how much files grow."""
+        sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for segment in manifest.segments:
-            if segment.store not in most or segment.rows > most[segment.store].rows:
-                most[segment.store] = segment
-        return {store: segment.bytes / max(segment.rows, 1) for store, segment in most.items()}
+            sizes[segment.store].append((segment.rows, segment.bytes))
+        return {store: _slope(np.array(known, dtype=np.float64)) for store, known in sizes.items()}
+
+
+def _slope(sizes: npt.NDArray[np.float64]) -> float:
+    """Bytes a row, from the (rows, bytes) of files, by least squares; of the largest file if they are all alike."""
+    rows, size = sizes[:, 0] - sizes[:, 0].mean(), sizes[:, 1] - sizes[:, 1].mean()
+    largest = sizes[sizes[:, 0].argmax()]
+    most = float(largest[1] / max(largest[0], 1))
+    spread = float((rows**2).sum())
+    return min(max(float((rows * size).sum()) / spread, 1.0), most) if spread else most
 
 
 def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:
