@@ -25,8 +25,9 @@ def main() -> None:
     spark = braidstream.local_session()
     stream = spark.readStream.schema("image long, ink array<double>, ts timestamp").parquet(str(BUILD / "stream"))
 
+    # Hardly any two images are ten radii apart, so the hash must tell three of them from one.
     alike = braidstream.similar(
-        stream, None, vector="ink", id="image", radius=RADIUS, dimensions=DIMENSIONS, within=None
+        stream, None, vector="ink", id="image", radius=RADIUS, dimensions=DIMENSIONS, within=None, ratio=3.0
     ).to("parquet", path=str(BUILD / "pairs"))
     alike.start(checkpoint=BUILD / "checkpoint").await_termination()
 

@@ -89,6 +89,10 @@ def test_a_job_cannot_be_changed(tmp_path: Path) -> None:
         ("slots = 2", "slots = 2.5", "[flow] slots is 2.5"),
         ("groups = 8", "groups = 100000", "[flow] groups is 100000"),
         ("groups = 8", "keep = 1", "[flow] keep is 1"),
+        ("groups = 8", "memory = 512", "[flow] memory is 512"),
+        ("groups = 8", 'spill_share = "much"', "[flow] spill_share is 'much'"),
+        ("groups = 8", "idle_after = -1", "[flow] idle_after is -1"),
+        ("[queries.pairs]", "[queries.pairs]\nrecovered = 1", "[queries.pairs] recovered is 1"),
         ("[streams.R]", '[streams."R 1"]', "[streams.R 1]: not a name"),
         ('{ maxFilesPerTrigger = "1" }', '{ path = "x" }', "[streams.R.options] path is among the options"),
         (
@@ -128,6 +132,28 @@ def test_a_check_tells_where_the_job_starts_and_writes_nothing(tmp_path: Path) -
     assert list(checked.queries) == ["pairs"]
     assert checked.open == ()
     assert workshop.tree() == before
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ('memory = "much"', "[flow]: the size is 'much'"),
+        ('on_overflow = "burn"', "[flow]: on_overflow is 'burn'"),
+        ("spill_share = 2", "[flow]: spill_share is 2"),
+    ],
+)
+def test_a_budget_that_is_none(tmp_path: Path, option: str, told: str) -> None:
+    workshop = Workshop.make(tmp_path, files=1, rows_per_file=5)
+    with pytest.raises(InputError) as refused:
+        jobs.check(jobs.read(workshop.job(("[flow]", f"[flow]\n{option}"))))
+    assert f"job.toml: {told}" in str(refused.value)
+
+
+def test_a_budget_and_what_results_tell(tmp_path: Path) -> None:
+    text = JOB.replace("[flow]", '[flow]\nmemory = "512 MB"\nspill_share = 0.2\nidle_after = 7')
+    job = jobs.read(write(tmp_path, text.replace("[queries.pairs]", "[queries.pairs]\nrecovered = true")))
+    assert (job.flow.memory, job.flow.spill_share, job.flow.idle_after) == ("512 MB", 0.2, 7)
+    assert job.queries["pairs"].recovered
 
 
 def test_an_error_of_the_query_keeps_its_kind_and_its_place(tmp_path: Path) -> None:

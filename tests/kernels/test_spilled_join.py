@@ -17,8 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control import overflow as overflow_module
+from braidstream.control.controller import Controller
+from braidstream.control.instructions import Spill
 from braidstream.control.overflow import Overflow
+from braidstream.control.settings import Settings
 from braidstream.spark.spilling import CLEANING
+from braidstream.state.generations import held_groups
 from braidstream.testing.faults import POINTS, InjectedFault, armed
 from braidstream.testing.harness import Harness, Indexed
 from braidstream.testing.strategies import Case, many_streams, two_streams
@@ -249,3 +253,34 @@ def _table(rows: dict[str, list[int]]) -> Any:
     import pyarrow as pa
 
     return pa.table({"k": pa.array(rows["k"], pa.int64()), "ts": pa.array(rows["ts"], pa.timestamp("us", tz="UTC"))})
+
+
+@settings(MANY, max_examples=30)
+@given(two_streams(max_epochs=8), SLOTS, GROUPS, st.sampled_from(["lazy", "active"]), st.sampled_from([300, 2000]))
+def test_lazy_and_active_disk_change_nothing(case: Case, slots: int, groups: int, disk: str, size: int) -> None:
+    """D-CAPE 6 on the engine: the controller moves and pushes; the budget of the slots themselves is never reached."""
+    known = Settings(every=1, disk=disk, memory_bytes=size, memory_above=0.1, query_bytes=1 << 30, move_spilled=True)  # type: ignore[arg-type]
+    with harness_of(case, slots, groups, controller=Controller(known), overflow=Overflow(1 << 30)) as harness:
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        harness.finish()
+        assert multiset(harness.results("q")) == multiset(expected(case))
+
+
+def test_what_the_controller_wants_pushed_is_pushed(tmp_path: Any) -> None:
+    schema = tables_schema()
+    inputs = {"q": [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]}
+    controller = Controller(Settings(every=1, disk="lazy", memory_bytes=1000, move_spilled=True))
+    options = {"controller": controller, "overflow": Overflow(1 << 30), "slots": 2}
+    harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, **options)  # type: ignore[arg-type]
+    rows = {"k": list(range(200)), "ts": [0] * 200}
+    harness.epoch({"R": _table(rows)})
+    reorganizer = harness.runner.reorganizer
+    assert reorganizer is not None
+    asked = {one.group for d in reorganizer.decisions for one in d.instructions if isinstance(one, Spill)}
+    assert asked == {group.id for group in held_groups(harness.manifest)} != set()
+    harness.epoch({"S": _table(rows)})
+    missing = 200 - len(harness.results("q"))
+    assert missing > 0
+    harness.finish()
+    assert len(harness.results("q")) == 200

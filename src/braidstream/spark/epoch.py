@@ -264,7 +264,7 @@ class EpochRunner(CleanUps):
         return self.sinks[query].staging(self.checkpoint.root, self.plan.finished[query])
 
     def _most_merged(self) -> int | None:
-        return None if self.spiller is None else self.spiller.overflow.memory_bytes // 4
+        return None if self.spiller is None else self.spiller.overflow.piece_bytes
 
     def _suspended(self) -> dict[str, int]:
         """The suspended joins, each with the last epoch whose tuples it has joined."""

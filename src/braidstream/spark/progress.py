@@ -9,7 +9,7 @@ from typing import Any
 
 from braidstream.control.regrid import imbalance
 from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
-from braidstream.state.generations import account
+from braidstream.state.generations import held_groups, sizes
 from braidstream.state.manifest import Manifest
 
 __all__ = ["EpochProgress"]
@@ -101,7 +101,7 @@ class EpochProgress:
                 produced[join] += made
             for query, found in report.get("recovered", {}).items():
                 recovered[query] += found
-        held = account(after).values()
+        active, inactive = sizes(after)
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
         return cls(
             epoch=after.epoch,
@@ -126,9 +126,9 @@ class EpochProgress:
             peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),
-            active_bytes=int(sum(one.active_bytes for one in held)),
-            inactive_bytes=int(sum(one.inactive_bytes for one in held)),
-            spilled_groups=sum(bool(one.deadlines) for one in held),
+            active_bytes=active,
+            inactive_bytes=inactive,
+            spilled_groups=len(held_groups(after)) if inactive else 0,
             recovered=dict(recovered),
             spare_s=spare_s,
         )

@@ -11,7 +11,8 @@ the default `near`.
 A pair that shares the buckets of several bands is found in each of them and is a result once: both rows carry the
 buckets of all bands, and only the first band in which they agree counts. That needs no memory of what was given out.
 
-Cost: `bands` times the rows through the exchange and in state; a distance for each candidate pair.
+Cost: `bands` times the rows through the exchange and in state; for each candidate pair both vectors are staged and a
+distance is computed. So the candidates decide: a smaller `ratio` means fewer of them, and more bands.
 """
 
 from __future__ import annotations

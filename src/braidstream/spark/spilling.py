@@ -103,6 +103,9 @@ class Spiller:
             manifest = _carried(manifest, before)
         asked = [group for group in asked if group not in pinned_groups(manifest)]
         manifest = self._spilled(manifest, asked)
+        active, inactive = generations.sizes(manifest)
+        if not inactive and active <= self.overflow.memory_bytes:
+            return intent(manifest, (), 0)
         pushed = self._pushed(manifest, self.groups(manifest), before)
         manifest = self._spilled(manifest, pushed)
         pushed, groups = [*asked, *pushed], self.groups(manifest)

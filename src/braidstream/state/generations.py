@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from braidstream.control.directory import Directory, Group
 from braidstream.state.manifest import Manifest, Part, Segment
 
-__all__ = ["Held", "account", "cleaned", "held_groups", "spilled", "unexpired"]
+__all__ = ["Held", "account", "cleaned", "held_groups", "sizes", "spilled", "unexpired"]
 
 
 @dataclass
@@ -57,6 +57,17 @@ def account(manifest: Manifest, stores: Collection[str] | None = None) -> dict[i
             for part in segment.parts:
                 found[manifest.directory.at(part.low).id].add(segment, part)
     return found
+
+
+def sizes(manifest: Manifest) -> tuple[int, int]:
+    """The bytes of active and of inactive state."""
+    active = inactive = 0.0
+    for segment in manifest.segments:
+        share = segment.bytes / max(segment.rows, 1)
+        pushed = sum(part.rows for part in segment.parts if part.generation)
+        inactive += share * pushed
+        active += share * (segment.live_rows - pushed)
+    return int(active), int(inactive)
 
 
 def held_groups(manifest: Manifest) -> list[Group]:

@@ -22,7 +22,7 @@ from braidstream.control.instructions import AddSlot, Instruction, Merge, Move, 
 from braidstream.control.load import View
 from braidstream.control.memory import Memory
 from braidstream.control.policies import Suggestion
-from braidstream.spark.spilling import Spiller, intent
+from braidstream.spark.spilling import Spiller, intent, pinned_groups
 from braidstream.state import generations
 from braidstream.state.manifest import Manifest
 
@@ -85,7 +85,9 @@ class RestlessSpiller(Spiller):
         """Some groups are pushed now, some are cleaned up in the next epoch, some are both."""
         del before, spare_s, asked
         rng = np.random.default_rng([self.seed, manifest.epoch])
-        chosen = [group.id for group in manifest.directory.groups if rng.random() < 0.4]
+        drawn = [group.id for group in manifest.directory.groups if rng.random() < 0.4]
+        pinned = pinned_groups(manifest)
+        chosen = [group for group in drawn if group not in pinned]
         pushed = generations.spilled(manifest, chosen, self.stores)
         held = [group.id for group in generations.held_groups(pushed) if rng.random() < 0.4]
         return intent(pushed, held, 0)
@@ -93,5 +95,6 @@ class RestlessSpiller(Spiller):
     def cleaned(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
         """Some groups are active again, the others stay one inactive generation."""
         rng = np.random.default_rng([self.seed, manifest.epoch, 1])
-        inactive = [group for group in groups if rng.random() < 0.5]
+        drawn, pinned = [group for group in groups if rng.random() < 0.5], pinned_groups(manifest)
+        inactive = [group for group in drawn if group not in pinned]
         return intent(generations.cleaned(manifest, groups, inactive, self.stores), (), 0)
