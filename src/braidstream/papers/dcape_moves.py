@@ -52,7 +52,10 @@ def _adaptations(found: Mapping[str, Measured]) -> str:
     y_label="results so far",
     check="As claimed, after 10 minutes; adaptations fall with the threshold, over 4 times as many at 90% as at 50%.",
     obtained=OBTAINED,
-    differs="The paper does not state gap, range and join ratio of this experiment; ours are marked.",
+    differs=(
+        "Fewer adaptations than in the paper, which does not state gap, range and join ratio of this experiment; ours"
+        " are marked."
+    ),
     parameters={**_MOVES, "span_s": 45},
     stated={"adaptations at 90%": 24.0, "adaptations at 50%": 2.0},
 )
@@ -95,7 +98,10 @@ def fig14(run: Run) -> Outcome:
     y_label="results so far",
     check="As claimed, after 10 minutes; adaptations fall with the time-span.",
     obtained=OBTAINED,
-    differs="The paper does not state gap, range and join ratio of this experiment; ours are marked.",
+    differs=(
+        "Fewer adaptations than in the paper, which does not state gap, range and join ratio of this experiment; ours"
+        " are marked."
+    ),
     parameters={**_MOVES, "theta_d": 0.9},
     stated={"adaptations, 15 s": 31.0, "adaptations, 30 s": 27.0, "adaptations, 45 s": 24.0},
 )
@@ -285,7 +291,10 @@ def fig20(run: Run) -> Outcome:
     y_label="clean-up (s)",
     check="Less than half of the time, every machine pushed, and no result is lost.",
     obtained=OBTAINED,
-    differs="Not a figure: the paper tells it in 6.1. Settings it does not state are marked as ours.",
+    differs=(
+        "Not a figure: the paper tells it in 6.1; settings it does not state are marked as ours. Our clean-up is much"
+        " shorter: the paper's takes 790 µs a result here against 138 µs in figure 11, to which ours is fitted."
+    ),
     parameters={
         **PARAMETERS,
         "gap_ms": "100 (ours)",

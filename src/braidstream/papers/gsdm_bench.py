@@ -69,13 +69,16 @@ class Bench:
 
     run: Run
     n_points: int
+    n_epochs: int = 0
+    """Epochs a plan is measured for; 0: 4 in a quick run, 7 in a full one."""
     done: int = 0
     samples: dict[int, list[list[WindowBatch]]] = field(default_factory=dict)
 
     def point(self, set_: str, strategy: str, size: int, *degrees: int) -> Measured:
         """The loads of one plan, fast or slow, at a window size."""
         if size not in self.samples:
-            self.samples = {size: sample_of(size, 4 if self.run.quick else 7, self.run.seed)}
+            n_epochs = self.n_epochs or (4 if self.run.quick else 7)
+            self.samples = {size: sample_of(size, n_epochs, self.run.seed)}
         function = fft3 if set_ == FAST else slow_fft3
         self.run.progress(self.done / self.n_points, f"{set_} {strategy} {size}")
         self.done += 1

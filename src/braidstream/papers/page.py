@@ -244,8 +244,9 @@ def _anchor(one: Declaration) -> str:
 
 
 def _sentence(text: str) -> str:
-    """With a capital at the beginning and a full stop, for claims and notes are written in either way."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":", "?", "!")) else ".")
+    """With a capital (unless a formula comes first) and a full stop: claims and notes are written in either way."""
+    begun = text if text[1:4] == " = " else text[:1].upper() + text[1:]
+    return begun + ("" if text.endswith((".", ":", "?", "!")) else ".")
 
 
 def _value(value: object) -> str:

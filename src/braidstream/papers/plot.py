@@ -23,7 +23,7 @@ __all__ = ["draw", "n_panels", "svg"]
 COLORS = ("#1d4f8c", "#c4512d", "#2c8068", "#8a5aa5", "#b98a14", "#3f9ec4", "#9c3d5a", "#6b7b34", "#5a5a5a", "#d98880")
 MODEL_COLOR = "#767676"
 MARKERS = "osD^vP<>Xh"
-FEW_POINTS = 16
+FEW_POINTS = 22
 WIDTHS = {1: 6.3, 2: 9.6, 3: 11.0}
 MOST_IN_A_ROW = 3
 _STYLE = {
@@ -163,7 +163,7 @@ def _colors(series: Sequence[Series]) -> dict[str, tuple[str, str]]:
 def _lines(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]]) -> None:
     """Each line is thinner than the one before, so that lines that coincide are all seen."""
     styles = iter(("--", ":", "-.", (0, (1, 1)), (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1))) * 4)
-    order = list(colors)
+    order, has_markers = list(colors), all(len(one.x) <= FEW_POINTS for one in some)
     for one in some:
         if one.is_model:
             axes.plot(
@@ -183,7 +183,7 @@ def _lines(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]]
             color=color,
             linewidth=max(1.2, 2.4 - 0.3 * order.index(one.label)),
             markersize=max(4.0, 6.5 - 0.5 * order.index(one.label)),
-            marker=marker if len(one.x) <= FEW_POINTS else "",
+            marker=marker if has_markers else "",
             markeredgecolor="white",
             markeredgewidth=0.6,
             label=one.label,
