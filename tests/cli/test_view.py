@@ -41,7 +41,7 @@ def an_epoch(number: int, **changes: object) -> EpochProgress:
         "busy_s": (0.1, 0.2),
         "peak_mb": 100.0,
     }
-    values |= {"completeness": {}, "completeness_so_far": {}}
+    values |= {"recovered": {}, "completeness": {}, "completeness_so_far": {}}
     others = {entry.name: 0 for entry in fields(EpochProgress) if entry.name not in values}  # nothing here shows them
     return EpochProgress(**{**others, **values, **changes})  # type: ignore[arg-type]
 
