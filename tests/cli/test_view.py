@@ -15,6 +15,7 @@ from rich.console import Console
 from braidstream.cli import words
 from braidstream.cli.follow import Interrupts, Run, follow
 from braidstream.cli.view import JsonView, LineView, LiveView, QuietView, summary
+from braidstream.control.estimate import Interval
 from braidstream.control.instructions import Decision, Move
 from braidstream.spark.progress import EpochProgress
 
@@ -39,7 +40,6 @@ def an_epoch(number: int, **changes: object) -> EpochProgress:
         "fetched": 0,
         "busy_s": (0.1, 0.2),
         "peak_mb": 100.0,
-        "recovered": {},
     }
     rest = [entry for entry in fields(EpochProgress) if entry.name not in values and entry.default is MISSING]
     others = {entry.name: 0 for entry in rest if entry.default_factory is MISSING}  # nothing here shows them
@@ -204,3 +204,9 @@ def test_the_first_interrupt_stops_and_the_second_kills(deaf: bool, told: list[s
 def test_an_interrupt_before_the_flow_runs_is_an_ordinary_one() -> None:
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_shedding_is_shown_with_its_interval() -> None:
+    told = {"q": Interval(0.8, 0.75, 0.84)}
+    run = a_run(an_epoch(0, completeness=told, completeness_so_far=told, shed_bytes=2048))
+    assert "complete    q 80.0% (75.0% to 84.0%)" in summary("pairs", "ck", run)
