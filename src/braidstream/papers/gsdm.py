@@ -185,7 +185,7 @@ def fig13(run: Run) -> Outcome:
     return Outcome(holds, lines(run, found), notes)
 
 
-FOUR = (("WD", (4,)), ("WS", (4,)), ("WS", (2, 2)))
+FOUR: tuple[tuple[str, tuple[int, ...]], ...] = (("WD", (4,)), ("WS", (4,)), ("WS", (2, 2)))
 PHASES = ("partition", "compute", "combine")
 ROUNDS = 3
 CAREFUL = 9
