@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from braidstream.workloads import append_files
 from tests.cli.workshop import Braid
 
 SIZE, STEP, N = 64, 32, 1000
@@ -62,9 +63,7 @@ def samples(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Samples a millisecond apart, in three files; gives their values."""
     values = np.random.default_rng(7).normal(size=N)
     table = pa.table({"ts": pa.array(np.arange(N) * 1000, pa.timestamp("us", "UTC")), "x": values})
-    (folder / "radio").mkdir()
-    for i, begin in enumerate(range(0, N, 400)):
-        pq.write_table(table.slice(begin, 400), folder / "radio" / f"{i}.parquet")
+    append_files(folder / "radio", [table.slice(begin, 400) for begin in range(0, N, 400)])
     return values
 
 
