@@ -75,7 +75,8 @@ def plan_slots(
     if shed_by not in ("oldest", "random"):
         raise InputError(f"there is no formula for {shed_by!r}", "oldest or random", nearest(shed_by, STRATEGIES[:2]))
     epoch_s = parse_duration(epoch) / 1e6 if epoch else 0.0
-    count = partial(completeness_engine, epoch_s=epoch_s, by=shed_by) if model == "engine" else MODELS[model]
+    sheds: Model = partial(completeness_engine, epoch_s=epoch_s, by=shed_by)
+    count = sheds if model == "engine" else MODELS[model]
     n = slots or nodes_for(loads, wanted, count)
     found: dict[str, Any] = {
         "slots": n,
