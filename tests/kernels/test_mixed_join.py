@@ -18,7 +18,7 @@ from tests.kernels.test_spilled_join import GROUPS, SEEDS, SPILLS, ended_with_fa
 from tests.kernels.test_streams_join import MANY, SLOTS, harness_of, leftovers, on_one_key, with_a_fault
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=100)
 @given(
     two_streams(max_epochs=10) | many_streams(min_streams=3, max_streams=3, max_rows=8).filter(on_one_key),
     SLOTS,

@@ -36,7 +36,7 @@ from braidstream.spark.told import told_columns
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.results import Staging, Writer
-from braidstream.state.segments import open_segment
+from braidstream.state.segments import open_segment, rows_between
 from braidstream.testing.faults import reach
 
 __all__ = ["CleanTask", "clean_task"]
@@ -227,11 +227,9 @@ class _Piece:
             low, high = max(part.low, self._low), min(part.high, self._high)
             if part.generation != generation or segment.first_epoch <= since or low > high:
                 continue
-            rows = open_segment(self._files, segment)
-            first = int(np.searchsorted(rows.hashes, np.uint64(low)))
-            last = int(np.searchsorted(rows.hashes, np.uint64(high), side="right"))
-            if first < last:
-                tables.append(rows.table.slice(first, last - first))
+            found = rows_between(open_segment(self._files, segment), segment, low, high)
+            if found.num_rows:
+                tables.append(found)
         return sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
 
 

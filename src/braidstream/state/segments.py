@@ -20,7 +20,7 @@ from braidstream.kernels.rows import I64, Rows
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 
-__all__ = ["FOLDER", "FOREVER", "Place", "open_segment", "owned_index", "owned_rows"]
+__all__ = ["FOLDER", "FOREVER", "Place", "open_segment", "owned_index", "owned_rows", "rows_between"]
 
 FOLDER = "segments"
 
@@ -111,6 +111,14 @@ def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[
     begins = np.searchsorted(rows.hashes, np.array([part.low for part in own], dtype=np.uint64)).tolist()
     ends = np.searchsorted(rows.hashes, np.array([part.high for part in own], dtype=np.uint64), side="right").tolist()
     return _without_given(rows, segment, _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0])))
+
+
+def rows_between(rows: Rows, segment: Segment, low: int, high: int) -> pa.Table:
+    """The live rows of a segment with hashes from `low` to `high`, whatever parts they are in."""
+    begin = int(np.searchsorted(rows.hashes, np.uint64(low)))
+    end = int(np.searchsorted(rows.hashes, np.uint64(high), side="right"))
+    ranges = _without_given(rows, segment, [(begin, end)] if begin < end else [])
+    return pa.concat_tables([rows.table.slice(0, 0), *(rows.table.slice(a, b - a) for a, b in ranges)])
 
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
