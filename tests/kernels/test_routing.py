@@ -16,6 +16,7 @@ from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.routing import (
     Envelope,
     Routes,
+    SlotTable,
     Tally,
     deal,
     envelopes_to_batch,
@@ -47,6 +48,12 @@ def directories(draw: st.DrawFn) -> tuple[Directory, int]:
     return directory, n_slots
 
 
+def routes_of(directory: Directory, n_slots: int, watermark: int | None) -> Routes:
+    regions = directory.regions.items()
+    tables = {stage: SlotTable(region.depth, region.slots[region.table()]) for stage, region in regions}
+    return Routes(tables, n_slots, watermark)
+
+
 def store(*filters: str, takes_all: bool) -> Store:
     return Store(4, "R[k]", "R", ("k",), ("k",), True, filters, takes_all=takes_all, columns=("v",), window_us=None)
 
@@ -74,7 +81,7 @@ def test_every_row_goes_where_the_directory_says_or_is_counted(
     directory, n_slots = where
     own = store(*(() if filters == "all" else ("a", "b")), takes_all=filters != "filtered")
     branch = Branch(2, "R", (own,), ("v", "ts"))
-    routes = Routes(directory.depth, directory.slots[directory.table()], n_slots, watermark)
+    routes = routes_of(directory, n_slots, watermark)
     envelopes, tally = route(branch_table(rows), branch, routes)
 
     def is_late(row: dict[str, Any]) -> bool:
@@ -105,7 +112,7 @@ def test_every_row_goes_where_the_directory_says_or_is_counted(
 @MANY
 @given(ROWS, ROWS)
 def test_tallies_add_up(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
-    routes = Routes(0, np.zeros(1, np.int32), 1, 10)
+    routes = Routes({0: SlotTable(0, np.zeros(1, np.int32))}, 1, 10)
     branch = Branch(0, "R", (store(takes_all=True),), ())
     one, two, both = (route(branch_table(rows), branch, routes)[1] for rows in (some, others, some + others))
     assert one.plus(two) == two.plus(one) == both
@@ -116,7 +123,7 @@ def test_tallies_add_up(some: list[dict[str, Any]], others: list[dict[str, Any]]
 @given(st.lists(HASHES, min_size=1, max_size=40), directories())
 def test_intermediate_results_are_dealt_alike(hashes: list[int], where: tuple[Directory, int]) -> None:
     directory, n_slots = where
-    routes = Routes(directory.depth, directory.slots[directory.table()], n_slots, None)
+    routes = routes_of(directory, n_slots, None)
     signed = np.array(hashes, dtype=np.uint64).view(np.int64)
     dealt = deal(pa.table({HASH: signed, "v": np.arange(len(hashes))}), 7, routes)
     found = sorted((e.slot, v) for e in dealt for v in unpack(e.blob)["v"].to_pylist())

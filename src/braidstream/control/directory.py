@@ -3,9 +3,14 @@
 One class serves three papers: WSJ's routing table and its fine tuning inside a slave (IV-D), D-CAPE's partition groups,
 and DHTJoin's domain partitioning to partners (section 6).
 
-Invariant: the groups cover the 64-bit hash space exactly once; a group of depth d is the set of hashes whose d leading
-bits equal its prefix. WSJ uses the least significant bits; we use the leading ones, so that a group, its halves and its
-quarters are contiguous ranges of rows sorted by hash, and a split moves no data.
+Each stage of a flow has groups and slots of its own (DHTJoin 3.3.2), in one table all the same: what the directory maps
+is an *address*, `stage << 64 | hash`. The addresses of one stage are its *region*. A prefix holds the stage above the
+leading bits of the hash, so splits, merges and moves, and whoever asks whose an address is, need not know of stages.
+Only where addresses meet arrays of hashes are regions told apart (`Region`).
+
+Invariant: the groups cover the addresses of every region exactly once; a group of depth d is the set of hashes of one
+stage whose d leading bits are those of its prefix. WSJ uses the least significant bits; we use the leading ones, so
+that a group, its halves and its quarters are contiguous ranges of rows sorted by hash, and a split moves no data.
 
 A directory is a value: `split`, `merge` and `move` return another one. Cost: O(number of groups) each.
 """
@@ -13,7 +18,8 @@ A directory is a value: `split`, `merge` and `move` return another one. Cost: O(
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,29 +27,64 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HASH_BITS", "Directory", "Group"]
+__all__ = ["HASH_BITS", "Directory", "Group", "Range", "Region", "address_of"]
 
 HASH_BITS = 64
+_HASHES = (1 << HASH_BITS) - 1
+
+
+def address_of(stage: int, hash_: int) -> int:
+    """The address of a hash in the region of a stage."""
+    return stage << HASH_BITS | hash_
 
 
 @dataclass(frozen=True, order=True)
-class Group:
-    """The hashes whose `depth` leading bits are `prefix`, and the slot that holds their state."""
+class Range:
+    """The hashes of one stage with the same `depth` leading bits; `prefix` is the stage with these bits behind it."""
 
     prefix: int
     depth: int
-    id: int
-    slot: int
+
+    @property
+    def stage(self) -> int:
+        """The stage whose region it lies in."""
+        return self.prefix >> self.depth
 
     @property
     def low(self) -> int:
-        """The smallest hash of the group."""
+        """Its smallest address."""
         return self.prefix << (HASH_BITS - self.depth)
 
     @property
     def high(self) -> int:
-        """The largest hash of the group (inclusive)."""
+        """Its largest address (inclusive)."""
         return ((self.prefix + 1) << (HASH_BITS - self.depth)) - 1
+
+    @property
+    def first(self) -> int:
+        """Its smallest hash."""
+        return self.low & _HASHES
+
+    @property
+    def last(self) -> int:
+        """Its largest hash (inclusive)."""
+        return self.high & _HASHES
+
+    def meets(self, other: Range) -> bool:
+        """Whether the two share addresses: one is then within the other."""
+        return self.low <= other.high and other.low <= self.high
+
+    def prefix_at(self, stage: int) -> int:
+        """The prefix of the same hashes in the region of another stage."""
+        return stage << self.depth | (self.prefix & ((1 << self.depth) - 1))
+
+
+@dataclass(frozen=True, order=True)
+class Group(Range):
+    """A range of addresses, and the slot that holds its state."""
+
+    id: int
+    slot: int
 
     @property
     def buddy_prefix(self) -> int:
@@ -52,38 +93,24 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Directory:
-    """The groups, in the order of the hash space."""
+class Region:
+    """The groups of one stage, in the order of the hash space: where addresses meet arrays of hashes."""
 
     groups: tuple[Group, ...]
-    next_id: int
-
-    @classmethod
-    def of(cls, n_groups: int, n_slots: int = 1) -> Directory:
-        """`n_groups` groups of (nearly) equal size, dealt to the slots in contiguous runs."""
-        depth = max(n_groups - 1, 0).bit_length()
-        n_wide = (1 << depth) - n_groups  # that many groups are one bit shallower, so that the space is covered
-        shapes = [(i, depth - 1) for i in range(n_wide)] + [(i, depth) for i in range(2 * n_wide, 1 << depth)]
-        return cls(tuple(Group(p, d, i, i * n_slots // n_groups) for i, (p, d) in enumerate(shapes)), n_groups)
 
     @property
     def depth(self) -> int:
         """The global depth: how many leading bits the table looks at."""
-        return max(group.depth for group in self.groups)
-
-    @cached_property
-    def by_id(self) -> dict[int, Group]:
-        """The groups by their identity."""
-        return {group.id: group for group in self.groups}
+        return max((group.depth for group in self.groups), default=0)
 
     @cached_property
     def lows(self) -> npt.NDArray[np.uint64]:
         """The smallest hash of each group, ascending: group boundaries for binary search."""
-        return np.array([group.low for group in self.groups], dtype=np.uint64)
+        return np.array([group.first for group in self.groups], dtype=np.uint64)
 
     @cached_property
     def slots(self) -> npt.NDArray[np.int32]:
-        """The slot of each group, in the order of the hash space."""
+        """The slot of each group."""
         return np.array([group.slot for group in self.groups], dtype=np.int32)
 
     def table(self) -> npt.NDArray[np.int32]:
@@ -98,17 +125,72 @@ class Directory:
             return np.zeros(len(hashes), dtype=np.int32)
         return self.table()[(hashes >> np.uint64(HASH_BITS - self.depth)).astype(np.int64)]
 
-    def at(self, hash_: int) -> Group:
-        """The group of one hash."""
-        return self.groups[bisect_right(self._plain_lows, hash_) - 1]
+
+@dataclass(frozen=True)
+class Directory:
+    """The groups of all stages, in the order of their addresses."""
+
+    groups: tuple[Group, ...]
+    next_id: int
+
+    @classmethod
+    def of(cls, n_groups: int, n_slots: int = 1, n_stages: int = 1) -> Directory:
+        """For each stage `n_groups` groups of (nearly) equal size, dealt to the slots in contiguous runs."""
+        return cls((), 0).with_stages(range(n_stages), n_groups, n_slots)
+
+    def with_stages(self, stages: Iterable[int], n_groups: int, n_slots: int) -> Directory:
+        """The directory with a region for each of these stages that has none."""
+        depth = max(n_groups - 1, 0).bit_length()
+        n_wide = (1 << depth) - n_groups  # that many groups are one bit shallower, so that the space is covered
+        shapes = [(i, depth - 1) for i in range(n_wide)] + [(i, depth) for i in range(2 * n_wide, 1 << depth)]
+        equal = [Group(p, d, i, i * n_slots // n_groups) for i, (p, d) in enumerate(shapes)]
+        made = self
+        for stage in sorted(set(stages) - self.regions.keys()):
+            made = made._with_region(stage, equal)
+        return made
+
+    def with_copy(self, stage: int) -> Directory:
+        """The directory with a region for a stage that has none: groups and slots as those of stage 0."""
+        return self._with_region(stage, self.region(0).groups)
+
+    def _with_region(self, stage: int, shapes: Sequence[Group]) -> Directory:
+        added = [replace(g, prefix=g.prefix_at(stage), id=self.next_id + i) for i, g in enumerate(shapes)]
+        return replace(self._with(added, set()), next_id=self.next_id + len(added))
+
+    @cached_property
+    def by_id(self) -> dict[int, Group]:
+        """The groups by their identity."""
+        return {group.id: group for group in self.groups}
+
+    @cached_property
+    def regions(self) -> Mapping[int, Region]:
+        """The groups of each stage, by stage."""
+        found: dict[int, list[Group]] = defaultdict(list)
+        for group in self.groups:
+            found[group.stage].append(group)
+        return {stage: Region(tuple(own)) for stage, own in found.items()}
+
+    def region(self, stage: int) -> Region:
+        """The groups of one stage; none where no store is kept at it."""
+        return self.regions.get(stage, _NOWHERE)
+
+    @cached_property
+    def lows(self) -> npt.NDArray[np.uint64]:
+        """The smallest hash of each group, where there is one stage only."""
+        return np.array([group.low for group in self.groups], dtype=np.uint64)
+
+    def at(self, address: int) -> Group:
+        """The group of one address."""
+        return self.groups[bisect_right(self._plain_lows, address) - 1]
 
     @cached_property
     def _plain_lows(self) -> list[int]:
         return [group.low for group in self.groups]
 
-    def of_slot(self, slot: int) -> tuple[Group, ...]:
-        """The groups of one slot."""
-        return tuple(group for group in self.groups if group.slot == slot)
+    def of_slot(self, slot: int, stage: int | None = None) -> tuple[Group, ...]:
+        """The groups of one slot, of one stage or of all."""
+        groups = self.groups if stage is None else self.region(stage).groups
+        return tuple(group for group in groups if group.slot == slot)
 
     def move(self, group: int, slot: int) -> Directory:
         """The directory with `group` at `slot`."""
@@ -140,21 +222,12 @@ class Directory:
         return self._with([merged], {own.id, buddy.id})
 
     def resized(self, n_slots: int) -> Directory:
-        """The same groups over `n_slots` slots: groups stay where they can, the others fill up the emptiest slots."""
-        most = -(-len(self.groups) // n_slots)
-        held = [0] * n_slots
-        kept: list[Group] = []
-        homeless: list[Group] = []
-        for group in self.groups:
-            stays = group.slot < n_slots and held[group.slot] < most
-            (kept if stays else homeless).append(group)
-            if stays:
-                held[group.slot] += 1
-        for group in homeless:
-            slot = held.index(min(held))
-            held[slot] += 1
-            kept.append(replace(group, slot=slot))
-        return replace(self, groups=tuple(sorted(kept, key=lambda g: g.low)))
+        """The same groups over `n_slots` slots: groups stay where they can, the others fill up the emptiest slots.
+
+        Each region is spread by itself.
+        """
+        regions = (_resized(region.groups, n_slots) for region in self.regions.values())
+        return replace(self, groups=tuple(sorted((g for groups in regions for g in groups), key=lambda g: g.low)))
 
     def as_json(self) -> dict[str, Any]:
         """A plain form for the manifest."""
@@ -168,3 +241,23 @@ class Directory:
     def _with(self, added: Iterable[Group], removed: set[int]) -> Directory:
         left = [group for group in self.groups if group.id not in removed]
         return replace(self, groups=tuple(sorted([*left, *added], key=lambda g: g.low)))
+
+
+_NOWHERE = Region(())
+
+
+def _resized(groups: Sequence[Group], n_slots: int) -> list[Group]:
+    most = -(-len(groups) // n_slots)
+    held = [0] * n_slots
+    kept: list[Group] = []
+    homeless: list[Group] = []
+    for group in groups:
+        stays = group.slot < n_slots and held[group.slot] < most
+        (kept if stays else homeless).append(group)
+        if stays:
+            held[group.slot] += 1
+    for group in homeless:
+        slot = held.index(min(held))
+        held[slot] += 1
+        kept.append(replace(group, slot=slot))
+    return kept

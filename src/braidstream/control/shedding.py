@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from braidstream.control.directory import address_of
+
 __all__ = [
     "FIRST_BITS",
     "MOST_BITS",
@@ -62,7 +64,7 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Piece:
-    """The filter on a range of hashes that begins at `low` and ends where the next piece begins."""
+    """The filter on a range of addresses that begins at `low` and ends where the next piece begins."""
 
     low: int = 0
     floors: Mapping[str, int] = field(default_factory=dict)
@@ -109,24 +111,31 @@ class Filter:
         """Whether nothing is dead."""
         return not any(piece.floors or piece.caps for piece in self.pieces)
 
-    def at(self, hash_: int) -> Piece:
-        """The piece that a hash belongs to."""
-        return self.pieces[self.place(hash_)]
+    def at(self, address: int) -> Piece:
+        """The piece that an address belongs to."""
+        return self.pieces[self.place(address)]
 
-    def place(self, hash_: int) -> int:
+    def place(self, address: int) -> int:
         """Where in `pieces` that is."""
-        return bisect_right(self._lows, hash_) - 1
+        return bisect_right(self._lows, address) - 1
 
     @cached_property
     def _lows(self) -> list[int]:
         return [piece.low for piece in self.pieces]
 
-    def arrays(self, store: str, epoch: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], F64]:
-        """For rows of a store that arrived until an epoch: where pieces begin, their floors and their caps."""
-        lows = np.array([piece.low for piece in self.pieces], dtype=np.uint64)
+    def arrays(
+        self, store: str, epoch: int, stage: int = 0
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], F64]:
+        """For rows of a store that arrived until an epoch: at which hashes pieces begin, their floors and their caps.
+
+        The pieces are those of the region of its stage.
+        """
+        begin = address_of(stage, 0)
+        pieces = self.pieces[self.place(begin) : bisect_left(self._lows, address_of(stage + 1, 0))]
+        lows = np.array([max(piece.low - begin, 0) for piece in pieces], dtype=np.uint64)
         never = np.iinfo(np.int64).min
-        floors = np.array([piece.floors.get(store, never) for piece in self.pieces], dtype=np.int64)
-        return lows, floors, np.array([piece.cap(epoch) for piece in self.pieces], dtype=np.float64)
+        floors = np.array([piece.floors.get(store, never) for piece in pieces], dtype=np.int64)
+        return lows, floors, np.array([piece.cap(epoch) for piece in pieces], dtype=np.float64)
 
     def fitted(self, lows: Sequence[int]) -> Filter:
         """One piece for each group, given where the groups begin; the stricter where a group has several."""

@@ -1,8 +1,9 @@
 """Families: the stores that are joined with each other, which share the grid of a heavy key.
 
 A grid has one dimension for each use of a store: a store that one join uses twice (a stream joined with itself) has
-two, and each of its rows then goes to the cells of both. The family's name lists its dimensions in a fixed order, so
-that a grid of an earlier run can be understood whatever queries there are now.
+two, and each of its rows then goes to the cells of both. The family's name lists its dimensions in a fixed order, and
+says at which stage they are joined unless that is the first, so that a grid of an earlier run can be understood
+whatever queries there are now.
 
 Stores whose rows aggregates summarize stay hash-routed, with all that they are joined with: a summary needs all rows of
 a key in one place. Cost: O(joins), once for each plan.
@@ -18,17 +19,24 @@ from dataclasses import replace
 from braidstream.kernels.cells import use_name
 from braidstream.kernels.plan import Join, Store
 
-__all__ = ["dimensions_of", "family_of", "input_uses", "with_families"]
+__all__ = ["dimensions_of", "family_of", "input_uses", "stage_of", "with_families"]
 
 
-def family_of(dimensions: Sequence[str]) -> str:
+def family_of(dimensions: Sequence[str], stage: int = 0) -> str:
     """The name of a family."""
-    return json.dumps(list(dimensions))
+    return json.dumps({"stage": stage, "dimensions": list(dimensions)} if stage else list(dimensions))
 
 
 def dimensions_of(family: str) -> tuple[str, ...]:
     """The dimensions that a family's name lists."""
-    return tuple(json.loads(family))
+    plain = json.loads(family)
+    return tuple(plain["dimensions"] if isinstance(plain, dict) else plain)
+
+
+def stage_of(family: str) -> int:
+    """The stage at which a family's stores are joined."""
+    plain = json.loads(family)
+    return int(plain["stage"]) if isinstance(plain, dict) else 0
 
 
 def input_uses(join: Join) -> list[tuple[int, int]]:
@@ -53,7 +61,7 @@ def with_families(stores: Sequence[Store], joins: Sequence[Join], summarized: It
         if excluded & members:
             continue
         uses = sorted((stores[i].name, use, i) for i in members for use in range(n_uses[i]))
-        family = family_of([use_name(name, use) for name, use, _ in uses])
+        family = family_of([use_name(name, use) for name, use, _ in uses], max(stores[i].stage for i in members))
         for i in members:
             made[i] = replace(stores[i], family=family, places=tuple(p for p, use in enumerate(uses) if use[2] == i))
     return tuple(made)

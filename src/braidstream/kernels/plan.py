@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 
-__all__ = ["Branch", "Computed", "Derived", "Join", "JoinInput", "OutputColumn", "Store"]
+__all__ = ["COMPOSITES", "Branch", "Computed", "Derived", "Join", "JoinInput", "OutputColumn", "Store", "shown_stage"]
+
+COMPOSITES = 1000
+"""The stage of composites that were enumerated for aggregates: a Spark job of its own after the others."""
+
+
+def shown_stage(stage: int) -> str:
+    """A stage as people count them."""
+    return "aggregates" if stage == COMPOSITES else str(stage + 1)
 
 
 @dataclass(frozen=True)

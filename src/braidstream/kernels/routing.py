@@ -1,7 +1,7 @@
 """Routing and packing: from a batch of a stream to one blob of rows for each slot.
 
-A row goes to the slot of its group, which the directory gives by the leading bits of its key hash; rows of a heavy key
-are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals nothing) go nowhere; rows older
+A row goes to the slot of its group, which the directory gives by the stage of its store and the leading bits of its key
+hash; rows of a heavy key are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals nothing) go nowhere; rows older
 than the watermark are late. What a task read is counted in a `Tally`, which travels with the rows, so that it is
 counted exactly once however often Spark runs the task.
 
@@ -33,6 +33,7 @@ __all__ = [
     "TICK",
     "Envelope",
     "Routes",
+    "SlotTable",
     "Tally",
     "cells_kind",
     "cells_of",
@@ -100,17 +101,11 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Routes:
-    """Where hashes go: the slot for each value of the `depth` leading bits, as the directory says."""
+class SlotTable:
+    """Where the hashes of one stage go: the slot for each value of the `depth` leading bits, as the directory says."""
 
     depth: int
     slots: npt.NDArray[np.int32]
-    n_slots: int
-    watermark: int | None
-    heavy: Mapping[str, HeavyKeys] = field(default_factory=dict)
-    """The grids of heavy keys, by family."""
-    biclique: Biclique | None = None
-    """Where the router is a biclique: for all rows, instead of directory and grids."""
 
     def slot_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint16]:
         """The slot of each hash."""
@@ -118,6 +113,20 @@ class Routes:
             return np.full(len(hashes), self.slots[0], dtype=np.uint16)
         leading = (hashes >> np.uint64(64 - self.depth)).astype(np.int64)
         return self.slots.astype(np.uint16)[leading]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where hashes go."""
+
+    tables: Mapping[int, SlotTable]
+    """By the stage of a store."""
+    n_slots: int
+    watermark: int | None
+    heavy: Mapping[str, HeavyKeys] = field(default_factory=dict)
+    """The grids of heavy keys, by family."""
+    biclique: Biclique | None = None
+    """Where the router is a biclique: for all rows, instead of directory and grids."""
 
 
 def cells_kind(store: int, use: int) -> int:
@@ -188,17 +197,17 @@ def _route_store(
     own: dict[str, Any] = {name: table.column(store.branch_column(name)) for name in store.own_columns}
     own[HASH], own[TIME] = hashes, pa.array(clock)
     rows = pa.table({**own, **{name: table.column(name) for name in store.columns}})
-    slots = routes.slot_of(np.asarray(hashes).view(np.uint64))
+    slots = routes.tables[store.stage].slot_of(np.asarray(hashes).view(np.uint64))
     if dropped is not None:
         slots[dropped] = routes.n_slots
     envelopes, n_routed = _deal_heavy_and_light(rows, np.asarray(hashes).view(np.uint64), slots, store, routes)
     return envelopes, missing, n_routed
 
 
-def deal(rows: pa.Table, kind: int, routes: Routes, store: Store | None = None) -> list[Envelope]:
-    """Envelopes for rows that carry their key hash: intermediate results on their way to the next stage."""
+def deal(rows: pa.Table, kind: int, routes: Routes, store: Store | None = None, stage: int = 0) -> list[Envelope]:
+    """Envelopes for rows that carry their key hash: to the store's stage, or to another where keys are never heavy."""
     hashes = np.asarray(rows.column(HASH).combine_chunks()).view(np.uint64)
-    slots = routes.slot_of(hashes)
+    slots = routes.tables[stage if store is None else store.stage].slot_of(hashes)
     if store is not None:
         return _deal_heavy_and_light(rows, hashes, slots, store, routes)[0]
     return _deal(rows, slots, kind, routes.n_slots)[0]

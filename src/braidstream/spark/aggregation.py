@@ -22,7 +22,7 @@ import pyarrow as pa
 from braidstream.kernels.aggregates import Clock, GroupAggregator, KeyAggregator, alive_from
 from braidstream.kernels.join import UNBOUNDED, Composites
 from braidstream.kernels.measures import FOREVER, AggregatePlan, canonical, hash_groups
-from braidstream.kernels.plan import Store
+from braidstream.kernels.plan import COMPOSITES, Store
 from braidstream.kernels.routing import REACHED, Envelope, Routes, Tally, deal, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
 from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
@@ -31,10 +31,7 @@ from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.results import Staging, Writer
 from braidstream.state.segments import Place, open_segment
 
-__all__ = ["COMPOSITES", "SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
-
-COMPOSITES = 1000
-"""The stage of composites that were enumerated: a Spark job of its own after the others."""
+__all__ = ["SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
 
 
 def reached_watermark(
@@ -101,11 +98,11 @@ class SlotAggregates:
             if step.results is not None:
                 self._put_out(plan, step.results)
             for index, summary in ((plan.totals, step.totals), (plan.leases, step.leases)):
-                for envelope in _dealt(summary, index, routes):
+                for envelope in self._dealt(summary, index, routes):
                     told.add(envelope.slot)
                     yield envelope
             if plan.emits_always:
-                told.add(_only_slot(routes))
+                told.add(_only_slot(routes, 1))
         for slot in sorted(told):
             yield Envelope(slot, REACHED, json.dumps(self.watermark).encode())
 
@@ -114,7 +111,7 @@ class SlotAggregates:
         for plan in self.plans:
             if plan.totals is None:
                 continue
-            emits = plan.emits_always and _only_slot(routes) == self.place.slot
+            emits = plan.emits_always and _only_slot(routes, 1) == self.place.slot
             sent = changes.get(plan.totals, ())
             leased = () if plan.leases is None else changes.get(plan.leases, ())
             if not (emits or sent or leased):
@@ -134,7 +131,7 @@ class SlotAggregates:
                 continue
             (store,) = plan.kept
             new = sort_rows(pa.concat_tables(sent[store])) if sent.get(store) else None
-            emits = plan.emits_always and _only_slot(routes) == self.place.slot
+            emits = plan.emits_always and _only_slot(routes, COMPOSITES) == self.place.slot
             step = KeyAggregator(plan.aggregation, emits).step([new], [self._stored(store)], self._clock)
             self._keep(store, step.kept[0])
             assert step.results is not None
@@ -160,6 +157,12 @@ class SlotAggregates:
         if summary is not None and len(summary):
             entry = self.stores[store]
             self.segments.append(self.place.write(Rows(summary.table), entry.name, entry.window_us))
+
+    def _dealt(self, summary: Summary | None, index: int | None, routes: Routes) -> list[Envelope]:
+        if summary is None or index is None:
+            return []
+        rows = summary.table.drop_columns([RUN, ORDER])
+        return deal(rows, index, routes, stage=self.stores[index].stage)
 
     def _put_out(self, plan: AggregatePlan, results: pa.Table) -> None:
         writer = self.staging[plan.query].writer(plan.schema, self.place.epoch, self.place.slot)
@@ -196,7 +199,7 @@ def route_composites(
             groups = [canonical(columns[source]) for _, source in aggregation.group_by]
             hashes = hash_groups(groups) if groups else np.zeros(batch.num_rows, dtype=np.uint64)
             rows = pa.table({HASH: hashes.view(np.int64), TIME: batch.column(DEADLINE), **columns})
-            yield from envelopes_to_batch(deal(rows, store, routes))
+            yield from envelopes_to_batch(deal(rows, store, routes, stage=COMPOSITES))
 
     return run
 
@@ -205,7 +208,7 @@ def _summary(place: Place, segment: Segment) -> Summary:
     """A segment's rows, of which the slot's are live."""
     met = ((part, group) for part in segment.parts for group in place.groups if part.meets(group))
     ranges: list[tuple[int, int]] = []
-    for low, high in sorted((max(part.low, group.low), min(part.high, group.high)) for part, group in met):
+    for low, high in sorted((max(part.first, group.first), min(part.last, group.last)) for part, group in met):
         if ranges and ranges[-1][1] + 1 == low:
             ranges[-1] = (ranges[-1][0], high)
         else:
@@ -213,12 +216,6 @@ def _summary(place: Place, segment: Segment) -> Summary:
     return Summary(open_segment(place.files, segment).table, ranges)
 
 
-def _dealt(summary: Summary | None, index: int | None, routes: Routes) -> list[Envelope]:
-    if summary is None or index is None:
-        return []
-    return deal(summary.table.drop_columns([RUN, ORDER]), index, routes)
-
-
-def _only_slot(routes: Routes) -> int:
+def _only_slot(routes: Routes, stage: int) -> int:
     """The slot of the only group of a query without GROUP BY, whose hash is zero."""
-    return int(routes.slot_of(np.zeros(1, dtype=np.uint64))[0])
+    return int(routes.tables[stage].slot_of(np.zeros(1, dtype=np.uint64))[0])

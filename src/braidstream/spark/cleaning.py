@@ -135,11 +135,11 @@ class _Cleaner:
         total = sum(segment.bytes * part.rows / max(segment.rows, 1) for segment, part in held)
         self.bytes += int(total)
         if total <= self.task.piece_bytes:
-            yield group.low, group.high
+            yield group.first, group.last
             return
         wanted = min(int(4 * total / self.task.piece_bytes) + 1, _MOST_RANGES)
-        width = -(-(group.high - group.low + 1) // wanted)
-        lows = list(range(group.low, group.high + 1, width))
+        width = -(-(group.last - group.first + 1) // wanted)
+        lows = list(range(group.first, group.last + 1, width))
         sizes = self._sizes(held, lows)
         begin, size = 0, 0.0
         for at, more in enumerate(sizes):
@@ -147,15 +147,15 @@ class _Cleaner:
                 yield lows[begin], lows[at] - 1
                 begin, size = at, 0.0
             size += more
-        yield lows[begin], group.high
+        yield lows[begin], group.last
 
     def _sizes(self, held: Sequence[tuple[Segment, Part]], lows: Sequence[int]) -> list[float]:
         """The bytes of all slices in each of the ranges that begin at `lows`."""
         sizes = np.zeros(len(lows))
         for segment, part in held:
             hashes = open_segment(self.files, segment).hashes
-            first = int(np.searchsorted(hashes, np.uint64(part.low)))
-            last = int(np.searchsorted(hashes, np.uint64(part.high), side="right"))
+            first = int(np.searchsorted(hashes, np.uint64(part.first)))
+            last = int(np.searchsorted(hashes, np.uint64(part.last), side="right"))
             cuts = np.searchsorted(hashes[first:last], np.array(lows, dtype=np.uint64))
             sizes += np.diff(np.append(cuts, last - first)) * (segment.bytes / max(segment.rows, 1))
         return sizes.tolist()
@@ -224,7 +224,7 @@ class _Piece:
     def _open(self, store: int, since: int, generation: int) -> Rows | None:
         tables = []
         for segment, part in self._slices.get(store, ()):
-            low, high = max(part.low, self._low), min(part.high, self._high)
+            low, high = max(part.first, self._low), min(part.last, self._high)
             if part.generation != generation or segment.first_epoch <= since or low > high:
                 continue
             found = rows_between(open_segment(self._files, segment), segment, low, high)

@@ -27,11 +27,11 @@ from braidstream.control.rates import paced
 from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.plan import Store
+from braidstream.kernels.plan import COMPOSITES, Store
 from braidstream.kernels.routing import ENVELOPE, TICK, Tally
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
-from braidstream.spark.aggregation import COMPOSITES, reached_watermark, route_composites
+from braidstream.spark.aggregation import reached_watermark, route_composites
 from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
 from braidstream.spark.planner import Plan, arrow_schema, finish
 from braidstream.spark.progress import EpochProgress

@@ -24,6 +24,7 @@ from braidstream.spark.catalogue import with_plan
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
+from braidstream.spark.regions import with_regions
 from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
@@ -62,14 +63,14 @@ class Launch:
         return bool(self.trigger.get("availableNow"))
 
     def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
-        """Start from a manifest. What its rows are arranged by is remembered in it first.
+        """Start from a manifest. What its rows are arranged by is remembered in it first, with regions for all stages.
 
         Keys with a grid over stores that are not joined any more are light again.
         """
         flow = self.flow
         plan = flow._plan(manifest)
         families = {store.family for store in plan.stores if store.family and self.regridder is not None}
-        planned = without_families(with_plan(manifest, plan), families)
+        planned = without_families(with_regions(with_plan(manifest, plan), plan.stores, flow.groups), families)
         if planned != manifest:
             planned.write(self.checkpoint.files)
         manifest = planned

@@ -24,12 +24,11 @@ from braidstream.errors import StreamError
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
-from braidstream.kernels.plan import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
+from braidstream.kernels.plan import COMPOSITES, Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.rows import DEADLINE, TIME
 from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
 from braidstream.spark.aggregate_plan import Draft, draft
-from braidstream.spark.aggregation import COMPOSITES
 from braidstream.spark.direct_keys import direct_keys
 from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.spark.sources import Stream

@@ -74,7 +74,7 @@ class Pools:
     def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
         store = self._stores[index]
-        keys = [key for key in self._cells.returned(store.name) if self._manifest.directory.at(key).slot == self._slot]
+        keys = [key for key in self._cells.returned(store.name) if self._cells.home(store.name, key) == self._slot]
         if hashes is not None and keys:
             keys = [key for key in keys if np.isin(np.uint64(key), hashes)]
         if not keys:

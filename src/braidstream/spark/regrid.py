@@ -15,14 +15,16 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from braidstream.control.directory import address_of
 from braidstream.control.grids import Family, Plan
 from braidstream.control.heavy import Frequent, Tracker, candidates
 from braidstream.control.instructions import Decision
 from braidstream.control.regrid import GridSettings, decide
 from braidstream.kernels.cells import split_code, store_of
-from braidstream.kernels.families import dimensions_of
+from braidstream.kernels.families import dimensions_of, stage_of
 from braidstream.kernels.plan import Store
 from braidstream.spark.heavy_keys import MEMORY
 from braidstream.state.cells import Cells, may_have_grid, regridded
@@ -80,9 +82,14 @@ class GridRouter:
         for name in sorted({store.family for store in stores if store.family}):
             own = [trackers[store_of(dimension)] for dimension in dimensions_of(name)]
             held = [grid.hash for grid in manifest.grids if grid.family == name]
-            found = candidates(own, 8 * manifest.n_slots, lambda key: manifest.directory.at(key).slot, held)
+            slot_of = partial(_slot_of, manifest, stage_of(name))
+            found = candidates(own, 8 * manifest.n_slots, slot_of, held)
             families.append(Family(name, tuple(float(tracker.rows) for tracker in own), tuple(found)))
         return decide(families, None, manifest.n_slots, manifest.grids, next_id, self.settings)
+
+
+def _slot_of(manifest: Manifest, stage: int, key: int) -> int:
+    return manifest.directory.at(address_of(stage, key)).slot
 
 
 def _frequent(

@@ -101,25 +101,29 @@ def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifes
 
 
 def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
-    """What the controller is told: one report a slot, the stages of an epoch added up."""
+    """What the controller is told: one report a slot, the stages of an epoch added up.
+
+    Each stage has groups of its own, so a stage's time is shared out among them.
+    """
     rows: dict[int, int] = defaultdict(int)
     matches: dict[int, int] = defaultdict(int)
     busy: dict[int, float] = defaultdict(float)
+    of_group: dict[int, float] = defaultdict(float)
     executors: dict[int, str] = {}
-    in_cells: dict[int, int] = defaultdict(int)
     for report in reports:
         busy[report["slot"]] += report["busy_s"]
         executors[report["slot"]] = report["executor"]
+        in_cells = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
+        work = sum(arrived + matched for _, arrived, matched in report["groups"])
+        pace_s = report["busy_s"] / (work + in_cells or 1)  # no group can give away what its slot does for cells
         for group, arrived, matched in report["groups"]:
             rows[group] += arrived
             matches[group] += matched
-        in_cells[report["slot"]] += sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
+            of_group[group] += pace_s * (arrived + matched)
     stored = account(manifest)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
-        work = {g.id: rows[g.id] + matches[g.id] for g in groups}
-        total = sum(work.values()) + in_cells[slot] or 1  # no group can give away what its slot does for cells
         entries = tuple(
             GroupReport(
                 g.id,
@@ -127,7 +131,7 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
                 matches[g.id],
                 stored[g.id].active_rows,
                 int(stored[g.id].active_bytes),
-                busy[slot] * work[g.id] / total,
+                of_group[g.id],
                 int(stored[g.id].inactive_bytes),
             )
             for g in groups

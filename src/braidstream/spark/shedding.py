@@ -31,7 +31,7 @@ from braidstream.kernels.rows import I64, U64, Rows
 from braidstream.kernels.shedding import BUCKETS, buckets, is_sampled, marks
 from braidstream.spark.spilling import Spiller, spillable
 from braidstream.state import compaction
-from braidstream.state.generations import account, held_groups
+from braidstream.state.generations import account, held_ranges
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
 from braidstream.state.shedding import FILTER, SHEDDING, filter_of, thinned
@@ -99,7 +99,7 @@ class Shedder(Spiller):
         merges = {slot: list(tasks) for slot, tasks in planned.items()}
         if filter_ is None:
             return merges
-        past = tuple((group.low, group.high) for group in held_groups(manifest))
+        past = held_ranges(manifest)
         for slot, held in manifest.by_slot().items():
             taken = {segment.name for task in merges.get(slot, ()) for segment in task.inputs}
             for segment, _ in held:
@@ -109,9 +109,9 @@ class Shedder(Spiller):
                     if live < _THIN * segment.rows * each.get(segment.store, 0.0) and all(
                         stock.slot == slot for stock in parts
                     ):
-                        window = self.windows[segment.store]
+                        window, late = self.windows[segment.store], past.get(segment.stage, ())
                         task = compaction.Merge(
-                            segment.store, window, manifest.watermark, (segment,), held=past, shed=filter_
+                            segment.store, window, manifest.watermark, (segment,), held=late, shed=filter_
                         )
                         merges.setdefault(slot, []).append(task)
         return merges

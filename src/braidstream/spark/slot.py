@@ -40,6 +40,7 @@ from braidstream.kernels.routing import (
     TICK,
     Envelope,
     Routes,
+    SlotTable,
     Tally,
     cells_of,
     deal,
@@ -134,11 +135,11 @@ def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Man
 
 def routes_of(manifest: Manifest) -> Routes:
     """Where rows go in the epoch after a manifest."""
-    directory = manifest.directory
-    slots = directory.slots[directory.table()]
+    regions = manifest.directory.regions.items()
+    tables = {stage: SlotTable(region.depth, region.slots[region.table()]) for stage, region in regions}
     subgroups = manifest.memory.get("biclique")
     biclique = None if subgroups is None else Biclique(manifest.n_slots, subgroups)
-    return Routes(directory.depth, slots, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
+    return Routes(tables, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
 
 
 def slot_task(
@@ -213,8 +214,8 @@ class _Slot:
         self.manifest = task.manifest()
         self.files = Files(task.root)
         self.routes = routes_of(self.manifest)
-        self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot)
-        self.lows: U64 = np.array([group.low for group in self.groups], dtype=np.uint64)
+        self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot, stage)
+        self.lows: U64 = np.array([group.first for group in self.groups], dtype=np.uint64)
         self.matches: I64 = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
         self.probes: dict[str, dict[int, list[int]]] = {}
@@ -426,5 +427,8 @@ class _Slot:
         rows: I64 = np.zeros(len(self.groups), dtype=np.int64)
         for new in self.new.values():
             rows += np.diff(new.cuts(self.lows))
+        for change in (change for sent in self.changes.values() for change in sent):
+            hashes = np.asarray(change.column(HASH).combine_chunks()).view(np.uint64)
+            rows += np.bincount(np.searchsorted(self.lows, hashes, side="right") - 1, minlength=len(rows))
         reports = zip(self.groups, rows.tolist(), self.matches.tolist(), strict=True)
         return [[group.id, arrived, matched] for group, arrived, matched in reports if arrived or matched]

@@ -25,6 +25,7 @@ from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_c
 from braidstream.control.policies.spilling import GroupState
 from braidstream.kernels.plan import Join, Store
 from braidstream.state import compaction, generations
+from braidstream.state.cells import address_of_grid
 from braidstream.state.manifest import Manifest
 
 __all__ = ["CLEANING", "STEPS", "Spiller", "intent", "pinned_groups", "spillable"]
@@ -38,7 +39,7 @@ _FIRST_RATE = float(8 << 20)
 
 def pinned_groups(manifest: Manifest) -> set[int]:
     """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
-    return {manifest.directory.at(grid.hash).id for grid in (*manifest.grids, *manifest.retired)}
+    return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
 
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:

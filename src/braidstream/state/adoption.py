@@ -58,7 +58,7 @@ def plan(
         return ()
     between, cells, made = sorted(barriers), Cells(manifest), list[Adoption]()
     for layout, store, uses in _takers(cells):
-        slots = _slots(manifest, cells, layout)
+        slots = _slots(cells, layout, store)
         stretches: dict[int, list[tuple[Segment, list[int]]]] = defaultdict(list)
         for segment in manifest.segments:
             codes = _foreign(cells, layout, store, segment)
@@ -115,10 +115,10 @@ def _takers(cells: Cells) -> Iterator[tuple[Layout, str, tuple[int, ...]]]:
             yield Layout(-1, hash_), store, (0,)
 
 
-def _slots(manifest: Manifest, cells: Cells, layout: Layout) -> frozenset[int]:
+def _slots(cells: Cells, layout: Layout, store: str) -> frozenset[int]:
     if layout.dims:
         return frozenset(cells.current[layout.id].slots)
-    return frozenset([manifest.directory.at(layout.hash).slot])
+    return frozenset([cells.home(store, layout.hash)])
 
 
 def _foreign(cells: Cells, layout: Layout, store: str, segment: Segment) -> list[int] | None:
@@ -126,7 +126,7 @@ def _foreign(cells: Cells, layout: Layout, store: str, segment: Segment) -> list
     if segment.store != store:
         return None
     if segment.parts:
-        is_there = any(part.low <= layout.hash <= part.high for part in segment.parts)
+        is_there = any(part.first <= layout.hash <= part.last for part in segment.parts)
         return [] if layout.dims and is_there and layout.hash not in segment.given else None
     found = [
         code

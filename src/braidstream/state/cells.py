@@ -19,9 +19,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from braidstream.control.directory import address_of
 from braidstream.control.grids import Grid, Regrid
 from braidstream.kernels.cells import HeavyKeys, Layout, split_code, store_of, stripes, use_name
-from braidstream.kernels.families import dimensions_of
+from braidstream.kernels.families import dimensions_of, stage_of
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, U64, Rows
 from braidstream.state.files import Files
@@ -31,6 +32,7 @@ from braidstream.state.segments import open_segment
 __all__ = [
     "Cells",
     "Reader",
+    "address_of_grid",
     "heavy_keys",
     "is_unit",
     "layout_of",
@@ -45,6 +47,11 @@ __all__ = [
 def layout_of(grid: Grid) -> Layout:
     """A grid as the kernels know it."""
     return Layout(grid.id, grid.hash, dimensions_of(grid.family), grid.dims)
+
+
+def address_of_grid(grid: Grid) -> int:
+    """Where the grid's key is while it is light."""
+    return address_of(stage_of(grid.family), grid.hash)
 
 
 def heavy_keys(manifest: Manifest) -> dict[str, HeavyKeys]:
@@ -74,7 +81,7 @@ def may_have_grid(manifest: Manifest, family: str, key: int) -> bool:
     """Whether a key has a grid or may get one: not while its group has inactive generations, which cells do not see."""
     if any(grid.key == (family, key) for grid in manifest.grids):
         return True
-    group = manifest.directory.at(key)
+    group = manifest.directory.at(address_of(stage_of(family), key))
     parts = (part for segment in manifest.segments for part in segment.parts if part.generation)
     return not any(part.meets(group) for part in parts)
 
@@ -149,6 +156,15 @@ class Cells:
         )
         return sorted(codes)
 
+    def home(self, store: str, hash_: int) -> int:
+        """The slot where rows of a store with grids are while their key is light."""
+        return self.manifest.directory.at(address_of(self._stages[store], hash_)).slot
+
+    @cached_property
+    def _stages(self) -> dict[str, int]:
+        grids = (*self.manifest.grids, *self.manifest.retired)
+        return {store_of(name): stage_of(g.family) for g in grids for name in dimensions_of(g.family)}
+
     @cached_property
     def heavy(self) -> dict[str, frozenset[int]]:
         """The heavy hashes of each store."""
@@ -161,7 +177,7 @@ class Cells:
     def without_heavy(self, segment: Segment) -> Segment:
         """A segment of groups that was written just now: it has no rows of keys that are heavy, and says so."""
         heavy = self.heavy.get(segment.store, frozenset())
-        absent = (hash_ for hash_ in heavy if any(part.low <= hash_ <= part.high for part in segment.parts))
+        absent = (hash_ for hash_ in heavy if any(part.first <= hash_ <= part.last for part in segment.parts))
         return replace(segment, given=tuple(sorted({*segment.given, *absent})))
 
     def returned(self, store: str) -> frozenset[int]:
@@ -210,7 +226,7 @@ class Reader:
         """What cells of one layout see of slices that were written under others."""
         for segment in segments:
             if segment.parts:
-                is_there = any(part.low <= layout.hash <= part.high for part in segment.parts)
+                is_there = any(part.first <= layout.hash <= part.last for part in segment.parts)
                 if is_there and layout.hash not in segment.given:
                     rows = self._gather(segment, np.array([layout.hash], dtype=np.uint64))
                     yield from self._striped(rows, layout, wanted)

@@ -30,7 +30,7 @@ from braidstream.control.shedding import Filter
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.state.cells import Cells, is_unit
-from braidstream.state.generations import held_groups
+from braidstream.state.generations import held_ranges
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment, owned_rows
 from braidstream.state.shedding import filter_of, sift
@@ -74,7 +74,7 @@ def plan(
         manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
     shed = filter_of(manifest)
     between = sorted({*barriers, *(() if shed is None else shed.barriers())})
-    past = tuple((group.low, group.high) for group in held_groups(manifest))
+    past = held_ranges(manifest)
     merges: dict[int, list[Merge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
         by_store: dict[tuple[str, bool], list[tuple[Segment, int]]] = defaultdict(list)
@@ -83,7 +83,8 @@ def plan(
         for (store, _), segments in by_store.items():
             chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
             if chosen:
-                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=past, shed=shed))
+                late = past.get(chosen[0].stage, ())
+                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=late, shed=shed))
     for slot, store, held_cells in _held_cells(manifest):
         segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
         chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)

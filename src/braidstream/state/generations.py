@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from braidstream.control.directory import Directory, Group
 from braidstream.state.manifest import Manifest, Part, Segment
 
-__all__ = ["Held", "account", "cleaned", "held_groups", "sizes", "spilled", "unexpired"]
+__all__ = ["Held", "account", "cleaned", "held_groups", "held_ranges", "sizes", "spilled", "unexpired"]
 
 
 @dataclass
@@ -71,9 +71,17 @@ def sizes(manifest: Manifest) -> tuple[int, int]:
 
 
 def held_groups(manifest: Manifest) -> list[Group]:
-    """The groups with inactive generations, in the order of the hash space."""
+    """The groups with inactive generations, in the order of their addresses."""
     lows = {part.low for segment in manifest.segments for part in segment.parts if part.generation}
     return sorted({manifest.directory.at(low) for low in lows}, key=lambda group: group.low)
+
+
+def held_ranges(manifest: Manifest) -> dict[int, tuple[tuple[int, int], ...]]:
+    """By stage: the ranges of hashes of the groups with inactive generations, ascending."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for group in held_groups(manifest):
+        found[group.stage].append((group.first, group.last))
+    return {stage: tuple(ranges) for stage, ranges in found.items()}
 
 
 def spilled(manifest: Manifest, groups: Iterable[int], stores: Collection[str]) -> Manifest:

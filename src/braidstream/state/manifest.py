@@ -4,9 +4,10 @@ It alone defines routing and state of the next epoch: the directory, the grids o
 segments with the parts of the hash space (or the cells) that are live in each, the watermark, and the memory of the
 controller. It is JSON behind a line with its checksum; reading one runs nobody's code.
 
-Invariants: a part lies within one group (`fitted` keeps that true when groups are split), and the live parts of the
-segments of one store do not overlap: every stored tuple is live in exactly one segment. A part belongs to one
-generation: 0 is active, what slots probe; others were pushed (`state.generations`) and are read by clean-up only.
+Invariants: a part lies within one group (`fitted` keeps that true when groups are split), in the region of the stage
+that its store is joined at, and the live parts of the segments of one store do not overlap: every stored tuple is live
+in exactly one segment. A part belongs to one generation: 0 is active, what slots probe; others were pushed
+(`state.generations`) and are read by clean-up only.
 Size: O(groups x log(epochs in the window)), whatever the stream holds.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from braidstream.control.directory import HASH_BITS, Directory, Group
+from braidstream.control.directory import Directory, Range
 from braidstream.control.grids import Grid
 from braidstream.errors import DamagedState
 from braidstream.state.files import Files
@@ -31,28 +32,12 @@ FOLDER = "manifests"
 
 
 @dataclass(frozen=True)
-class Part:
-    """The rows of a segment whose hashes begin with the `depth` bits of `prefix`."""
+class Part(Range):
+    """The rows of a segment in a range of addresses."""
 
-    prefix: int
-    depth: int
     rows: int
     generation: int = 0
     """0: active. Otherwise inactive, and the older the lower."""
-
-    @property
-    def low(self) -> int:
-        """The smallest hash of the part."""
-        return self.prefix << (HASH_BITS - self.depth)
-
-    @property
-    def high(self) -> int:
-        """The largest hash of the part (inclusive)."""
-        return ((self.prefix + 1) << (HASH_BITS - self.depth)) - 1
-
-    def meets(self, group: Group) -> bool:
-        """Whether part and group share hashes: one is then within the other."""
-        return self.low <= group.high and group.low <= self.high
 
 
 @dataclass(frozen=True)
@@ -86,6 +71,11 @@ class Segment:
         return sum(part.rows for part in self.parts) + sum(rows for _, rows in self.cells)
 
     @property
+    def stage(self) -> int:
+        """The stage in whose region its parts lie, where it has any."""
+        return self.parts[0].stage if self.parts else 0
+
+    @property
     def is_live(self) -> bool:
         """Whether any of its rows is."""
         return bool(self.parts or self.cells)
@@ -108,7 +98,7 @@ class Segment:
         return replace(self, cells=tuple(cell for cell in self.cells if cell[0] not in gone))
 
     def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
-        """The segment without the active parts that lie within the given ranges of hashes."""
+        """The segment without the active parts that lie within the given ranges of addresses."""
         ranges = list(lows_highs)
         kept = tuple(
             p for p in self.parts if p.generation or not any(low <= p.low and p.high <= high for low, high in ranges)

@@ -31,7 +31,7 @@ FOREVER = 1 << 62
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when a segment is written: the slot with its groups, in the order of the hash space, and the epoch."""
+    """Where and when a segment is written: the epoch, and the slot with its groups of the store's stage, in order."""
 
     files: Files
     epoch: int
@@ -42,7 +42,7 @@ class Place:
         self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None = None, *, sample: bool = False
     ) -> Segment:
         """Write rows of one store as a segment."""
-        cuts = rows.cuts(np.array([group.low for group in self.groups], dtype=np.uint64))
+        cuts = rows.cuts(np.array([group.first for group in self.groups], dtype=np.uint64))
         counts = np.diff(cuts).tolist()
         parts = tuple(Part(g.prefix, g.depth, n) for g, n in zip(self.groups, counts, strict=True) if n)
         return replace(self._written(rows, store, window_us, first_epoch), parts=parts, sample=sample)
@@ -105,11 +105,11 @@ def open_segment(files: Files, segment: Segment) -> Rows:
 
 
 def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[tuple[int, int]]:
-    """The ranges of rows that are live and belong to the groups (in the order of the hash space)."""
+    """The ranges of rows that are live and belong to the groups (in the order of their addresses, of any stages)."""
     lows = [group.low for group in groups]
     own = [p for p in segment.parts if (at := bisect_right(lows, p.low)) and p.low <= groups[at - 1].high]
-    begins = np.searchsorted(rows.hashes, np.array([part.low for part in own], dtype=np.uint64)).tolist()
-    ends = np.searchsorted(rows.hashes, np.array([part.high for part in own], dtype=np.uint64), side="right").tolist()
+    begins = np.searchsorted(rows.hashes, np.array([part.first for part in own], dtype=np.uint64)).tolist()
+    ends = np.searchsorted(rows.hashes, np.array([part.last for part in own], dtype=np.uint64), side="right").tolist()
     return _without_given(rows, segment, _joined(sorted(r for r in zip(begins, ends, strict=True) if r[1] > r[0])))
 
 

@@ -34,7 +34,7 @@ def sift(rows: Rows, segment: Segment, filter_: Filter | None) -> Rows:
     """The rows of a segment that live; those of the sample stay and are marked where the filter would drop them."""
     if filter_ is None or filter_.is_empty or segment.store not in filter_.stores:
         return rows
-    return sifted(rows, *filter_.arrays(segment.store, segment.epoch), filter_.bits)
+    return sifted(rows, *filter_.arrays(segment.store, segment.epoch, segment.stage), filter_.bits)
 
 
 def thinned(manifest: Manifest, before: Filter, after: Filter, stores: Collection[str]) -> Manifest:

@@ -37,14 +37,15 @@ from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.measures import EPOCH, WATERMARK
-from braidstream.kernels.plan import Branch, Join, JoinInput, OutputColumn, Store
+from braidstream.kernels.plan import COMPOSITES, Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.query import Query
-from braidstream.spark.aggregation import COMPOSITES, route_composites
+from braidstream.spark.aggregation import route_composites
 from braidstream.spark.clean_ups import SlotFunction
 from braidstream.spark.epoch import EpochRunner, Regridder
 from braidstream.spark.planner import Plan
+from braidstream.spark.regions import with_regions
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.shedding import spiller_of
 from braidstream.spark.sinks import FileSink, Sink, deliver
@@ -103,7 +104,7 @@ class Harness:
     ) -> None:
         self.folder, self.schemas = Path(folder), schemas
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
-        self._hash_keys, self._keep, self._controller = hash_keys, keep, controller
+        self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
         self._regridder = regridder
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
@@ -179,6 +180,10 @@ class Harness:
             sink.claim(self._identity.flow)
             sink.sweep()
         checkpoint.sweep()
+        last = checkpoint.latest()
+        manifest = with_regions(last, self._plan.stores, self._groups)
+        if manifest != last:
+            manifest.write(checkpoint.files)
         runner = LocalRunner(
             checkpoint,
             uuid.uuid4().hex,
@@ -188,7 +193,7 @@ class Harness:
             self._sinks,
             self._late,
             False,
-            checkpoint.latest(),
+            manifest,
             silence_us,
             None if self._controller is None else Reorganizer(self._controller),
             regridder=self._regridder,

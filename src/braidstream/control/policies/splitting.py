@@ -7,7 +7,7 @@ supplier's move), else it stays. A group that a split did not help (one key carr
 left alone.
 
 When nobody is a supplier, buddies that together take less than `merge_below` of an epoch become one group again, down
-to as many groups as the flow began with. A merge's halves are at least five times below what would split them again
+to as many groups of each stage as it began with. A merge's halves are at least five times below what would split them again
 (the settings insist on twice), so a constant load does not split and merge for ever.
 
 Cost: O(groups).
@@ -15,7 +15,9 @@ Cost: O(groups).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -74,11 +76,14 @@ class Merging:
 
     def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
         """The merges of this reorganization epoch, in the order of the hash space."""
-        n_spare = len(view.directory.groups) - int(memory.get("base_groups", len(view.directory.groups)))
-        if n_spare <= 0 or view.suppliers(self.settings):
+        if view.suppliers(self.settings):
             return []
-        small = [pair for pair in _buddies(view) if self._is_small(view, *pair)]
-        return [self._merge(view, *pair) for pair in small[:n_spare]]
+        n_base = int(memory.get("base_groups", len(view.directory.groups))) // max(len(view.directory.regions), 1)
+        found: list[Suggestion] = []
+        for region in view.directory.regions.values():
+            small = (pair for pair in _buddies(region.groups) if self._is_small(view, *pair))
+            found += [self._merge(view, *pair) for pair in islice(small, max(len(region.groups) - n_base, 0))]
+        return found
 
     def _is_small(self, view: View, lower: Group, upper: Group) -> bool:
         demand = view.groups[lower.id].demand_s + view.groups[upper.id].demand_s
@@ -92,6 +97,6 @@ class Merging:
         return Suggestion("merging", "tidy", (Merge(keeper.group),), figures, reason)
 
 
-def _buddies(view: View) -> list[tuple[Group, Group]]:
-    neighbours = zip(view.directory.groups, view.directory.groups[1:], strict=False)
+def _buddies(groups: Sequence[Group]) -> list[tuple[Group, Group]]:
+    neighbours = pairwise(groups)
     return [(a, b) for a, b in neighbours if a.depth == b.depth and a.depth > 0 and a.buddy_prefix == b.prefix]
