@@ -58,7 +58,8 @@ def _is_of_function(entry: EpochProgress | FunctionProgress) -> TypeGuard[Functi
 
 def _of_join(entry: EpochProgress) -> Reading:
     rows, size = words.number(entry.state_rows), words.size(entry.state_bytes)
-    kept = f"{words.count(entry.groups, 'group')}, {words.count(entry.segments, 'segment')}"
+    staged = f" in {len(entry.stages)} stages" if len(entry.stages) > 1 else ""
+    kept = f"{words.count(entry.groups, 'group')}{staged}, {words.count(entry.segments, 'segment')}"
     state = (("state rows", float(entry.state_rows), f"{rows} rows"), ("state size", float(entry.state_bytes), size))
     title = f"clean-up {entry.step}" if entry.step else f"epoch {entry.epoch}"
     more = (*_pushed(entry), *_shed(entry), *_spread(entry))

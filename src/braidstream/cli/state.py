@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.padding import Padding
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from braidstream.cli import app, words
 from braidstream.errors import InputError
+from braidstream.kernels.plan import shown_stage
 from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.generations import Held, account
@@ -25,7 +25,7 @@ from braidstream.state.manifest import Manifest
 __all__ = ["show_state"]
 
 _NUMBERS = {
-    "rows", "late", "matches", "segments", "bytes", "groups", "cells", "generations", "active rows",
+    "rows", "late", "matches", "segments", "bytes", "groups", "cells", "generations", "active rows", "most at a slot",
 }  # fmt: skip
 """Columns that are set to the right."""
 
@@ -59,6 +59,7 @@ class _Found:
             "inactive_bytes": round(sum(one.inactive_bytes for one in self.held.values())),
             "generations": self.generations(),
             "stores": self.stores(),
+            "stages": self.stages(),
             "per_slot": self.per_slot(),
             "heavy": self.heavy(),
             "streams": {name: dict(known) for name, known in self.identity.streams.items()},
@@ -94,16 +95,33 @@ class _Found:
             one.update(segments=1, rows=segment.live_rows, bytes=segment.bytes)
         return {name: dict(one) for name, one in sorted(found.items())}
 
+    def stages(self) -> list[dict[str, Any]]:
+        """The groups of each stage: how many, how many each slot holds, and their rows and bytes; cells are apart."""
+        found = []
+        for stage, region in sorted(self.latest.directory.regions.items()):
+            held = [self.held[group.id] for group in region.groups]
+            groups = Counter(group.slot for group in region.groups)
+            found.append(
+                {
+                    "stage": shown_stage(stage),
+                    "groups": len(held),
+                    "per_slot": [groups[slot] for slot in range(self.latest.n_slots)],
+                    "rows": sum(one.active_rows + one.inactive_rows for one in held),
+                    "bytes": round(sum(one.active_bytes + one.inactive_bytes for one in held)),
+                }
+            )
+        return found
+
     def per_slot(self) -> list[dict[str, int]]:
-        """Groups and stored rows of each slot."""
-        directory = self.latest.directory
-        parts = [part for segment in self.latest.segments for part in segment.parts]
-        slots = directory.slots[directory.locate(np.array([part.low for part in parts], dtype=np.uint64))]
-        rows = np.bincount(slots, weights=[part.rows for part in parts], minlength=self.latest.n_slots).astype(int)
-        groups = np.bincount(directory.slots, minlength=self.latest.n_slots)
+        """Groups of all stages and stored rows of each slot."""
+        groups, rows = Counter[int](), Counter[int]()
+        for group in self.latest.directory.groups:
+            own = self.held[group.id]
+            groups[group.slot] += 1
+            rows[group.slot] += own.active_rows + own.inactive_rows
         cells, in_cells = self._cells()
         return [
-            {"slot": i, "groups": int(groups[i]), "cells": cells[i], "rows": int(rows[i]) + in_cells[i]}
+            {"slot": i, "groups": groups[i], "cells": cells[i], "rows": rows[i] + in_cells[i]}
             for i in range(self.latest.n_slots)
         ]
 
@@ -164,7 +182,7 @@ def _show(checkpoint: str, found: _Found) -> None:
     typer.echo(f"checkpoint {checkpoint} of flow {plain['name']} ({plain['flow']})")
     for name, shown in (
         ("epochs", f"{plain['epoch'] + 1:,} committed, {f'{kept[0]} to {kept[-1]} kept' if kept else 'none kept'}"),
-        ("slots", f"{plain['slots']} with {words.count(plain['groups'], 'group')}"),
+        ("slots", f"{plain['slots']} with {words.count(plain['groups'], 'group')}{_staged(plain)}"),
         ("state", f"{rows}, {words.size(plain['bytes'])} in {segments}"),
         *([("pushed", _pushed(plain))] if plain["generations"] else []),
         ("watermark", words.moment(plain["watermark"])),
@@ -175,12 +193,17 @@ def _show(checkpoint: str, found: _Found) -> None:
         (("stream", "time", "newest", "rows", "late"), _streams(found)),
         (("query", "matches", "fingerprint"), _queries(found)),
         (("store", "segments", "rows", "bytes"), _stores(found)),
+        (("stage", "groups", "slots", "most at a slot", "rows", "bytes"), _stages(found)),
         (("slot", "groups", "cells", "rows"), _slots(found)),
         (("heavy key", "grid", "slots"), _heavy(found)),
         (("pushed group", "slot", "generations", "rows", "bytes", "active rows"), _generations(found)),
     ):
-        if entries or title[0] not in ("heavy key", "pushed group"):
+        if entries or title[0] not in ("stage", "heavy key", "pushed group"):
             _print_table(title, entries)
+
+
+def _staged(plain: dict[str, Any]) -> str:
+    return f" in {len(plain['stages'])} stages" if len(plain["stages"]) > 1 else ""
 
 
 def _pushed(plain: dict[str, Any]) -> str:
@@ -217,6 +240,23 @@ def _streams(found: _Found) -> list[list[str]]:
             words.number(totals.get(f"{name}.late", 0)),
         ]
         for name, known in found.identity.streams.items()
+    ]
+
+
+def _stages(found: _Found) -> list[list[str]]:
+    """A line for each stage, where there are several."""
+    stages = found.stages()
+    return [
+        [
+            one["stage"],
+            str(one["groups"]),
+            str(sum(n > 0 for n in one["per_slot"])),
+            str(max(one["per_slot"])),
+            words.number(one["rows"]),
+            words.size(one["bytes"]),
+        ]
+        for one in stages
+        if len(stages) > 1
     ]
 
 

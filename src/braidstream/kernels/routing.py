@@ -1,9 +1,9 @@
 """Routing and packing: from a batch of a stream to one blob of rows for each slot.
 
 A row goes to the slot of its group, which the directory gives by the stage of its store and the leading bits of its key
-hash; rows of a heavy key are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals nothing) go nowhere; rows older
-than the watermark are late. What a task read is counted in a `Tally`, which travels with the rows, so that it is
-counted exactly once however often Spark runs the task.
+hash; rows of a heavy key are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals
+nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`, which travels
+with the rows, so that it is counted exactly once however often Spark runs the task.
 
 Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy and Arrow.
 """

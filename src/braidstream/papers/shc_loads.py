@@ -98,8 +98,8 @@ class Streams:
 
     def slots(self, n_slots: int) -> Ints:
         """The light slot of each key of the domain."""
-        directory = Directory.of(GROUPS, n_slots)
-        return directory.slots[directory.locate(self.hashes)].astype(np.int64)
+        region = Directory.of(GROUPS, n_slots).region(0)
+        return region.slots[region.locate(self.hashes)].astype(np.int64)
 
     def epoch_counts(self) -> list[tuple[Ints, Ints]]:
         """How many rows of each key came, for each epoch and side."""

@@ -42,6 +42,7 @@ from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
+from braidstream.spark.stages import explain_stages
 from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.spark.told import check_told, told
 from braidstream.state.cells import resettled
@@ -226,7 +227,8 @@ class Flow:
         plan, queries = self._plan(manifest), [q.query for q in self._queries.values()]
         better = better_trees(queries, plan.trees, self._statistics(manifest, plan.trees))
         shown = explain(self.name, self._streams, queries, plan, self._sinks(), self.routing.router, better)
-        return "\n".join([shown, *explain_memory(self.overflow, plan)])
+        stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
+        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
 
     def start(
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True

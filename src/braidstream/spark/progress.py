@@ -11,6 +11,7 @@ from braidstream.control.estimate import Interval
 from braidstream.control.regrid import imbalance
 from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
 from braidstream.spark.shedding import completeness_of
+from braidstream.spark.stages import StageProgress, stages_of
 from braidstream.state.generations import held_groups, sizes
 from braidstream.state.manifest import Manifest
 from braidstream.state.shedding import SHEDDING
@@ -76,6 +77,8 @@ class EpochProgress:
     """The same for all answers since the flow first began."""
     shed_bytes: int = 0
     """State that was shed after this epoch, as far as it was accounted."""
+    stages: tuple[StageProgress, ...] = ()
+    """The stages, the first one first: each has groups of its own. `groups` are those of all."""
 
     @property
     def rows_per_s(self) -> float:
@@ -145,6 +148,7 @@ class EpochProgress:
             completeness=completeness,
             completeness_so_far=so_far,
             shed_bytes=shedding.get("shed_bytes", 0),
+            stages=stages_of(after, reports),
         )
 
 

@@ -66,6 +66,7 @@ def _thinned(segment: Segment, part: Part, before: Filter, after: Filter) -> Par
 
 
 def _rounded(part: Part, segment: Segment, ratio: float) -> int:
-    """Up or down by chance, though always the same, so that many small steps do not add up to an error."""
-    chance = zlib.crc32(f"{segment.name} {part.low} {part.rows} {ratio}".encode()) / 2**32
+    """Up or down by chance, so that many small steps do not add up to an error; the same when an epoch is replayed."""
+    told = (segment.store, segment.epoch, segment.rows, segment.newest, part.low, part.rows, ratio)
+    chance = zlib.crc32(repr(told).encode()) / 2**32
     return max(int(part.rows * ratio + chance), 1)

@@ -7,8 +7,8 @@ supplier's move), else it stays. A group that a split did not help (one key carr
 left alone.
 
 When nobody is a supplier, buddies that together take less than `merge_below` of an epoch become one group again, down
-to as many groups of each stage as it began with. A merge's halves are at least five times below what would split them again
-(the settings insist on twice), so a constant load does not split and merge for ever.
+to as many groups of each stage as it began with. A merge's halves are at least five times below what would split them
+again (the settings insist on twice), so a constant load does not split and merge for ever.
 
 Cost: O(groups).
 """
