@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from braidstream.testing import oracle
 from braidstream.testing.queries import QueryHarness
 from braidstream.testing.strategies import Case, many_streams
+from tests.backends import tables
 from tests.kernels import stories
-from tests.kernels.test_streams_join import QUIET, often_compacted
+from tests.kernels.test_reorganized_join import restless
+from tests.kernels.test_streams_join import QUIET, often_compacted, with_a_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,13 +61,15 @@ def KEYS_OF(names: Sequence[str]) -> st.SearchStrategy[str]:  # noqa: N802  a st
     return st.builds("{}.k".format, st.sampled_from(names))
 
 
-def expected(case: Case, query: Wanted, n_epochs: int) -> dict[Any, Any]:
-    """The groups and their values after some epochs."""
-    given_ = case.epochs[:n_epochs]
-    seen = {s.name: [row for epoch in given_ for row in epoch.get(s.name, ())] for s in case.streams}
+def expected(case: Case, query: Wanted, n_epochs: int, begin: int) -> dict[Any, Any]:
+    """The groups and their values after some epochs, of what arrived from epoch `begin` on."""
+    seen = {s.name: [row for epoch in case.epochs[:n_epochs] for row in epoch.get(s.name, ())] for s in case.streams}
     spoken = all(seen.values())
     at = min(max(r["ts"] for r in own) - case.delays_us[n] for n, own in seen.items()) if spoken else BEFORE_ALL
-    streams = [oracle.Stream(s.name, seen[s.name], s.window_us) for s in case.streams]
+    own = {
+        s.name: [row for epoch in case.epochs[begin:n_epochs] for row in epoch.get(s.name, ())] for s in case.streams
+    }
+    streams = [oracle.Stream(s.name, own[s.name], s.window_us) for s in case.streams]
     found = oracle.aggregate(
         streams, case.equalities, query.aggregates, watermark_us=at, group_by=query.group_by, residuals=query.checks
     )
@@ -73,17 +77,19 @@ def expected(case: Case, query: Wanted, n_epochs: int) -> dict[Any, Any]:
     return {row[:n]: row[n:] for row in found}
 
 
-def check(case: Case, query: Wanted, results: Sequence[Any]) -> None:
-    """After each epoch, what is left of all updates is what the oracle says."""
+def check(case: Case, query: Wanted, results: Sequence[Any], begin: int = 0, end: int | None = None) -> None:
+    """After each epoch in which the query is there, what is left of all updates is what the oracle says."""
     n = len(query.group_by)
     view: dict[Any, Any] = {}
-    for epoch in range(len(case.epochs)):
+    last = len(case.epochs) if end is None else end
+    assert {row["epoch"] for row in results} <= set(range(begin, last))
+    for epoch in range(begin, last):
         own = [tuple(row.values()) for row in results if row["epoch"] == epoch]
         assert n or len(own) == 1
         view |= {row[:n]: row[n:-2] for row in own}
         assert len({row[:n] for row in own}) == len(own)
         live = {group: values for group, values in view.items() if values[0] or not n}
-        right = expected(case, query, epoch + 1)
+        right = expected(case, query, epoch + 1, begin)
         assert live.keys() == right.keys()
         for group, values in right.items():
             assert live[group] == pytest.approx(values), (epoch, group)
@@ -121,6 +127,47 @@ def test_every_aggregate_is_the_oracles_after_every_epoch_whatever_crashes(spark
     holds()
     assert ways >= ({(1, True), (1, False)} if keys == "one key" else {(2, False)})
     assert (2, True) not in ways
+
+
+def base_of(case: Case) -> str:
+    """A query that reads all streams throughout, so that the watermark is that of all."""
+    return f"SELECT {stories.select(case)} FROM {stories.from_clause(case)} WHERE {stories.equal(case.equalities)}"
+
+
+@pytest.mark.parametrize("keys", CASES)
+def test_aggregates_come_and_go_at_random_epochs(spark: SparkSession, keys: str) -> None:
+    """Each is of what arrived since it was submitted, after every epoch until it is withdrawn."""
+
+    @settings(SOME, max_examples=25)
+    @given(CASES[keys], st.integers(1, 4), stories.STATISTICS, st.data())
+    def holds(case: Case, slots: int, statistics: Any, data: st.DataObject) -> None:
+        schemas = {stream.name: case.schema for stream in case.streams}
+        lives: dict[str, tuple[Wanted, int, int]] = {}
+        with TemporaryDirectory() as folder, often_compacted():
+            harness = QueryHarness(
+                folder, schemas, {"base": base_of(case)}, spark=spark, statistics=statistics, slots=slots,
+                delays_us=case.delays_us, groups=4, controller=restless(data.draw(st.integers(0, 999), label="seed")),
+            )  # fmt: skip
+            for number, epoch in enumerate(case.epochs):
+                there = [name for name, (_, _, end) in lives.items() if end > number]
+                if there and data.draw(st.booleans(), label="withdraw"):
+                    name = data.draw(st.sampled_from(there), label="which")
+                    lives[name] = (*lives[name][:2], number)
+                    harness.withdraw(name)
+                if data.draw(st.booleans(), label="submit"):
+                    query, name = wanted(case, data), f"q{len(lives)}"
+                    lives[name] = (query, number, len(case.epochs))
+                    harness.submit(name, query.text)
+                rows = tables(case, epoch)
+                if data.draw(st.booleans(), label="crash"):
+                    with_a_fault(harness, data.draw(st.sampled_from(stories.POINTS), label="point"), number, rows)
+                    harness.restart(data.draw(st.none() | st.integers(1, 4), label="slots"))
+                if harness.manifest.epoch < number:
+                    harness.epoch(rows)
+            for name, (query, begin, end) in lives.items():
+                check(case, query, harness.results(name), begin, end)
+
+    holds()
 
 
 def test_aggregates_over_different_keys_say_that_they_enumerate(spark: SparkSession, tmp_path: Any) -> None:

@@ -57,11 +57,13 @@ class SlotLoad:
     matches: float
     stored_bytes: int
     executor: str = ""
+    work_s: float | None = None
+    """What slots take on average for its work, where that is known by stage."""
 
     @property
     def work(self) -> float:
         """What the slot did, in units that do not depend on its speed."""
-        return self.rows + self.matches
+        return self.rows + self.matches if self.work_s is None else self.work_s
 
     @property
     def pace(self) -> float | None:
@@ -156,7 +158,9 @@ def _bare_load(slot: int, reports: Sequence[SlotReport], n_epochs: int) -> SlotL
     rows = sum(report.rows for report in reports) / n_epochs
     matches = sum(report.matches for report in reports) / n_epochs
     last = reports[-1]
-    return SlotLoad(slot, 0.0, busy * _growth(reports), busy, rows, matches, last.bytes, last.executor)
+    by_stage = [report.work_s for report in reports if report.work_s is not None]
+    work_s = sum(by_stage) / n_epochs if len(by_stage) == len(reports) else None
+    return SlotLoad(slot, 0.0, busy * _growth(reports), busy, rows, matches, last.bytes, last.executor, work_s)
 
 
 def _growth(reports: Sequence[SlotReport]) -> float:
@@ -186,8 +190,9 @@ def _groups_of(slot: SlotLoad, reports: Sequence[SlotReport], n_epochs: int) -> 
             parts[part.group].append(part)
     busy = {group: sum(p.busy_s for p in some) / n_epochs for group, some in parts.items()}
     works = {group: sum(p.rows + p.matches for p in some) / n_epochs for group, some in parts.items()}
-    if sum(busy.values()) <= 0 and slot.work > 0:  # times not told apart: shared out by work
-        busy = {group: slot.busy_s * work / slot.work for group, work in works.items()}
+    total = slot.rows + slot.matches
+    if sum(busy.values()) <= 0 and total > 0:  # times not told apart: shared out by work
+        busy = {group: slot.busy_s * work / total for group, work in works.items()}
     growth = slot.demand_s / slot.busy_s if slot.busy_s > 0 else 1.0
     fit = min(1.0, slot.busy_s / sum(busy.values())) if sum(busy.values()) > 0 else 1.0
     return [

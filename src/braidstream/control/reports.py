@@ -57,6 +57,9 @@ class SlotReport:
     executor: str = ""
     backlog_rows: int | None = None
     backlog_bytes: int | None = None
+    work_s: float | None = None
+    """Where a flow has several stages: the seconds that slots take on average for such work as this slot's. A row or a
+    match of one stage costs what it costs, so the paces of slots with other shares of the stages compare by this."""
 
     def as_json(self) -> dict[str, Any]:
         """A plain form."""

@@ -113,14 +113,12 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
     for report in reports:
         busy[report["slot"]] += report["busy_s"]
         executors[report["slot"]] = report["executor"]
-        in_cells = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
-        work = sum(arrived + matched for _, arrived, matched in report["groups"])
-        pace_s = report["busy_s"] / (work + in_cells or 1)  # no group can give away what its slot does for cells
+        pace_s = report["busy_s"] / (_units(report) or 1)  # no group can give away what its slot does for cells
         for group, arrived, matched in report["groups"]:
             rows[group] += arrived
             matches[group] += matched
             of_group[group] += pace_s * (arrived + matched)
-    stored = account(manifest)
+    stored, work_s = account(manifest), _work_s(reports)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
@@ -146,6 +144,29 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
                 busy[slot],
                 entries,
                 executors.get(slot, manifest.executors.get(slot, "")),
+                work_s=None if work_s is None else work_s.get(slot, 0.0),
             )
         )
     return made
+
+
+def _units(report: Mapping[str, Any]) -> int:
+    """The rows and matches of a slot at one stage, in groups and in cells."""
+    in_cells = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
+    return in_cells + sum(arrived + matched for _, arrived, matched in report["groups"])
+
+
+def _work_s(reports: Sequence[Mapping[str, Any]]) -> dict[int, float] | None:
+    """By slot the seconds that its rows and matches take at the mean pace of their stage; None: there is one stage."""
+    if len({report["stage"] for report in reports}) < 2:
+        return None
+    busy: dict[int, float] = defaultdict(float)
+    work: dict[tuple[int, int], int] = defaultdict(int)
+    for report in reports:
+        busy[report["stage"]] += report["busy_s"]
+        work[report["slot"], report["stage"]] += _units(report)
+    totals = {stage: sum(n for (_, at), n in work.items() if at == stage) for stage in busy}
+    found: dict[int, float] = defaultdict(float)
+    for (slot, stage), units in work.items():
+        found[slot] += busy[stage] * units / max(totals[stage], 1)
+    return found

@@ -1,0 +1,378 @@
+"""Stages with groups of their own: each is moved, split, merged and pushed by itself, and no result changes.
+
+The engine in this process. Queries of type 2 come and go, so stages come later; processes die at every point;
+checkpoints from before stages had regions of their own are read and go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braidstream.control.controller import Controller
+from braidstream.control.directory import Directory, address_of
+from braidstream.control.instructions import Instruction, Move, Split
+from braidstream.control.overflow import Overflow
+from braidstream.control.policies.splitting import Splitting
+from braidstream.control.settings import Settings
+from braidstream.control.shedding import STRATEGIES
+from braidstream.kernels.families import dimensions_of, family_of
+from braidstream.kernels.hashing import hash_columns
+from braidstream.kernels.plan import shown_stage
+from braidstream.spark.regions import with_regions
+from braidstream.spark.spilling import CLEANING
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.generations import held_groups
+from braidstream.state.manifest import Manifest
+from braidstream.state.shedding import FILTER, SHEDDING, filter_of
+from braidstream.testing import oracle, slowness
+from braidstream.testing.faults import POINTS
+from braidstream.testing.queries import QueryHarness
+from braidstream.testing.restless_grids import RestlessGrids
+from braidstream.testing.strategies import Case, many_streams
+from tests.backends import tables
+from tests.kernels import stories
+from tests.kernels.test_queries_engine import GROUPS, MANY_KEYS, SLOTS, SOME, harness_of, query_of, seen_by
+from tests.kernels.test_reorganized_join import restless
+from tests.kernels.test_spilled_join import SPILLS, often_compacted
+from tests.kernels.test_streams_join import leftovers, with_a_fault
+
+SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+SEEDS = st.integers(0, 999)
+
+
+def check_places(harness: QueryHarness) -> None:
+    """Every stage has its region; every part lies in that of its store's stage, within one group."""
+    directory, stages = harness.manifest.directory, {store.name: store.stage for store in harness.plan.stores}
+    assert directory.regions.keys() >= {0, *stages.values()}
+    for stage, region in directory.regions.items():
+        ends = [address_of(stage, 0) - 1, *(group.high for group in region.groups)]
+        assert [end + 1 for end in ends] == [*(group.low for group in region.groups), address_of(stage + 1, 0)]
+    for segment in harness.manifest.segments:
+        for part in segment.parts:
+            group = directory.at(part.low)
+            assert part.stage == group.stage == stages.get(segment.store, part.stage)
+            assert group.first <= part.first <= part.last <= group.last
+
+
+GRIDS = st.builds(lambda seed: {"regridder": RestlessGrids(HASHES, seed)}, SEEDS)
+HASHES = hash_columns([pa.array(range(3), pa.int64())])[0].tolist()
+
+
+@settings(SOME, max_examples=50)
+@given(MANY_KEYS, SLOTS, GROUPS, stories.STATISTICS, SPILLS | GRIDS, SEEDS, st.data())
+def test_pushes_grids_moves_and_crashes_change_no_result_of_a_tree(
+    case: Case, slots: int, groups: int, statistics: Any, more: dict[str, Any], seed: int, data: st.DataObject
+) -> None:
+    text, expected = query_of(case, data)
+    options = {"slots": slots, "groups": groups, "statistics": statistics, "controller": restless(seed), **more}
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = harness_of(folder, case, {"q": text}, **options)
+        for number, epoch in enumerate(case.epochs):
+            rows = tables(case, epoch)
+            if data.draw(st.booleans(), label="crash"):
+                with_a_fault(harness, data.draw(st.sampled_from(POINTS), label="point"), number, rows)
+                harness.restart(data.draw(st.none() | SLOTS, label="slots"))
+            if harness.manifest.epoch < number:
+                harness.epoch(rows)
+            check_places(harness)
+        harness.finish()
+        assert stories.found(harness, "q") == expected
+        assert leftovers(harness) == []
+
+
+TEMPLATES = {
+    "two": (("A", "B"), [("A.j", "B.j")]),
+    "a chain": (("A", "B", "C"), [("A.k", "B.k"), ("B.j", "C.j")]),
+    "a chain of four": (("A", "B", "C", "D"), [("A.k", "B.k"), ("B.j", "C.j"), ("C.k", "D.k")]),
+    "a star": (("A", "B", "C", "D"), [("A.k", "B.k"), ("A.j", "C.j"), ("A.v", "D.k")]),
+    "a star and a chain": (("D", "A", "B", "C"), [("D.k", "A.j"), ("A.k", "B.k"), ("B.j", "C.k")]),
+}
+
+
+@settings(SOME, max_examples=40)
+@given(many_streams(min_streams=4, max_streams=4, max_rows=6, max_epochs=6), SLOTS, GROUPS, SEEDS, st.data())
+def test_deeper_queries_come_and_go_while_groups_of_single_stages_move(
+    case: Case, slots: int, groups: int, seed: int, data: st.DataObject
+) -> None:
+    """The first query has one stage. Stages come with others, under a controller that never rests, and crashes."""
+    case = replace(case, equalities=(("A.k", "B.k"), ("B.k", "C.k"), ("C.k", "D.k")), schema=SCHEMA)
+    case = replace(case, **long_keys(case))
+    base = f"SELECT {stories.select(case)} FROM {stories.from_clause(case)} WHERE {stories.equal(case.equalities)}"
+    lives: dict[str, tuple[Any, int, int]] = {}
+    with TemporaryDirectory() as folder, often_compacted():
+        options = {"slots": slots, "groups": groups, "statistics": data.draw(stories.STATISTICS, label="rates")}
+        harness = harness_of(folder, case, {"base": base}, controller=restless(seed), **options)
+        assert harness.manifest.directory.regions.keys() == {0}
+        for number, epoch in enumerate(case.epochs):
+            for _ in range(data.draw(st.integers(0, 2), label="changes")):
+                change(harness, case, lives, number, data)
+            rows = tables(case, epoch)
+            if data.draw(st.booleans(), label="crash"):
+                with_a_fault(harness, data.draw(st.sampled_from(stories.POINTS)), number, rows)
+                harness.restart(data.draw(st.none() | SLOTS, label="slots"))
+            if harness.manifest.epoch < number:
+                harness.epoch(rows)
+            check_places(harness)
+        assert stories.found(harness, "base") == stories.joined(case.streams, case.equalities, [])
+        for name, (template, begin, end) in lives.items():
+            assert stories.found(harness, name) == seen_by(case, template, begin, end), name
+        assert leftovers(harness) == []
+
+
+def long_keys(case: Case) -> dict[str, Any]:
+    """Streams and epochs with whole numbers as keys, whatever the case had."""
+
+    def whole(row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "k": row["v"] % 3, "j": row["v"] % 2}
+
+    epochs = tuple({n: [whole(row) for row in rows] for n, rows in epoch.items()} for epoch in case.epochs)
+    streams = tuple(replace(s, rows=[row for epoch in epochs for row in epoch.get(s.name, ())]) for s in case.streams)
+    return {"streams": streams, "epochs": epochs}
+
+
+def change(harness: QueryHarness, case: Case, lives: dict[str, Any], number: int, data: st.DataObject) -> None:
+    """A query is submitted, or one that is there is withdrawn."""
+    there = [name for name, (_, _, end) in lives.items() if end > number]
+    if there and data.draw(st.booleans(), label="withdraw"):
+        name = data.draw(st.sampled_from(there), label="which")
+        template, begin, _ = lives[name]
+        lives[name] = (template, begin, number)
+        harness.withdraw(name)
+        return
+    names, equalities = TEMPLATES[data.draw(st.sampled_from(sorted(TEMPLATES)), label="template")]
+    windows = {name: data.draw(st.none() | st.integers(0, 25), label="window") for name in names}
+    windows = {name: None if w is None else w * stories.SECOND for name, w in windows.items()}
+    outputs = ", ".join(f"{name}.v AS {name}v, {name}.k AS {name}k" for name in names)
+    text = f"SELECT {outputs} FROM {stories.from_clause(case, windows)} WHERE {stories.equal(equalities)}"
+    own = f"q{len(lives)}"
+    lives[own] = ((windows, equalities, []), number, len(case.epochs))
+    harness.submit(own, text)
+
+
+SETTINGS = Settings(every=2)
+CHAIN = (
+    "SELECT A.v AS a, B.v AS b, C.v AS c FROM A [RANGE 9 SECONDS], B [RANGE 9 SECONDS], C [RANGE 9 SECONDS] "
+    "WHERE A.k = B.k AND B.j = C.j"
+)
+
+
+def keys_between(first: float, last: float, n: int) -> list[int]:
+    """Keys with hashes in a part of the hash space."""
+    keys = list(range(200 * n))
+    hashes = hash_columns([pa.array(keys)])[0] / 2.0**64
+    return [key for key, at in zip(keys, hashes.tolist(), strict=True) if first <= at < last][:n]
+
+
+@pytest.mark.parametrize(
+    ("hot", "kind"),
+    [
+        pytest.param((0.0, 0.25), Move, id="two hot groups of the second stage: one is moved"),
+        pytest.param((0.0, 0.125), Split, id="one hot group of the second stage: it is split"),
+    ],
+)
+def test_a_hot_range_of_the_second_stage_goes_while_the_first_stage_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hot: tuple[float, float], kind: type[Instruction]
+) -> None:
+    """The keys of the first stage are even, those of the second are in the first groups, which are all at slot 0.
+
+    Every row costs a millisecond, slept; the windows of two epochs do not meet, so that all epochs are alike.
+    """
+    monkeypatch.setattr(slowness, "_row_s", 1e-3)
+    controller = Controller(SETTINGS, policies=(Splitting(SETTINGS),) if kind is Split else None)
+    schemas, rates = dict.fromkeys("ABC", SCHEMA), stories.Statistics({"C": 10.0})
+    harness = QueryHarness(tmp_path, schemas, {"q": CHAIN}, slots=2, groups=8, controller=controller, statistics=rates)
+    assert str(harness.plan.trees["q"]) == "((A ⋈ B) ⋈ C)"
+    even, middle = [*keys_between(0, 0.5, 16), *keys_between(0.5, 1, 16)], sum(hot) / 2
+    uneven = [*keys_between(hot[0], middle, 8), *keys_between(middle, hot[1], 8)]
+    begun = harness.manifest.directory
+
+    def rows(keys: list[int], attributes: list[int], time: int) -> pa.Table:
+        n = max(len(keys), len(attributes))
+        columns = [(some * n)[:n] for some in (keys, attributes, list(range(n)), [time * 10 * stories.SECOND])]
+        return pa.table(columns, schema=SCHEMA)
+
+    for time in range(6):
+        harness.epoch({"A": rows(even, [0], time), "B": rows(even, uneven, time), "C": rows([0], uneven * 4, time)})
+    reorganizer = harness.runner.reorganizer
+    assert reorganizer is not None
+    asked = [one for decision in reorganizer.decisions for one in decision.instructions]
+    second = {group.id for group in harness.manifest.directory.region(1).groups}
+    assert asked
+    assert isinstance(asked[0], kind)
+    assert {one.group for one in asked if isinstance(one, Move | Split)} <= second
+    assert harness.manifest.directory.region(0) == begun.region(0)
+    assert harness.manifest.directory.region(1) != begun.region(1)
+    first, last = harness.runner.progress[0].stages[1], harness.runner.progress[-1].stages[1]
+    assert (first.stage, first.slots, last.slots) == (shown_stage(1), 2, 2)
+    assert first.balance > 1.9
+    assert last.balance < 1.4
+    assert Counter(stories.found(harness, "q").values()) == {6: 32 * 4}  # the epochs' rows have the same values
+
+
+def in_one_region(manifest: Manifest) -> Manifest:
+    """The manifest as it was when all stages shared the groups of the first."""
+    directory = Directory(manifest.directory.region(0).groups, manifest.directory.next_id)
+    segments = tuple(
+        replace(s, parts=tuple(replace(part, prefix=part.prefix_at(0)) for part in s.parts)) for s in manifest.segments
+    )
+    memory = {name: known for name, known in manifest.memory.items() if name != CLEANING}
+    if asked := manifest.memory.get(CLEANING):
+        memory[CLEANING] = {**asked, "groups": [group for group in asked["groups"] if group in directory.by_id]}
+    if known := filter_of(manifest):
+        pieces = tuple(piece for piece in known.pieces if piece.low < address_of(1, 0))
+        shares = {query: own[: len(pieces)] for query, own in memory[SHEDDING].get("expected", {}).items()}
+        plain_ = replace(known, pieces=pieces).as_plain()
+        memory[SHEDDING] = {**memory[SHEDDING], FILTER: plain_, "expected": shares}
+    grids, retired = (
+        tuple(replace(grid, family=family_of(dimensions_of(grid.family))) for grid in some)
+        for some in (manifest.grids, manifest.retired)
+    )
+    return replace(manifest, segments=segments, memory=memory, grids=grids, retired=retired).fitted(directory)
+
+
+SHEDS = st.fixed_dictionaries(
+    {
+        "overflow": st.builds(
+            Overflow, st.sampled_from([1, 1500, 4000]), st.just("shed"), shed_by=st.sampled_from(STRATEGIES)
+        )
+    }
+)
+
+
+@settings(SOME, max_examples=50)
+@given(MANY_KEYS, SLOTS, GROUPS, stories.STATISTICS, SPILLS | GRIDS | SHEDS, SEEDS, st.data())
+def test_a_checkpoint_of_one_region_goes_on_with_one_for_each_stage(
+    case: Case, slots: int, groups: int, statistics: Any, more: dict[str, Any], seed: int, data: st.DataObject
+) -> None:
+    """Where tuples are shed, what is found is a part of what there is."""
+    text, expected = query_of(case, data)
+    options = {"slots": slots, "groups": groups, "statistics": statistics, "controller": restless(seed), **more}
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = harness_of(folder, case, {"q": text}, **options)
+        for number, epoch in enumerate(case.epochs):
+            harness.epoch(tables(case, epoch))
+            if data.draw(st.booleans(), label="old"):
+                old = in_one_region(harness.manifest)
+                old.write(harness.runner.checkpoint.files)
+                harness.restart(data.draw(st.none() | SLOTS, label="slots"))
+                assert harness.manifest.epoch == number
+                check_places(harness)
+        harness.finish()
+        found, sheds = stories.found(harness, "q"), getattr(more.get("overflow"), "on_overflow", "") == "shed"
+        assert all(expected[row] >= n for row, n in found.items()) if sheds else found == expected
+        assert leftovers(harness) == []
+
+
+def test_what_was_pushed_and_asked_for_goes_over_with_its_groups(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"overflow": Overflow(1), "restless_spills": 2, "groups": 4, "slots": 2}
+    harness = QueryHarness(tmp_path, dict.fromkeys("ABCD", SCHEMA), {"q": BUSHY}, **options)
+    for epoch in range(4):
+        harness.epoch(rows_of(epoch))
+    old = in_one_region(harness.manifest)
+    held = {(group.first, group.last) for group in held_groups(old)}
+    old = replace(old, memory={**old.memory, CLEANING: {"groups": [g.id for g in held_groups(old)], "step": 0}})
+    new = with_regions(old, harness.plan.stores, 4)
+    assert held
+    assert {(group.first, group.last) for group in held_groups(new)} <= held
+    assert {group.id for group in held_groups(new)} <= set(new.memory[CLEANING]["groups"])
+    assert with_regions(new, harness.plan.stores, 4) == new
+
+
+BUSHY = (
+    "SELECT A.v AS a, B.v AS b, C.v AS c, D.v AS d FROM A [RANGE 30 SECONDS], B [RANGE 30 SECONDS], "
+    "C [RANGE 30 SECONDS], D [RANGE UNBOUNDED] WHERE A.k = B.k AND B.j = C.j AND C.k = D.k"
+)
+"""The query of the checkpoints in one_region.zip."""
+
+
+def rows_of(epoch: int, names: str = "ABCD") -> dict[str, pa.Table]:
+    """The rows of its epochs, of which it has five."""
+    made, n = {}, range(3)
+    for place, name in enumerate(names):
+        k, j = [(epoch * place + i) % 3 for i in n], [(epoch + i * place) % 2 for i in n]
+        times = [(2 * epoch + i % 2) * stories.SECOND for i in n]
+        made[name] = pa.table([k, j, [100 * epoch + i for i in n], times], schema=SCHEMA)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["pushed", "cells"])
+def test_a_checkpoint_that_an_earlier_version_wrote_goes_on(tmp_path: Path, kind: str) -> None:
+    """Written by the engine before stages had regions: three stages, groups split, moved and pushed, or in cells."""
+    options: dict[str, Any] = {"controller": restless(6), "regridder": RestlessGrids(HASHES, seed=4, max_dim=2)}
+    if kind == "pushed":
+        options = {"controller": restless(1), "overflow": Overflow(1), "restless_spills": 1}
+    harness = QueryHarness(tmp_path / kind, dict.fromkeys("ABCD", SCHEMA), {"q": BUSHY}, slots=3, groups=5, **options)
+    shutil.rmtree(tmp_path / kind)
+    with zipfile.ZipFile(Path(__file__).parent / "one_region.zip") as archive:
+        archive.extractall(tmp_path, [name for name in archive.namelist() if name.startswith(kind)])
+    checkpoint = Checkpoint(str(tmp_path / kind / "ck"))
+    identity, before = checkpoint.identity(), checkpoint.latest()
+    assert identity is not None
+    assert before.epoch == 4
+    assert {part.stage for segment in before.segments for part in segment.parts} == {0}
+    harness._identity = identity
+    harness.restart()
+    check_places(harness)
+    assert harness.manifest.directory.regions.keys() == {0, 1, 2}
+    with often_compacted():
+        for epoch in range(5, 9):
+            harness.epoch(rows_of(epoch))
+            check_places(harness)
+        harness.finish()
+    assert stories.found(harness, "q") == results_of(range(9), "ABCD")
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as the oracle takes them."""
+    times = table.column("ts").cast(pa.int64()).to_pylist()
+    return [{**row, "ts": time} for row, time in zip(table.to_pylist(), times, strict=True)]
+
+
+FIVE = (
+    "SELECT A.v AS a, B.v AS b, C.v AS c, D.v AS d, E.v AS e FROM A [RANGE 30 SECONDS], B [RANGE 30 SECONDS], "
+    "C [RANGE 30 SECONDS], D [RANGE 30 SECONDS], E [RANGE 30 SECONDS] "
+    "WHERE A.k = B.k AND B.j = C.j AND C.k = D.k AND D.j = E.j"
+)
+EDGES = [("A.k", "B.k"), ("B.j", "C.j"), ("C.k", "D.k"), ("D.j", "E.j")]
+
+
+def test_a_query_submitted_again_with_another_tree_moves_what_is_left_of_it(tmp_path: Path) -> None:
+    """Withdrawn, and there again in the same epoch: (A ⋈ B) is now joined at a later stage, and its rows are dead."""
+    deep, bushy = "((((A ⋈ B) ⋈ C) ⋈ D) ⋈ E)", "((A ⋈ B) ⋈ (C ⋈ (D ⋈ E)))"
+    harness = QueryHarness(tmp_path, dict.fromkeys("ABCDE", SCHEMA), {"base": FIVE, "q": FIVE}, slots=2)
+    assert str(harness.plan.trees["q"]) == deep
+    for epoch in range(2):
+        harness.epoch(rows_of(epoch, "ABCDE"))
+    first = stories.found(harness, "q")
+    harness.withdraw("q")
+    harness._statistics = stories.Statistics(dict(zip("ABCDE", (0.01, 500.0, 500.0, 1.0, 1.0), strict=True)))
+    harness.submit("q", FIVE)
+    assert [str(harness.plan.trees[name]) for name in ("base", "q")] == [deep, bushy]
+    left = [segment for segment in harness.manifest.segments if segment.store == "q:(A⋈B)"]
+    assert {segment.stage for segment in left} == {2}
+    for epoch in range(2, 4):
+        harness.epoch(rows_of(epoch, "ABCDE"))
+        check_places(harness)
+    assert stories.found(harness, "base") == results_of(range(4), "ABCDE")
+    assert stories.found(harness, "q") == first + results_of(range(2, 4), "ABCDE")
+
+
+def results_of(epochs: Iterable[int], names: str) -> Counter[Any]:
+    """What the oracle finds in some epochs; D is unbounded where it is the last."""
+    rows = {name: [row for epoch in epochs for row in plain(rows_of(epoch, names)[name])] for name in names}
+    windows = {name: None if name == names[-1] == "D" else 30 * stories.SECOND for name in names}
+    streams = [oracle.Stream(name, rows[name], windows[name]) for name in names]
+    composites = oracle.join(streams, EDGES[: len(names) - 1])
+    return Counter(oracle.project(composites, [f"{name}.v" for name in names]))
