@@ -63,12 +63,12 @@ class Range:
     @property
     def first(self) -> int:
         """Its smallest hash."""
-        return self.low & _HASHES
+        return (self.prefix << (HASH_BITS - self.depth)) & _HASHES
 
     @property
     def last(self) -> int:
         """Its largest hash (inclusive)."""
-        return self.high & _HASHES
+        return (((self.prefix + 1) << (HASH_BITS - self.depth)) - 1) & _HASHES
 
     def meets(self, other: Range) -> bool:
         """Whether the two share addresses: one is then within the other."""

@@ -219,7 +219,7 @@ def candidates(
 ) -> list[Candidate]:
     """The `n` most frequent keys over a family's stores, and those of `also` (keys with a grid), with their counts.
 
-    `slot_of` gives the slot of a hash's group, where it is while light: `lambda h: directory.at(h).slot`.
+    `slot_of` gives the slot of a hash's group in the region of their stage, where the key is while it is light.
     """
     needed = set(also)
     ordered = sorted({key for tracker in trackers for key, _ in tracker.largest(n)} | needed)
