@@ -6,8 +6,7 @@ checkpoints from before stages had regions of their own are read and go on.
 
 from __future__ import annotations
 
-import shutil
-import zipfile
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,21 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import Directory, address_of
+from braidstream.control.directory import address_of
 from braidstream.control.instructions import Instruction, Move, Split
-from braidstream.control.overflow import Overflow
 from braidstream.control.policies.splitting import Splitting
 from braidstream.control.settings import Settings
-from braidstream.control.shedding import STRATEGIES
-from braidstream.kernels.families import dimensions_of, family_of
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import shown_stage
-from braidstream.spark.regions import with_regions
-from braidstream.spark.spilling import CLEANING
-from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.generations import held_groups
-from braidstream.state.manifest import Manifest
-from braidstream.state.shedding import FILTER, SHEDDING, filter_of
 from braidstream.testing import oracle, slowness
 from braidstream.testing.faults import POINTS
 from braidstream.testing.queries import QueryHarness
@@ -221,75 +211,6 @@ def test_a_hot_range_of_the_second_stage_goes_while_the_first_stage_stays(
     assert Counter(stories.found(harness, "q").values()) == {6: 32 * 4}  # the epochs' rows have the same values
 
 
-def in_one_region(manifest: Manifest) -> Manifest:
-    """The manifest as it was when all stages shared the groups of the first."""
-    directory = Directory(manifest.directory.region(0).groups, manifest.directory.next_id)
-    segments = tuple(
-        replace(s, parts=tuple(replace(part, prefix=part.prefix_at(0)) for part in s.parts)) for s in manifest.segments
-    )
-    memory = {name: known for name, known in manifest.memory.items() if name != CLEANING}
-    if asked := manifest.memory.get(CLEANING):
-        memory[CLEANING] = {**asked, "groups": [group for group in asked["groups"] if group in directory.by_id]}
-    if known := filter_of(manifest):
-        pieces = tuple(piece for piece in known.pieces if piece.low < address_of(1, 0))
-        shares = {query: own[: len(pieces)] for query, own in memory[SHEDDING].get("expected", {}).items()}
-        plain_ = replace(known, pieces=pieces).as_plain()
-        memory[SHEDDING] = {**memory[SHEDDING], FILTER: plain_, "expected": shares}
-    grids, retired = (
-        tuple(replace(grid, family=family_of(dimensions_of(grid.family))) for grid in some)
-        for some in (manifest.grids, manifest.retired)
-    )
-    return replace(manifest, segments=segments, memory=memory, grids=grids, retired=retired).fitted(directory)
-
-
-SHEDS = st.fixed_dictionaries(
-    {
-        "overflow": st.builds(
-            Overflow, st.sampled_from([1, 1500, 4000]), st.just("shed"), shed_by=st.sampled_from(STRATEGIES)
-        )
-    }
-)
-
-
-@settings(SOME, max_examples=50)
-@given(MANY_KEYS, SLOTS, GROUPS, stories.STATISTICS, SPILLS | GRIDS | SHEDS, SEEDS, st.data())
-def test_a_checkpoint_of_one_region_goes_on_with_one_for_each_stage(
-    case: Case, slots: int, groups: int, statistics: Any, more: dict[str, Any], seed: int, data: st.DataObject
-) -> None:
-    """Where tuples are shed, what is found is a part of what there is."""
-    text, expected = query_of(case, data)
-    options = {"slots": slots, "groups": groups, "statistics": statistics, "controller": restless(seed), **more}
-    with TemporaryDirectory() as folder, often_compacted():
-        harness = harness_of(folder, case, {"q": text}, **options)
-        for number, epoch in enumerate(case.epochs):
-            harness.epoch(tables(case, epoch))
-            if data.draw(st.booleans(), label="old"):
-                old = in_one_region(harness.manifest)
-                old.write(harness.runner.checkpoint.files)
-                harness.restart(data.draw(st.none() | SLOTS, label="slots"))
-                assert harness.manifest.epoch == number
-                check_places(harness)
-        harness.finish()
-        found, sheds = stories.found(harness, "q"), getattr(more.get("overflow"), "on_overflow", "") == "shed"
-        assert all(expected[row] >= n for row, n in found.items()) if sheds else found == expected
-        assert leftovers(harness) == []
-
-
-def test_what_was_pushed_and_asked_for_goes_over_with_its_groups(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"overflow": Overflow(1), "restless_spills": 2, "groups": 4, "slots": 2}
-    harness = QueryHarness(tmp_path, dict.fromkeys("ABCD", SCHEMA), {"q": BUSHY}, **options)
-    for epoch in range(4):
-        harness.epoch(rows_of(epoch))
-    old = in_one_region(harness.manifest)
-    held = {(group.first, group.last) for group in held_groups(old)}
-    old = replace(old, memory={**old.memory, CLEANING: {"groups": [g.id for g in held_groups(old)], "step": 0}})
-    new = with_regions(old, harness.plan.stores, 4)
-    assert held
-    assert {(group.first, group.last) for group in held_groups(new)} <= held
-    assert {group.id for group in held_groups(new)} <= set(new.memory[CLEANING]["groups"])
-    assert with_regions(new, harness.plan.stores, 4) == new
-
-
 BUSHY = (
     "SELECT A.v AS a, B.v AS b, C.v AS c, D.v AS d FROM A [RANGE 30 SECONDS], B [RANGE 30 SECONDS], "
     "C [RANGE 30 SECONDS], D [RANGE UNBOUNDED] WHERE A.k = B.k AND B.j = C.j AND C.k = D.k"
@@ -307,33 +228,6 @@ def rows_of(epoch: int, names: str = "ABCD") -> dict[str, pa.Table]:
     return made
 
 
-@pytest.mark.parametrize("kind", ["pushed", "cells"])
-def test_a_checkpoint_that_an_earlier_version_wrote_goes_on(tmp_path: Path, kind: str) -> None:
-    """Written by the engine before stages had regions: three stages, groups split, moved and pushed, or in cells."""
-    options: dict[str, Any] = {"controller": restless(6), "regridder": RestlessGrids(HASHES, seed=4, max_dim=2)}
-    if kind == "pushed":
-        options = {"controller": restless(1), "overflow": Overflow(1), "restless_spills": 1}
-    harness = QueryHarness(tmp_path / kind, dict.fromkeys("ABCD", SCHEMA), {"q": BUSHY}, slots=3, groups=5, **options)
-    shutil.rmtree(tmp_path / kind)
-    with zipfile.ZipFile(Path(__file__).parent / "one_region.zip") as archive:
-        archive.extractall(tmp_path, [name for name in archive.namelist() if name.startswith(kind)])
-    checkpoint = Checkpoint(str(tmp_path / kind / "ck"))
-    identity, before = checkpoint.identity(), checkpoint.latest()
-    assert identity is not None
-    assert before.epoch == 4
-    assert {part.stage for segment in before.segments for part in segment.parts} == {0}
-    harness._identity = identity
-    harness.restart()
-    check_places(harness)
-    assert harness.manifest.directory.regions.keys() == {0, 1, 2}
-    with often_compacted():
-        for epoch in range(5, 9):
-            harness.epoch(rows_of(epoch))
-            check_places(harness)
-        harness.finish()
-    assert stories.found(harness, "q") == results_of(range(9), "ABCD")
-
-
 def plain(table: pa.Table) -> list[dict[str, Any]]:
     """Rows as the oracle takes them."""
     times = table.column("ts").cast(pa.int64()).to_pylist()
@@ -346,6 +240,15 @@ FIVE = (
     "WHERE A.k = B.k AND B.j = C.j AND C.k = D.k AND D.j = E.j"
 )
 EDGES = [("A.k", "B.k"), ("B.j", "C.j"), ("C.k", "D.k"), ("D.j", "E.j")]
+
+
+def results_of(epochs: Iterable[int], names: str) -> Counter[Any]:
+    """What the oracle finds in some epochs; D is unbounded where it is the last."""
+    rows = {name: [row for epoch in epochs for row in plain(rows_of(epoch, names)[name])] for name in names}
+    windows = {name: None if name == names[-1] == "D" else 30 * stories.SECOND for name in names}
+    streams = [oracle.Stream(name, rows[name], windows[name]) for name in names]
+    composites = oracle.join(streams, EDGES[: len(names) - 1])
+    return Counter(oracle.project(composites, [f"{name}.v" for name in names]))
 
 
 def test_a_query_submitted_again_with_another_tree_moves_what_is_left_of_it(tmp_path: Path) -> None:
@@ -369,10 +272,29 @@ def test_a_query_submitted_again_with_another_tree_moves_what_is_left_of_it(tmp_
     assert stories.found(harness, "q") == first + results_of(range(2, 4), "ABCDE")
 
 
-def results_of(epochs: Iterable[int], names: str) -> Counter[Any]:
-    """What the oracle finds in some epochs; D is unbounded where it is the last."""
-    rows = {name: [row for epoch in epochs for row in plain(rows_of(epoch, names)[name])] for name in names}
-    windows = {name: None if name == names[-1] == "D" else 30 * stories.SECOND for name in names}
-    streams = [oracle.Stream(name, rows[name], windows[name]) for name in names]
-    composites = oracle.join(streams, EDGES[: len(names) - 1])
-    return Counter(oracle.project(composites, [f"{name}.v" for name in names]))
+def test_explain_progress_and_braid_state_show_the_stages(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from braidstream.cli import app
+    from braidstream.spark.stages import explain_stages
+
+    harness = QueryHarness(tmp_path, dict.fromkeys("ABC", SCHEMA), {"q": CHAIN}, slots=2, groups=4)
+    harness.epoch(rows_of(0, "ABC"))
+    moved = harness.manifest.directory
+    for group in moved.of_slot(1, stage=1):
+        moved = moved.move(group.id, 0)
+    harness.restart(directory=moved)
+    harness.epoch(rows_of(1, "ABC"))
+    shown = [(one.stage, one.groups, one.slots) for one in harness.runner.progress[-1].stages]
+    assert shown == [("1", 4, 2), ("2", 4, 1)]
+    assert list(explain_stages(harness.plan.stores, harness.manifest, 4, 2)) == [
+        "  stage 1: 4 groups of its own over 2 slots; A[CAST(k AS bigint)], B[CAST(k AS bigint)]",
+        "  stage 2: 4 groups of its own over 1 slot; q:(A⋈B), C[CAST(j AS bigint)]",
+    ]
+    told = json.loads(CliRunner().invoke(app, ["state", str(tmp_path / "ck"), "--json"]).stdout)
+    assert (told["groups"], [one["groups"] for one in told["per_slot"]]) == (8, [6, 2])
+    assert [(one["stage"], one["per_slot"]) for one in told["stages"]] == [("1", [2, 2]), ("2", [4, 0])]
+    assert sum(one["rows"] for one in told["stages"]) == told["rows"] == sum(one["rows"] for one in told["per_slot"])
+    text = CliRunner().invoke(app, ["state", str(tmp_path / "ck")]).stdout
+    assert "2 with 8 groups in 2 stages" in text
+    assert ["2", "4", "1", "4"] in [line.split()[:4] for line in text.splitlines()]

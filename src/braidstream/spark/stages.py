@@ -79,5 +79,6 @@ def explain_stages(stores: Sequence[Store], manifest: Manifest | None, n_groups:
         groups = () if manifest is None else manifest.directory.region(stage).groups
         n_used = len({group.slot for group in groups}) if groups else min(n_slots, n_groups)
         spread = f"{len(groups) or n_groups} groups of its own over {n_used} slot{'s' if n_used != 1 else ''}"
-        names = ", ".join(shown_dimension(store.name) for store in stores if store.stage == stage)
+        own = [store.name.removesuffix(f"@{stage}") for store in stores if store.stage == stage]
+        names = ", ".join(map(shown_dimension, own))
         yield f"  stage {shown_stage(stage)}: {spread}; {names}"
