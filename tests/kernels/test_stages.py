@@ -26,12 +26,14 @@ from braidstream.control.policies.splitting import Splitting
 from braidstream.control.settings import Settings
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import shown_stage
+from braidstream.spark.stages import explain_stages
 from braidstream.testing import oracle, slowness
 from braidstream.testing.faults import POINTS
 from braidstream.testing.queries import QueryHarness
 from braidstream.testing.restless_grids import RestlessGrids
 from braidstream.testing.strategies import Case, many_streams
 from tests.backends import tables
+from tests.cli.workshop import Braid
 from tests.kernels import stories
 from tests.kernels.test_queries_engine import GROUPS, MANY_KEYS, SLOTS, SOME, harness_of, query_of, seen_by
 from tests.kernels.test_reorganized_join import restless
@@ -272,12 +274,10 @@ def test_a_query_submitted_again_with_another_tree_moves_what_is_left_of_it(tmp_
     assert stories.found(harness, "q") == first + results_of(range(2, 4), "ABCDE")
 
 
-def test_explain_progress_and_braid_state_show_the_stages(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from braidstream.cli import app
-    from braidstream.spark.stages import explain_stages
-
+def test_explain_progress_and_braid_state_show_the_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    braid = Braid(capsys, monkeypatch)
     harness = QueryHarness(tmp_path, dict.fromkeys("ABC", SCHEMA), {"q": CHAIN}, slots=2, groups=4)
     harness.epoch(rows_of(0, "ABC"))
     moved = harness.manifest.directory
@@ -291,10 +291,10 @@ def test_explain_progress_and_braid_state_show_the_stages(tmp_path: Path) -> Non
         "  stage 1: 4 groups of its own over 2 slots; A[CAST(k AS bigint)], B[CAST(k AS bigint)]",
         "  stage 2: 4 groups of its own over 1 slot; q:(A⋈B), C[CAST(j AS bigint)]",
     ]
-    told = json.loads(CliRunner().invoke(app, ["state", str(tmp_path / "ck"), "--json"]).stdout)
+    told = json.loads(braid("state", tmp_path / "ck", "--json").out)
     assert (told["groups"], [one["groups"] for one in told["per_slot"]]) == (8, [6, 2])
     assert [(one["stage"], one["per_slot"]) for one in told["stages"]] == [("1", [2, 2]), ("2", [4, 0])]
     assert sum(one["rows"] for one in told["stages"]) == told["rows"] == sum(one["rows"] for one in told["per_slot"])
-    text = CliRunner().invoke(app, ["state", str(tmp_path / "ck")]).stdout
+    text = braid("state", tmp_path / "ck").out
     assert "2 with 8 groups in 2 stages" in text
     assert ["2", "4", "1", "4"] in [line.split()[:4] for line in text.splitlines()]
