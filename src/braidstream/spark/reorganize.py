@@ -152,8 +152,9 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
 
 def _units(report: Mapping[str, Any]) -> int:
     """The rows and matches of a slot at one stage, in groups and in cells."""
-    in_cells = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
-    return in_cells + sum(arrived + matched for _, arrived, matched in report["groups"])
+    in_cells: int = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
+    in_groups: int = sum(arrived + matched for _, arrived, matched in report["groups"])
+    return in_cells + in_groups
 
 
 def _work_s(reports: Sequence[Mapping[str, Any]]) -> dict[int, float] | None:
