@@ -21,6 +21,7 @@ peers that own a value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ def predicted(scenario: Scenario) -> Predicted | None:
     if not weights.sum():
         return None
     even = np.minimum(1.0, scenario.nodes * memory / np.maximum(entries, 1e-9)) ** ways
-    complete = _complete(scenario.settings.shedding, memory, ways)
+    complete = found_share(scenario.settings.shedding, memory, ways)
     expected = None
     if complete is not None:
         shares, of_results = _peers(scenario, ways)
@@ -94,7 +95,7 @@ def _peers(scenario: Scenario, ways: int) -> tuple[Floats, Floats]:
     return tuples[tuples > 0], results[tuples > 0] / results.sum()
 
 
-def _complete(shedding: str, memory: int, ways: int) -> Callable[[Floats], Floats] | None:
+def found_share(shedding: str, memory: int, ways: int) -> Callable[[Floats], Floats] | None:
     """From the mean number of entries at peers to the share of their results that is found."""
     if shedding == "refuse":
         return lambda means: (1 - _blocked(memory, means)) ** ways
@@ -127,8 +128,10 @@ def _over_poisson(means: Floats, value: Callable[[Floats], Floats]) -> Floats:
 
 
 def _blocked(lines: int, offered: Floats) -> Floats:
-    """Erlang's loss formula, for each offered load."""
-    blocked = np.ones_like(offered)
-    for line in range(1, lines + 1):
-        blocked = offered * blocked / (line + offered * blocked)
-    return blocked
+    """Erlang's loss formula, for each offered load: 1 / B is a sum over the products of (lines - i) / offered.
+
+    Its terms fall, or rise first and fall from `offered` on; what is many deviations below that counts as nothing.
+    """
+    steps = np.arange(min(lines, 30 * math.isqrt(lines) + 100))
+    logs = np.cumsum(np.log((lines - steps) / np.maximum(offered, 1e-9)[:, None]), axis=1)
+    return np.asarray(1 / (1 + np.exp(np.minimum(logs, 600.0)).sum(axis=1)))
