@@ -90,8 +90,8 @@ def _peers(scenario: Scenario, ways: int) -> tuple[Floats, Floats]:
     shape, ring = scenario.workload, scenario.ring()
     of_value = zipf_shares(shape.zipf, shape.domain)
     owners = ring.owner(ring.keys_of_values(np.arange(1, shape.domain + 1)))
-    tuples = np.bincount(owners, weights=of_value, minlength=len(ring))
-    results = np.bincount(owners, weights=of_value**ways, minlength=len(ring))
+    tuples: Floats = np.bincount(owners, of_value, len(ring)).astype(np.float64)
+    results: Floats = np.bincount(owners, of_value**ways, len(ring)).astype(np.float64)
     return tuples[tuples > 0], results[tuples > 0] / results.sum()
 
 
