@@ -1,151 +1,118 @@
-"""Limited memory: measured completeness follows the formulas, and the planned number of nodes reaches the wanted one.
+"""Limited memory, thousands of tuples at a peer: completeness follows equation 11, and equation 12's nodes reach it.
 
-Where equation 11's assumptions hold (even times, or memory that sampling keeps full) the measurement follows it; where
-they do not, it follows the exact models, with the shares of the values that the peers of this ring own.
+`sample` is the shedding that equation 11 describes. `oldest`, the default, joins what arrives before it sheds, and so
+does better. At a few hundred tuples a peer numbers vary more than the equations know: `test_completeness_models.py`.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from braidstream.control.completeness import (
-    MODELS,
-    Load,
-    completeness,
-    completeness_over,
-    completeness_probing,
-    completeness_refusing,
-    hashed,
-    nodes_for,
+from braidstream.control.completeness import completeness, nodes_for
+from tests.overlay.limited import Join
+
+SHARES = [0.2, 0.5, 0.8, 0.9, 1.0, 1.1]
+"""The memory of a peer, in windows."""
+MORE_SHARES = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.25]
+WANTED = [0.5, 0.8, 0.95]
+
+
+def memory(join: Join, share: float, n_nodes: int = 4) -> int:
+    return round(share * join.tuples / n_nodes)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("ways", [2, 3, 4])
+def test_a_sample_follows_equation_11_at_any_memory(ways: int, share: float) -> None:
+    join = Join(ways)
+    room = memory(join, share)
+    equation_11 = completeness(join.loads(room), 4)
+    assert equation_11 == pytest.approx(min(1.0, share) ** ways, abs=0.002)
+    assert join.measured(4, room, "sample") == pytest.approx(equation_11, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("is_even", "is_shared", "seed"),
+    [
+        *(pytest.param(True, True, seed, id=f"even values, shared memory, seed {seed}") for seed in (1, 2, 3)),
+        *(pytest.param(False, True, seed, id=f"hashed values, shared memory, seed {seed}") for seed in (1, 2, 3)),
+        pytest.param(True, False, 1, id="even values, a part for each stream"),
+        pytest.param(False, False, 1, id="hashed values, a part for each stream"),
+    ],
 )
-from braidstream.overlay.dhtjoin import DHTJoin
-from braidstream.overlay.network import Link
-from braidstream.overlay.peer import Memory
-from braidstream.overlay.ring import Ring
-from braidstream.overlay.run import Settings
-from braidstream.overlay.workload import Feed, Submission, Workload
-from tests.overlay.answers import network
-
-RATE, WINDOW_S, SEED, DOMAIN = 200.0, 10.0, 1, 4000
-EQUATION_12 = [
-    *(("oldest", ways, 0.85, True) for ways in (2, 3, 4)),
-    ("oldest", 4, 0.9, False),
-    ("refuse", 2, 0.5, True),
-    ("refuse", 3, 0.85, False),
-    ("refuse", 4, 0.85, False),
-]
-"""Shedding, streams, the wanted completeness, and whether equation 12's number of nodes reaches it."""
-
-
-@cache
-def streams(ways: int, seed: int = SEED) -> tuple[Feed, tuple[Submission, ...]]:
-    """One query over streams with uniform values (DHTJoin 5); which stream and value comes next is random."""
-    workload = Workload(
-        streams=ways,
-        attributes=1,
-        zipf=0,
-        domain=DOMAIN,
-        rate=RATE * ways,
-        window_s=WINDOW_S,
-        duration_s=60,
-        joins=ways - 1,
-    )
-    feed = workload.feed(seed)
-    return feed, tuple(workload.submissions(feed, 1, seed)[:1])
-
-
-@cache
-def even_streams(ways: int, n_nodes: int) -> tuple[Feed, tuple[Submission, ...]]:
-    """The same rates as the analysis has them: streams in turn, peers in turn, only the value within a peer random."""
-    feed, handed_in = streams(ways)
-    ring, names, rng = Ring.even(n_nodes), list(feed.columns), np.random.default_rng(SEED)
-    owners = ring.owner(ring.keys_of_values(np.arange(1, DOMAIN + 1)))
-    of_peer = [1 + np.flatnonzero(owners == peer) for peer in range(n_nodes)]
-    values = [[int(rng.choice(of_peer[i // ways % n_nodes]))] for i in range(len(feed))]
-    return Feed(feed.columns, feed.times_us, [names[i % ways] for i in range(len(feed))], values), handed_in
-
-
-@cache
-def results(ways: int, n_nodes: int, memory: int | None, shedding: str, seed: int = SEED, is_even: bool = False) -> int:
-    feed, handed_in = even_streams(ways, n_nodes) if is_even else streams(ways, seed)
-    net = network(n_nodes, seed, even=True, link=Link(1, 5))
-    settings = Settings(memory=Memory(per_input=memory), shedding=shedding)
-    return DHTJoin(net, feed, handed_in, settings, seed).simulate().results[0]
-
-
-def measured(ways: int, n_nodes: int, memory: int, shedding: str, seed: int = SEED) -> float:
-    return results(ways, n_nodes, memory, shedding, seed) / results(ways, 4, None, "oldest", seed)
-
-
-def expected(ways: int, n_nodes: int, memory: int, shedding: str) -> float:
-    """What the exact model says of this ring's peers."""
-    shares = Ring.even(n_nodes).value_shares(DOMAIN)
-    return completeness_over(shares, [Load(RATE, WINDOW_S, memory)] * ways, MODELS[shedding])
-
-
-@pytest.mark.parametrize("share", [0.4, 0.6, pytest.param(0.8, marks=pytest.mark.slow), 0.9])
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_a_sample_that_fills_the_memory_follows_equation_11(ways: int, share: float) -> None:
-    memory = round(share * RATE * WINDOW_S / 4)
-    loads = [Load(RATE, WINDOW_S, memory)] * ways
-    assert completeness(loads, 4) == pytest.approx(share**ways)
-    assert measured(ways, 4, memory, "sample") == pytest.approx(completeness(loads, 4), abs=0.05)
+def test_a_sample_follows_equation_11_over_the_whole_grid(
+    ways: int, is_even: bool, is_shared: bool, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    """2,000 tuples of each stream in a peer's window; every point of the grid, none left out."""
+    join = Join(ways, 8000, seed, is_even, is_shared)
+    off = {}
+    for share in MORE_SHARES:
+        room = memory(join, share)
+        off[share] = join.measured(4, room, "sample") - completeness(join.loads(room), 4)
+        record_property(f"{share}", round(off[share], 4))
+    assert max(map(abs, off.values())) <= 0.05, off
 
 
+def just_enough(ways: int, wanted: float, tuples: int = 4000, n_nodes: int = 5) -> int:
+    """The memory with which equation 12 names exactly so many nodes: rounding them up adds nothing."""
+    return math.ceil(tuples * wanted ** (1 / ways) / n_nodes)
+
+
+@pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_at_even_times_refusing_what_does_not_fit_is_equation_11(ways: int) -> None:
-    """Nine tenths of the window. Four runs of the 4-way join gave 0.65 to 0.70, eight others 0.65 on average."""
-    memory = round(0.9 * RATE * WINDOW_S / 4)
-    full = results(ways, 4, None, "oldest", is_even=True)
-    found = results(ways, 4, memory, "refuse", is_even=True) / full
-    assert found == pytest.approx(0.9**ways, abs=0.05)
+def test_equation_12_names_enough_nodes_for_the_default_shedding(ways: int, wanted: float) -> None:
+    """In the least favourable case, where the number of nodes needs no rounding."""
+    join, room = Join(ways), just_enough(ways, wanted)
+    n_nodes = nodes_for(join.loads(room), wanted, completeness)
+    assert completeness(join.loads(room), n_nodes) < wanted + 0.005
+    assert join.measured(n_nodes, room, "oldest") >= wanted
 
 
-@pytest.mark.parametrize("share", [pytest.param(0.6, marks=pytest.mark.slow), 0.9, 1.0])
-@pytest.mark.parametrize("shedding", ["sample", "refuse", "oldest", pytest.param("random", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_every_way_to_shed_follows_its_exact_model(ways: int, shedding: str, share: float) -> None:
-    memory = round(share * RATE * WINDOW_S / 4)
-    assert measured(ways, 4, memory, shedding) == pytest.approx(expected(ways, 4, memory, shedding), abs=0.03)
+def test_equation_12_names_enough_nodes_for_a_sample(ways: int, wanted: float) -> None:
+    """With room for 850 tuples of each stream rounding up adds 2 points or more to what is wanted."""
+    join, room = Join(ways), 850
+    n_nodes = nodes_for(join.loads(room), wanted, completeness)
+    assert completeness(join.loads(room), n_nodes) >= wanted + 0.02
+    assert join.measured(n_nodes, room, "sample") >= wanted
 
 
-def test_at_random_times_refusing_loses_more_than_equation_11_says() -> None:
-    """4-way, nine tenths of the window: what was taken early stays, and memory stands partly empty afterwards."""
-    memory = round(0.9 * RATE * WINDOW_S / 4)
-    loads = [Load(RATE, WINDOW_S, memory)] * 4
-    assert completeness(loads, 4) - completeness_refusing(loads, 4) == pytest.approx(0.04, abs=0.005)
-    assert measured(4, 4, memory, "refuse") < completeness(loads, 4) - 0.03
-
-
-@pytest.mark.parametrize("shedding", ["oldest", pytest.param("random", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_giving_up_stored_tuples_loses_less_as_derived(ways: int, shedding: str) -> None:
-    memory = round(0.6 * RATE * WINDOW_S / 4)
-    loads = [Load(RATE, WINDOW_S, memory)] * ways
-    assert measured(ways, 4, memory, shedding) == pytest.approx(completeness_probing(loads, 4), abs=0.05)
+def test_equation_12_over_seeds_and_memories(
+    ways: int, wanted: float, record_property: Callable[[str, object], None]
+) -> None:
+    """`oldest` reaches what is wanted in every run; `sample` where rounding up adds 3 points, and else to 3 points.
+
+    Where the equation says exactly `wanted`, a measurement of it is above or below by chance.
+    """
+    for seed in (1, 2, 3):
+        for room in (just_enough(ways, wanted, 8000), 1300):
+            join = Join(ways, 8000, seed)
+            n_nodes = nodes_for(join.loads(room), wanted, completeness)
+            equation_11 = completeness(join.loads(room), n_nodes)
+            oldest, sample = (join.measured(n_nodes, room, shedding) for shedding in ("oldest", "sample"))
+            record_property(f"{seed}, {room}, {n_nodes}, {equation_11:.3f}", f"{oldest:.3f}, {sample:.3f}")
+            assert oldest >= wanted
+            assert sample >= wanted - (0 if equation_11 >= wanted + 0.03 else 0.03)
 
 
-@pytest.mark.parametrize("wanted", [pytest.param(0.5, marks=pytest.mark.slow), 0.85, 0.95])
-@pytest.mark.parametrize("ways", [2, 3, 4])
-def test_the_wanted_completeness_is_reached_with_the_planned_number_of_nodes(ways: int, wanted: float) -> None:
-    memory = 150
-    loads = [Load(RATE, WINDOW_S, memory)] * ways
-    for shedding in ("refuse", "oldest"):
-        n_planned = nodes_for(loads, wanted, hashed(DOMAIN, MODELS[shedding]))
-        assert n_planned >= nodes_for(loads, wanted, completeness) or shedding == "oldest"
-        assert measured(ways, n_planned, memory, shedding) >= wanted
-
-
-@pytest.mark.parametrize(("shedding", "ways", "wanted", "is_enough"), EQUATION_12)
-def test_when_equation_12_names_enough_nodes(shedding: str, ways: int, wanted: float, is_enough: bool) -> None:
-    """For peers that shed stored tuples, unless almost all is wanted; for those that refuse, when little is wanted."""
-    n_nodes = nodes_for([Load(RATE, WINDOW_S, 150)] * ways, wanted, completeness)
-    assert (measured(ways, n_nodes, 150, shedding) >= wanted) == is_enough
+@pytest.mark.slow
+def test_memory_in_parts_costs_more_where_the_window_just_fits() -> None:
+    """A shared memory lends what one stream does not need to another: fluctuations are those of the sum."""
+    shared = Join(4)
+    parts = replace(shared, is_shared=False)
+    assert shared.measured(4, 1000, "sample") > parts.measured(4, 1000, "sample") + 0.01
 
 
 def test_memory_that_suffices_loses_nothing() -> None:
-    for shedding in ("refuse", "sample"):
-        assert measured(3, 4, 2 * round(RATE * WINDOW_S / 4), shedding) == 1.0
+    for shedding in ("refuse", "sample", "oldest"):
+        assert Join(3).measured(4, 2000, shedding, from_s=0) == 1.0

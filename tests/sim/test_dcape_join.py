@@ -85,6 +85,22 @@ def test_a_group_that_is_never_pushed_misses_nothing_and_is_not_read() -> None:
     assert recovered.from_disk[1:].tolist() == [0, 0, 0]
 
 
+def test_clean_up_forms_the_results_within_later_generations_again_and_removes_them() -> None:
+    """D-CAPE 4.2: equation 1 gives all results with a tuple of P_2, and V_2 is taken away."""
+    streams = few(3, 3)
+    join = GenerationJoin(streams.lows)
+    after = np.zeros(4, dtype=np.int64)
+    for tick in range(streams.n_ticks):
+        found = join.push(streams.of_tick(tick))
+        if tick == 2:
+            join.spill([0, 1], tick)
+        elif tick > 2:
+            after += found
+    recovered = join.clean_up()
+    assert recovered.removed.tolist() == [*after[:2].tolist(), 0, 0]
+    assert after[:2].sum() > 0
+
+
 def test_results_of_a_tuple_follow_the_join_ratio() -> None:
     """The paper's example: ratio 2 means about 4 results for a tuple at the end of the first range, then 16."""
     streams = Streams((2.0,) * 20, gap_s=0.05, tuple_range=4_000, duration_s=400.0, tick_s=5.0)

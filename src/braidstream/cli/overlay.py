@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from braidstream.cli import app
 from braidstream.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    from braidstream.overlay.predicted import Predicted
     from braidstream.overlay.run import Failure, Outage, Outcome
     from braidstream.overlay.simulate import Scenario
 
@@ -49,7 +51,8 @@ def simulate_command(
     dissemination: str = typer.Option("chord", help="chord or pastry."),
     memory: int | None = typer.Option(None, help="Tuples that fit into a peer; unlimited if not given."),
     shedding: str = typer.Option(
-        "oldest", help="What goes when memory is full: oldest, random, least-productive, refuse, sample."
+        "oldest",
+        help="What goes when memory is full: oldest, random, least-productive, refuse; sample is as in equation 11.",
     ),
     partners: bool = typer.Option(False, "--partners", help="Let overloaded peers find partners; needs --memory."),
     delta: float = typer.Option(0.9, help="The share of its memory above which a peer is overloaded."),
@@ -62,6 +65,7 @@ def simulate_command(
 ) -> None:
     """Simulate one scenario; the defaults are the paper's."""
     from braidstream.overlay.peer import Memory  # noqa: PLC0415
+    from braidstream.overlay.predicted import predicted  # noqa: PLC0415
     from braidstream.overlay.run import PartnerRule, Settings  # noqa: PLC0415
     from braidstream.overlay.simulate import Scenario, completeness, simulate  # noqa: PLC0415
     from braidstream.overlay.workload import Workload  # noqa: PLC0415
@@ -83,13 +87,15 @@ def simulate_command(
         outcome = simulate(scenario, tell)
     is_limited = scenario.complete() != scenario
     share = completeness(outcome, simulate(scenario.complete())) if is_limited else None
+    foretold = predicted(scenario) if is_limited else None
     if plot is not None:
         _draw(outcome, scenario, plot)
     if as_json:
         plain = {"nodes": nodes, "seed": seed, **outcome.as_json(), "completeness": share}
+        plain["predicted"] = asdict(foretold) if foretold else None
         typer.echo(json.dumps({**plain, "by_second": outcome.by_second}))
         return
-    _show(scenario, outcome, share)
+    _show(scenario, outcome, share, foretold)
 
 
 @overlay.command("sweep")
@@ -193,7 +199,7 @@ def _draw(outcome: Outcome, scenario: Scenario, plot: Path) -> None:
     draw_messages(outcome, f"{scenario.method}: {scenario.nodes:,} nodes, {shape.rate:g} tuples/s", plot)
 
 
-def _show(scenario: Scenario, outcome: Outcome, share: float | None) -> None:
+def _show(scenario: Scenario, outcome: Outcome, share: float | None, foretold: Predicted | None) -> None:
     title = f"{scenario.method} on {scenario.nodes:,} nodes, {scenario.workload.duration_s:g} s"
     table = Table("", "", title=title, show_header=False)
     for kind, count in sorted(outcome.messages.items(), key=lambda item: -item[1]):
@@ -212,6 +218,10 @@ def _show(scenario: Scenario, outcome: Outcome, share: float | None) -> None:
         table.add_row(word, f"{count:,}")
     if share is not None:
         table.add_row("completeness", f"{share:.1%}")
+    if foretold is not None:
+        if foretold.expected is not None:
+            table.add_row("  expected of these peers, values, shedding", f"{foretold.expected:.1%}")
+        table.add_row("  by equation 11 (all peers alike, sample)", f"{foretold.equation_11:.1%}")
     Console().print(table)
 
 

@@ -28,7 +28,9 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
       kept = E[min(N, M)] / a = P(N <= M - 1) + M / a * P(N > M)
 
   C is the product of these: equation 11 with the mean of the minimum in place of the minimum of the means. It is lower
-  by about 0.4 m / sqrt(M) where the window just fits, and not visibly below 0.9 of it with M in the hundreds.
+  by about 0.4 m / sqrt(M) where the window just fits, and not visibly below 0.9 of it with M in the hundreds. So it
+  follows equation 11 within 5 points at any memory from M = 64 m^2 on, about 1,000 tuples for m = 4. Where the windows
+  share one memory of m M, their sum decides, and the loss is 0.4 sqrt(m / M): for m = 4 half of that.
 - *refuses*: a tuple that finds the memory full is turned away. Memory is like the lines of a telephone exchange on
   which a call lasts one window: the refused share is B(M, a), Erlang's loss formula (it holds for calls of equal length
   too), and kept is 1 - B. That is less, because what was taken early stays, and memory stands partly empty afterwards.

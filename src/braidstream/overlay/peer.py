@@ -75,7 +75,7 @@ class Buffer:
         self._ends: list[tuple[int, int]] = []
         self._late: deque[tuple[int, int]] = deque()
         self._tables: dict[int, tuple[Table, Entry]] = {}
-        self._sampler = Sampler(limit) if limit is not None and shed is sample else None
+        self._sampler = Sampler(limit, rng) if limit is not None and shed is sample else None
 
     def advance(self, now: int) -> None:
         """Free the memory of what has passed its deadline, and forget what nothing on its way can join any more."""
@@ -93,10 +93,10 @@ class Buffer:
         """Whether the next entry needs another one's place."""
         return self.limit is not None and len(self.live) >= self.limit
 
-    def turns_away(self, entry: Entry, now: int) -> bool:
-        """Whether an arriving entry is neither joined nor stored."""
+    def turns_away(self, entry: Entry, source: tuple[Address, int], now: int) -> bool:
+        """Whether an entry that arrives at an input is neither joined nor stored."""
         if self._sampler and entry.deadline >= now:
-            is_away = not self._sampler.takes(len(self.live), entry.deadline)
+            is_away = not self._sampler.takes(len(self.live), entry.deadline, source)
         else:
             is_away = self.is_full and self._shed is refuse
         self.n_shed += is_away
@@ -181,7 +181,7 @@ class Peer:
         buffer = self.buffer(address, port)
         for number in range(n_ports):
             self.buffer(address, number).advance(now)
-        if buffer.turns_away(entry, now):
+        if buffer.turns_away(entry, (address, port), now):
             return Found(0, ())
         found = self._probe(entry, port, tables, wants_entries)
         self._next_number += 1

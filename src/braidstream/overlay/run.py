@@ -10,6 +10,7 @@ every node knows it, so the answer is exactly the join of the tuples inserted fr
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,6 +117,8 @@ class Outcome:
     tuples: int
     indexed: int
     counters: dict[str, int]
+    found_by_second: tuple[int, ...] = ()
+    """How many results of all queries were found in each second."""
     answers: tuple[tuple[tuple[int, ...], ...], ...] | None = None
 
     @property
@@ -157,6 +160,7 @@ class OverlayRun:
         self.queries = [Started(i, s, s.time_us + network.longest_us) for i, s in enumerate(submissions)]
         self.counts = [0] * len(self.queries)
         self.answers: list[list[tuple[int, ...]]] = [[] for _ in self.queries]
+        self._found: Counter[int] = Counter()
         self.intermediate = self.indexed = self.inserted = 0
         self._progress = progress or (lambda _share: None)
         self.source_node = self._place_sources(seed)
@@ -193,6 +197,7 @@ class OverlayRun:
         if not count:
             return
         self.counts[query] += count
+        self._found[self.clock.now // SECOND_US] += count
         target = self.queries[query].submission.node
         self.traffic.add("result", self.clock.now, self.network.direct(at, target).hops)
         if self.settings.keeps_answers:
@@ -235,5 +240,6 @@ class OverlayRun:
             self.inserted,
             self.indexed,
             self.counters(),
+            tuple(self._found[second] for second in range(max(self._found, default=-1) + 1)),
             kept,
         )

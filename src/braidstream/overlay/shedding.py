@@ -13,7 +13,7 @@ oldest from a heap instead.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -85,28 +85,35 @@ SHEDDINGS: dict[str, Shed] = {
 
 
 class Sampler:
-    """Which arriving tuples an even sample takes: of every N in the window `limit`, as evenly spaced as can be.
+    """Which arriving tuples an even sample takes: `limit` of every N in the window, each input's share of it.
 
-    N is counted, the tuples turned away included: of those only the times are kept.
+    N is counted over all inputs that share the memory, the tuples turned away included: of those only the times are
+    kept. Each input adds the share limit / N for a tuple to its credit, and takes one tuple for each whole unit, at a
+    random point of it. So what is taken is never two tuples off the share, and yet no pattern of arrival (inputs or
+    values in turn) can make the sample miss the same ones again and again.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit, self._credit = limit, 0.0
+    def __init__(self, limit: int, rng: random.Random) -> None:
+        self._limit, self._rng = limit, rng
         self._gone: list[int] = []
+        self._credits: dict[Hashable, tuple[float, float]] = {}
+        """By input: the credit so far, and the credit at which the next tuple is taken."""
 
     def advance(self, now: int) -> None:
         """Forget the times of what would have expired."""
         while self._gone and self._gone[0] < now:
             heappop(self._gone)
 
-    def takes(self, n_stored: int, deadline: int) -> bool:
-        """Whether the arriving tuple is one of the sample."""
-        self._credit += min(1.0, self._limit / (n_stored + len(self._gone) + 1))
-        is_taken = self._credit >= 1 - 1e-9
-        if is_taken:
-            self._credit -= 1
-        else:
+    def takes(self, n_stored: int, deadline: int, source: Hashable = None) -> bool:
+        """Whether the arriving tuple of an input is one of the sample."""
+        share = self._limit / (n_stored + len(self._gone) + 1)
+        if share >= 1:
+            return True
+        credit, mark = self._credits.get(source) or (0.0, self._rng.random())
+        is_taken = credit + share >= mark
+        if not is_taken:
             self.miss(deadline)
+        self._credits[source] = credit + share, (int(mark) + 1 + self._rng.random()) if is_taken else mark
         return is_taken
 
     def miss(self, deadline: int) -> None:

@@ -71,6 +71,10 @@ def simulate(scenario: Scenario, progress: Callable[[float], None] | None = None
     return method(network, feed, submissions, scenario.settings, scenario.seed, progress).simulate()
 
 
-def completeness(outcome: Outcome, full: Outcome) -> float:
-    """The share of all queries' results that an outcome has (DHTJoin 5); `full` is that of `Scenario.complete()`."""
-    return sum(outcome.results) / sum(full.results) if sum(full.results) else 1.0
+def completeness(outcome: Outcome, full: Outcome, from_s: int = 0) -> float:
+    """The share of all queries' results that an outcome has (DHTJoin 5); `full` is that of `Scenario.complete()`.
+
+    With `from_s`, only results found from that second on count: once the windows are full, the formulas describe it.
+    """
+    found, possible = (sum(one.found_by_second[from_s:]) for one in (outcome, full))
+    return found / possible if possible else 1.0

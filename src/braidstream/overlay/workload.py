@@ -20,7 +20,7 @@ from braidstream.query.cql import parse
 from braidstream.query.model import Query
 from braidstream.query.types import Schema
 
-__all__ = ["Feed", "Submission", "Workload", "zipf_values"]
+__all__ = ["Feed", "Submission", "Workload", "zipf_shares", "zipf_values"]
 
 SECOND_US = 1_000_000
 TIME_COLUMN = "ts"
@@ -151,8 +151,13 @@ def zipf_values(
     rng: np.random.Generator, exponent: float, domain: int, shape: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
     """Values 1 to `domain` whose probabilities fall with their rank to the power of `exponent`."""
+    return 1 + np.searchsorted(np.cumsum(zipf_shares(exponent, domain)), rng.random(shape)).clip(max=domain - 1)
+
+
+def zipf_shares(exponent: float, domain: int) -> npt.NDArray[np.float64]:
+    """How often each of the values 1 to `domain` occurs."""
     weights = np.arange(1, domain + 1, dtype=np.float64) ** -exponent
-    return 1 + np.searchsorted(np.cumsum(weights / weights.sum()), rng.random(shape)).clip(max=domain - 1)
+    return np.asarray(weights / weights.sum())
 
 
 def _chain(rng: np.random.Generator, columns: Sequence[str], count: int) -> list[str]:

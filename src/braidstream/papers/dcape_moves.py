@@ -5,8 +5,11 @@ Each check is computed from the series. Cost: 2 to 5 simulations of some seconds
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from braidstream.papers.dcape_lines import OBTAINED, lines, memory_series, result_series, spread, tick_s
 from braidstream.papers.registry import Outcome, Run, Series, experiment
@@ -26,6 +29,17 @@ _MOVES = {
     "load": "10 times more tuples for one machine's groups: 5 minutes, then 10 minutes each in turn",
     "memory": "enough",
 }
+_RELOCATION: dict[str, Any] = {
+    "how": "simulated",
+    "x_label": "minutes",
+    "y_label": "results so far",
+    "obtained": OBTAINED,
+    "differs": (
+        "Fewer adaptations than in the paper, which does not state gap, range and join ratio of this experiment; ours"
+        " are marked."
+    ),
+}
+"""What figures 14 and 15 have in common."""
 _DISK = {**PARAMETERS, "gap_ms": "30 (ours)", "tuple_range": "30,000 (ours)", "tuple_bytes": TUPLE_BYTES}
 
 
@@ -34,9 +48,40 @@ def _alternating(run: Run) -> Streams:
     return Streams(thirds(2.0), 0.03, 30_000, 3600.0, 5.0, shares=alternating(), seed=run.seed)
 
 
-def _adaptations(found: Mapping[str, Measured]) -> str:
-    some = (f"{label} {one.n_moves} ({one.moved_bytes / MB:.0f} MB)" for label, one in found.items() if one.n_moves)
-    return f"adaptations (state moved): {', '.join(some)}"
+@dataclass(frozen=True)
+class _Relocated:
+    """Lines with relocation beside one without. Nothing is pushed, so all share one join."""
+
+    found: dict[str, Measured]
+    n_moves: list[int]
+    is_cheap: bool
+    """Within 3% of no adaptation at any time after 10 minutes, and no machine at it for 1% of the run."""
+    notes: list[str]
+
+
+def _relocated(run: Run, settings: Mapping[str, tuple[float, float]]) -> _Relocated:
+    """Simulate lines by label, each with a threshold theta_d and a time-span in seconds."""
+    streams = _alternating(run)
+    points = {"no adaptation": Point(streams, in_turn(2))}
+    for label, (theta_d, span_s) in settings.items():
+        points[label] = Point(streams, in_turn(2), "move", theta_d=theta_d, span_s=span_s)
+    found = lines(run, points, Results(streams))
+    adapted = {label: found[label] for label in settings}
+    apart = spread(list(adapted.values()), found["no adaptation"], from_s=600.0)
+    at_it = max(one.adapting for one in adapted.values())
+    moved = (f"{label} {one.n_moves} ({one.moved_bytes / MB:.0f} MB)" for label, one in adapted.items())
+    notes = [
+        f"adaptations (state moved): {', '.join(moved)}",
+        f"largest difference to no adaptation after 10 minutes: {apart:.2%};"
+        f" a machine is at it for {at_it:.3%} of the run at most",
+        f"delay of a result: {', '.join(f'{label} {one.delay_s:.3f} s' for label, one in found.items())}",
+    ]
+    return _Relocated(found, [one.n_moves for one in adapted.values()], apart < 0.03 and at_it < 0.01, notes)
+
+
+def _falls(counts: Sequence[int], times: float) -> bool:
+    """Whether counts never rise, and the first is more than so many times the last, which is not 0."""
+    return all(a >= b for a, b in itertools.pairwise(counts)) and counts[0] > times * counts[-1] > 0
 
 
 @experiment(
@@ -47,42 +92,18 @@ def _adaptations(found: Mapping[str, Measured]) -> str:
         "Relocation costs next to nothing: any threshold is within 3% of no adaptation at any time, no machine is at it"
         " for 1% of the run; 90% adapts most often."
     ),
-    how="simulated",
-    x_label="minutes",
-    y_label="results so far",
     check="As claimed, after 10 minutes; adaptations fall with the threshold, over 4 times as many at 90% as at 50%.",
-    obtained=OBTAINED,
-    differs=(
-        "Fewer adaptations than in the paper, which does not state gap, range and join ratio of this experiment; ours"
-        " are marked."
-    ),
     parameters={**_MOVES, "span_s": 45},
     stated={"adaptations at 90%": 24.0, "adaptations at 50%": 2.0},
+    **_RELOCATION,
 )
 def fig14(run: Run) -> Outcome:
-    """Nothing is pushed, so all lines share one join; they differ in when machines are busy moving state."""
-    streams = _alternating(run)
-    points = {"no adaptation": Point(streams, in_turn(2))}
-    for percent in (90, 50) if run.quick else (90, 80, 70, 60, 50):
-        points[f"{percent}%"] = Point(streams, in_turn(2), "move", theta_d=percent / 100)
-    found = lines(run, points, Results(streams))
-    adapted = [one for label, one in found.items() if label != "no adaptation"]
-    apart = spread(adapted, found["no adaptation"], from_s=600.0)
-    counts = [one.n_moves for one in adapted]
-    notes = [
-        _adaptations(found),
-        f"largest difference to no adaptation after 10 minutes: {apart:.2%};"
-        f" a machine is at it for {max(one.adapting for one in adapted):.3%} of the run at most",
-        f"delay of a result: {', '.join(f'{label} {one.delay_s:.3f} s' for label, one in found.items())}",
-    ]
-    holds = (
-        apart < 0.03
-        and max(one.adapting for one in adapted) < 0.01
-        and counts == sorted(counts, reverse=True)
-        and counts[0] > 4 * counts[-1] > 0
-    )
-    ours = {f"adaptations at {percent}%": float(found[f"{percent}%"].n_moves) for percent in (90, 50)}
-    return Outcome(holds, result_series(found, staggered=True), notes, ours)
+    """Thresholds from 90% to 50%, 45 s apart at least."""
+    percents = (90, 50) if run.quick else (90, 80, 70, 60, 50)
+    one = _relocated(run, {f"{percent}%": (percent / 100, 45.0) for percent in percents})
+    ours = {f"adaptations at {percent}%": float(one.found[f"{percent}%"].n_moves) for percent in (90, 50)}
+    holds = one.is_cheap and _falls(one.n_moves, times=4)
+    return Outcome(holds, result_series(one.found, staggered=True), one.notes, ours)
 
 
 @experiment(
@@ -93,42 +114,18 @@ def fig14(run: Run) -> Outcome:
         "A shorter time-span means more adaptations and costs next to nothing: within 3% at any time, no machine is at"
         " it for 1% of the run."
     ),
-    how="simulated",
-    x_label="minutes",
-    y_label="results so far",
     check="As claimed, after 10 minutes; adaptations fall with the time-span.",
-    obtained=OBTAINED,
-    differs=(
-        "Fewer adaptations than in the paper, which does not state gap, range and join ratio of this experiment; ours"
-        " are marked."
-    ),
     parameters={**_MOVES, "theta_d": 0.9},
     stated={"adaptations, 15 s": 31.0, "adaptations, 30 s": 27.0, "adaptations, 45 s": 24.0},
+    **_RELOCATION,
 )
 def fig15(run: Run) -> Outcome:
     """The 90% threshold with three time-spans."""
-    streams = _alternating(run)
-    points = {"no adaptation": Point(streams, in_turn(2))}
-    for span_s in (15, 30, 45):
-        points[f"every {span_s} s"] = Point(streams, in_turn(2), "move", theta_d=0.9, span_s=span_s)
-    found = lines(run, points, Results(streams))
-    adapted = [one for label, one in found.items() if label != "no adaptation"]
-    apart = spread(adapted, found["no adaptation"], from_s=600.0)
-    counts = [one.n_moves for one in adapted]
-    notes = [
-        _adaptations(found),
-        f"largest difference to no adaptation after 10 minutes: {apart:.2%};"
-        f" a machine is at it for {max(one.adapting for one in adapted):.3%} of the run at most",
-        f"delay of a result: {', '.join(f'{label} {one.delay_s:.3f} s' for label, one in found.items())}",
-    ]
-    holds = (
-        apart < 0.03
-        and max(one.adapting for one in adapted) < 0.01
-        and counts == sorted(counts, reverse=True)
-        and counts[0] > counts[-1]
-    )
-    ours = {f"adaptations, {span_s} s": float(found[f"every {span_s} s"].n_moves) for span_s in (15, 30, 45)}
-    return Outcome(holds, result_series(found, staggered=True), notes, ours)
+    spans_s = (15, 30, 45)
+    one = _relocated(run, {f"every {span_s} s": (0.9, float(span_s)) for span_s in spans_s})
+    ours = {f"adaptations, {span_s} s": float(one.found[f"every {span_s} s"].n_moves) for span_s in spans_s}
+    holds = one.is_cheap and _falls(one.n_moves, times=1)
+    return Outcome(holds, result_series(one.found, staggered=True), one.notes, ours)
 
 
 def _apart(one: Measured) -> float:
@@ -285,15 +282,16 @@ def fig20(run: Run) -> Outcome:
     "cleanup",
     title="clean-up after six hours (6.1)",
     form="bars",
-    claim="Where every machine overflows, lazy-disk shares the clean-up out and needs less than half of the time.",
+    claim="Where every machine overflows, lazy-disk shares the clean-up out: it takes about a third of the time.",
     how="simulated",
     x_label="machine",
     y_label="clean-up (s)",
-    check="Less than half of the time, every machine pushed, and no result is lost.",
+    check="At most 0.4 of the time, every machine pushed, and no result is lost.",
     obtained=OBTAINED,
     differs=(
-        "Not a figure: the paper tells it in 6.1; settings it does not state are marked as ours. Our clean-up is much"
-        " shorter: the paper's takes 790 µs a result here against 138 µs in figure 11, to which ours is fitted."
+        "Not a figure: the paper tells it in 6.1; settings it does not state are marked as ours. Less than a quarter of"
+        " the time there, by less than 400 s to more than 1,600 s, though the work is the same and shared by three: its"
+        " clean-up costs more than in proportion (790 µs a result here, 138 in figure 11), for no stated cause."
     ),
     parameters={
         **PARAMETERS,
@@ -334,7 +332,7 @@ def cleanup(run: Run) -> Outcome:
         "no relocation: recovered": float(without.clean_up.n_results),
         "lazy-disk: clean-up s (less than)": lazy.clean_up.seconds,
     }
-    return Outcome(is_exact and all(without.pushes) and share < 0.5, series, notes, ours)
+    return Outcome(is_exact and all(without.pushes) and share <= 0.4, series, notes, ours)
 
 
 @experiment(

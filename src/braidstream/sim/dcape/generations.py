@@ -35,9 +35,11 @@ _SCHEMA = pa.schema([(name, pa.int64()) for name in (HASH, TIME, ROW)])
 
 @dataclass(frozen=True)
 class Recovered:
-    """What clean-up did, for each group: results found, tuples read from disk, and tuples that were in memory."""
+    """What clean-up did, for each group: results found, results formed and removed again (V_k, they are known), tuples
+    read from disk, and tuples that were in memory."""
 
     results: I64
+    removed: I64
     from_disk: I64
     in_memory: I64
 
@@ -83,15 +85,16 @@ class GenerationJoin:
         """Find the results that are missing between the generations. The state itself stays as it is."""
         everything = [self._pushed(stream) for stream in range(self.n_streams)]
         generations = [self._generation(rows) for rows in everything]
-        results = np.zeros(len(self.lows), dtype=np.int64)
+        results, formed = (np.zeros(len(self.lows), dtype=np.int64) for _ in range(2))
         for k in range(1, len(self._boundaries) + 1):
             pools = [_pool(rows, of, k) for rows, of in zip(everything, generations, strict=True)]
             for some in composites(pools, [None] * self.n_streams):
                 missing = _spanning(pools, some)
+                formed += self._by_group(pools, some)
                 results += self._by_group(pools, missing)
                 if self.take is not None:
                     self.take(pools, missing)
-        return Recovered(results, *self._volumes(everything))
+        return Recovered(results, formed - results, *self._volumes(everything))
 
     def _active(self, stream: int, hashes: U64) -> Rows:
         """The active tuples of a stream with one of the keys."""

@@ -25,7 +25,7 @@ from braidstream.control.instructions import Instruction, Move, Spill, apply
 from braidstream.control.reports import GroupReport, SlotReport
 from braidstream.kernels.rows import I64
 from braidstream.sim.dcape.generations import GenerationJoin, Recovered
-from braidstream.sim.dcape.machine import PAPER_PRICES, Prices, VirtualMachine
+from braidstream.sim.dcape.machine import PAPER_PRICES, CleanUpWork, Prices, VirtualMachine
 from braidstream.sim.dcape.streams import Streams
 
 __all__ = ["CleanUpTime", "Cluster", "Measured", "Results", "simulate"]
@@ -57,7 +57,14 @@ class CleanUpTime:
     """The clean-up stage."""
 
     n_results: int
-    machine_s: tuple[float, ...]
+    works: tuple[CleanUpWork, ...]
+    """What each machine has to do."""
+    prices: Prices = PAPER_PRICES
+
+    @property
+    def machine_s(self) -> tuple[float, ...]:
+        """How long each machine takes."""
+        return tuple(self.prices.clean_up_s(work) for work in self.works)
 
     @property
     def seconds(self) -> float:
@@ -258,15 +265,16 @@ class _Run:
 
     def _clean_up(self) -> CleanUpTime:
         if not any(self.pushes):
-            return CleanUpTime(0, (0.0,) * len(self.machines))
+            return CleanUpTime(0, (CleanUpWork(0, 0, 0),) * len(self.machines), self.cluster.prices)
         found = self.join.clean_up()
         slots = [[group.id for group in self.directory.of_slot(slot)] for slot in range(len(self.machines))]
-        return CleanUpTime(int(found.results.sum()), tuple(self._clean_up_s(found, own) for own in slots))
+        works = tuple(self._clean_up_work(found, own) for own in slots)
+        return CleanUpTime(int(found.results.sum()), works, self.cluster.prices)
 
-    def _clean_up_s(self, found: Recovered, groups: list[int]) -> float:
-        from_disk, results = float(found.from_disk[groups].sum()), float(found.results[groups].sum())
-        n_tuples = from_disk + float(found.in_memory[groups].sum())
-        return self.cluster.prices.clean_up_s(from_disk * self.cluster.tuple_bytes, n_tuples, results)
+    def _clean_up_work(self, found: Recovered, groups: list[int]) -> CleanUpWork:
+        from_disk, formed = int(found.from_disk[groups].sum()), found.results + found.removed
+        n_tuples = from_disk + int(found.in_memory[groups].sum())
+        return CleanUpWork(from_disk * self.cluster.tuple_bytes, n_tuples, int(formed[groups].sum()))
 
 
 def _placed(placement: Sequence[int]) -> Directory:
