@@ -28,15 +28,16 @@ import pyarrow as pa
 from braidstream.control.directory import Group
 from braidstream.control.probing import probing_order
 from braidstream.errors import RunError
-from braidstream.kernels.join import Pool, column, composites, gather
+from braidstream.kernels.join import Pool, column, composites, gather, limit_of
 from braidstream.kernels.plan import Join, JoinInput, Store
 from braidstream.kernels.rows import Rows, distinct, sort_rows
+from braidstream.spark.allocators import give_back
 from braidstream.spark.slot import REPORTS_SCHEMA, executor, failure_of, read_manifest
 from braidstream.spark.told import told_columns
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.results import Staging, Writer
-from braidstream.state.segments import open_segment, rows_between
+from braidstream.state.segments import copied, open_segment, rows_between
 from braidstream.testing.faults import reach
 
 __all__ = ["CleanTask", "clean_task"]
@@ -99,6 +100,7 @@ class _Cleaner:
             slices = self._slices(group)
             for low, high in self._pieces(group, slices):
                 self._clean(slices, low, high)
+                give_back(self.task.piece_bytes)
         return {
             "slot": self.slot,
             "stage": 0,
@@ -178,7 +180,8 @@ class _Cleaner:
         bits = [entry.bit for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
-        for found in composites(pools, windows, order, bits, across=True):
+        limit = limit_of(pools, self.task.piece_bytes)
+        for found in composites(pools, windows, order, bits, limit, across=True):
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write([*columns, *told_columns(join, len(found), self.task.epoch, recovered=True)])
 
@@ -229,7 +232,7 @@ class _Piece:
                 continue
             found = rows_between(open_segment(self._files, segment), segment, low, high)
             if found.num_rows:
-                tables.append(found)
+                tables.append(copied(found))
         return sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
 
 

@@ -256,6 +256,7 @@ class EpochRunner(CleanUps):
             adoptions=adoptions,
             tracks=self.regridder is not None and self.manifest.n_slots > 1,
             shed=frozenset() if self.spiller is None else self.spiller.shed_stores,
+            piece_bytes=self._most_merged(),
         )
 
     def _merges(
