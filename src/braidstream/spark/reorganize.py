@@ -23,6 +23,7 @@ from typing import Any
 from braidstream.control.controller import Controller
 from braidstream.control.instructions import Decision, Instruction, Regrid, Spill, apply
 from braidstream.control.reports import GroupReport, SlotReport, folded, reports_from_rows, reports_to_rows
+from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import regridded, resettled
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
@@ -114,7 +115,7 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
             rows[group] += arrived
             matches[group] += matched
         in_cells[report["slot"]] += sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
-    stored = account(manifest)
+    stored, taken = account(manifest), bytes_in_cells(manifest)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
@@ -138,7 +139,7 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
                 manifest.epoch,
                 sum(entry.rows for entry in entries),
                 sum(entry.matches for entry in entries),
-                sum(entry.stored_bytes for entry in entries),
+                sum(entry.stored_bytes for entry in entries) + taken.get(slot, 0),
                 busy[slot],
                 entries,
                 executors.get(slot, manifest.executors.get(slot, "")),

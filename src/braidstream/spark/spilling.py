@@ -8,7 +8,8 @@ puts out the same, however much time there seems to be to spare then.
 Which state may be pushed: the inputs of joins whose results go to a sink. An intermediate result that came late could
 not be joined on any more, and aggregates are of the window as it is; so what such joins read stays active, and with it
 what shares a join with that (`spillable`). A group in which a key has a grid, or live rows in cells, stays active too
-(`pinned_groups`): cells see rows that were stored before the key turned heavy, and know of no generations.
+(`pinned_groups`): cells see rows that were stored before the key turned heavy, and know of no generations. What is in
+cells stays too, and takes its room of the budget (`state.cell_memory`).
 
 Cost: O(parts of the manifest) an epoch.
 """
@@ -25,6 +26,7 @@ from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_c
 from braidstream.control.policies.spilling import GroupState
 from braidstream.kernels.plan import Join, Store
 from braidstream.state import compaction, generations
+from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.manifest import Manifest
 
 __all__ = ["CLEANING", "STEPS", "Spiller", "intent", "pinned_groups", "spillable"]
@@ -122,7 +124,7 @@ class Spiller:
         manifest = self._spilled(manifest, pushed)
         pushed, groups = [*asked, *pushed], self.groups(manifest)
         rate = manifest.memory.get(_MEASURES, {}).get("rate", _FIRST_RATE)
-        wanted = to_clean_up(groups, self.overflow, pushed, rate * spare_s)
+        wanted = to_clean_up(groups, self.overflow, pushed, rate * spare_s, bytes_in_cells(manifest, self.stores))
         return intent(manifest, wanted, 0)
 
     def _spilled(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
@@ -158,7 +160,8 @@ class Spiller:
         whole = generations.cleaned(manifest, groups, (), self.stores)
         live = generations.unexpired(whole.segments, whole.directory, whole.watermark)
         left = replace(whole, segments=live)
-        active = fits_again(self.groups(left), self.overflow, groups) | pinned_groups(left)
+        taken = bytes_in_cells(left, self.stores)
+        active = fits_again(self.groups(left), self.overflow, groups, taken) | pinned_groups(left)
         return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
 
     def incomplete(self, manifest: Manifest) -> list[int]:
@@ -172,10 +175,11 @@ class Spiller:
 
     def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
         """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
-        chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest))
+        taken = bytes_in_cells(manifest, self.stores)
+        chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
         if not chosen or manifest.directory == before:
             return chosen
-        held: dict[int, int] = defaultdict(int)
+        held: dict[int, int] = defaultdict(int, taken)
         for one in groups:
             held[one.state.slot] += one.state.bytes
         urgent = {slot for slot, size in held.items() if size > _URGENT * self.overflow.memory_bytes}
