@@ -1,6 +1,6 @@
 """One Spark session for the whole run, and `run_join`: a query over scripted epochs on every backend.
 
-Tests marked `slow` run when asked for: `pytest --slow` (as CI does), or `-m slow` for these alone.
+Tests marked `slow` run when asked for: `make test ARGS=--slow`, or `-m slow` for these alone.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Memory is the sum over the driver, its JVM and the Python workers, each counted by its proportional share of pages, read
 from /proc a few times a second; the peak of that sum is reported. A system that fails is reported as failed.
+
+In several rounds every system runs once in each round, so that what disturbs the machine for a while disturbs all of
+them; the figures are then over the measured epochs of all rounds. A system that failed is not run again.
 """
 
 from __future__ import annotations
@@ -59,7 +62,11 @@ class Measurement:
 
 
 def run_bench(
-    names: Iterable[str], settings: Iterable[str], folder: Path, tell: Callable[[Measurement], None] = lambda _: None
+    names: Iterable[str],
+    settings: Iterable[str],
+    folder: Path,
+    tell: Callable[[Measurement], None] = lambda _: None,
+    rounds: int = 1,
 ) -> list[Measurement]:
     """Measure the named cases under each of the named settings."""
     measured: list[Measurement] = []
@@ -69,12 +76,17 @@ def run_bench(
         if not (data / "S").exists():
             case.generate(data)
         for chosen in settings:
-            base: float | None = None
-            for system in case.systems_under(chosen):
-                entry = _measure(case, system, chosen, data, base)
-                base = entry.rows_per_s if system == SPARK_MEMORY else base
-                measured.append(entry)
-                tell(entry)
+            runs: dict[str, list[_Run]] = {system: [] for system in case.systems_under(chosen)}
+            for number in range(rounds):
+                base: float | None = None
+                for system, own in runs.items():
+                    if all(run.failure is None for run in own):
+                        own.append(_run(case, system, chosen, data))
+                    entry = _measured(case, system, chosen, own, base)
+                    base = entry.rows_per_s if system == SPARK_MEMORY else base
+                    tell(entry)
+                    if number == rounds - 1:
+                        measured.append(entry)
     return measured
 
 
@@ -83,16 +95,18 @@ def as_json(measured: Iterable[Measurement]) -> list[dict[str, Any]]:
     return [asdict(entry) for entry in measured]
 
 
-def _measure(case: Case, system: str, settings: str, data: Path, base: float | None) -> Measurement:
-    command = [
-        sys.executable,
-        "-m",
-        "braidstream.bench.child",
-        case.name,
-        system,
-        str(data),
-        json.dumps(SETTINGS[settings]),
-    ]
+@dataclass(frozen=True)
+class _Run:
+    """One process: what it printed, its peak of memory in MB, and why it failed, if it did."""
+
+    printed: Mapping[str, Any]
+    peak_mb: float | None
+    failure: str | None = None
+
+
+def _run(case: Case, system: str, settings: str, data: Path) -> _Run:
+    module = [sys.executable, "-m", "braidstream.bench.child"]
+    command = [*module, case.name, system, str(data), json.dumps(SETTINGS[settings])]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     watch = _Memory(child.pid)
     try:
@@ -100,20 +114,28 @@ def _measure(case: Case, system: str, settings: str, data: Path, base: float | N
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
-        return Measurement(case.name, system, settings, "failed", note=f"not done after {TIME_LIMIT_S} s")
+        return _Run({}, None, f"not done after {TIME_LIMIT_S} s")
     finally:
         peak = watch.stop()
     if child.returncode != 0:
         reason = next((line for line in reversed(err.splitlines()) if "Error" in line or "Exception" in line), "")
-        return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=reason[:300])
+        return _Run({}, peak, reason[:300])
     printed = json.loads(out.splitlines()[-1])
-    epochs = printed["epoch_ms"][case.warm_epochs :]
-    if len(epochs) < case.measured_epochs:
-        return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=f"only {len(epochs)} epochs")
+    n_epochs = len(printed["epoch_ms"]) - case.warm_epochs
+    return _Run(printed, peak, f"only {n_epochs} epochs" if n_epochs < case.measured_epochs else None)
+
+
+def _measured(case: Case, system: str, settings: str, runs: Sequence[_Run], base: float | None) -> Measurement:
+    """One system's figures: over the measured epochs of all its runs."""
+    peak = max((run.peak_mb for run in runs if run.peak_mb is not None), default=None)
+    failure = next((run.failure for run in runs if run.failure is not None), None)
+    if failure is not None:
+        return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=failure)
+    epochs = [epoch for run in runs for epoch in run.printed["epoch_ms"][case.warm_epochs :]]
     rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
     ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
     told = ("stored_rows", "stored_bytes", "exchanged_bytes", "matches", "balance", "heavy")
-    state = {name: printed.get(name) for name in told}
+    state: dict[str, Any] = {name: runs[-1].printed.get(name) for name in told}
     return Measurement(case.name, system, settings, "ok", rows_per_s, statistics.median(epochs), peak, ratio, **state)
 
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.bench.memory_long import run_long
-from braidstream.bench.memory_spark import run_builtin
+from braidstream.bench.memory_spark import reason_of, run_builtin
 from braidstream.bench.sampling import KINDS, Sampler
 from braidstream.control.overflow import parse_size
 
@@ -128,11 +128,8 @@ def _child(system: str, folder: Path, budget: str, limit_s: float) -> dict[str, 
     except subprocess.TimeoutExpired:
         return {"status": "failed", "reason": f"said nothing for {limit_s + _GRACE_S:.0f} s"}
     if run.returncode:  # it died; one that could still say how it failed has done so
-        told = [
-            line for line in (run.stdout + run.stderr).splitlines() if "OutOfMemory" in line or "GC overhead" in line
-        ]
-        reason = told[0].strip() if told else (run.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"status": "failed", "reason": reason[:200]}
+        said = run.stdout + run.stderr
+        return {"status": "failed", "reason": reason_of("\n".join(reversed(said.strip().splitlines())) or "no message")}
     return {"status": "ok", **json.loads(run.stdout.strip().splitlines()[-1])}
 
 

@@ -7,15 +7,17 @@ much memory its process had, and how much of the time went into collecting garba
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 from braidstream.bench.sampling import Sampler
 
-__all__ = ["run_builtin"]
+__all__ = ["reason_of", "run_builtin"]
 
 _LOOK_S = 1
+_REASON = 200
 
 
 def run_builtin(spark: Any, folder: Path, *, schema: str, partitions: int, limit_s: float) -> dict[str, Any]:
@@ -58,10 +60,14 @@ def _awaited(spark: Any, query: Any, until: float, reached: dict[str, Any]) -> d
                 return {"status": "ok"}
         query.stop()
     except (PySparkException, Py4JError, OSError) as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        told = [line for line in lines if "OutOfMemory" in line or "GC overhead" in line] or lines
-        return {"status": "failed", "reason": told[0].strip()[:200]}
+        return {"status": "failed", "reason": reason_of(str(error) or type(error).__name__)}
     return {"status": "not done", "reason": "not ended within the time it was given"}
+
+
+def reason_of(text: str) -> str:
+    """The line of a long message that says why: lack of memory where that is in it, else the end of its first line."""
+    found = re.search(r"(?:java\.lang\.OutOfMemoryError|GC overhead)[^\n]*", text)
+    return found.group()[:_REASON] if found else text.strip().splitlines()[0][-_REASON:]
 
 
 def _figures(spark: Any, query: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _WIDE = 150
 def bench(
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
     settings: list[str] = typer.Option([], "--settings", help="default, default-4g or parallel-8g; all by default."),
+    rounds: int = typer.Option(1, min=1, help="How often every system runs, in turns; figures are over all rounds."),
     output: Path = typer.Option(Path("build/bench.json"), help="Where the measurements are written."),
     data: Path | None = typer.Option(None, help="Keep the generated streams here, and use them again."),
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
@@ -45,7 +46,7 @@ def bench(
         console.print(_line(entry))
 
     try:
-        measured = run_bench(workload or list(CASES), settings or list(SETTINGS), folder, tell)
+        measured = run_bench(workload or list(CASES), settings or list(SETTINGS), folder, tell, rounds)
     finally:
         if data is None:
             shutil.rmtree(folder, ignore_errors=True)

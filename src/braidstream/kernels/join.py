@@ -35,8 +35,10 @@ from braidstream.kernels.rows import I64, U64, Rows, key_columns
 
 __all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "limit_of", "probe"]
 
-LIMIT = 1 << 18
-"""Composites produced at once: 262,144 index pairs are 4 MB, and their rows a few tens."""
+LIMIT = 1 << 17
+"""Composites produced at once: 131,072 indices are 1 MB. Larger arrays fall out of the caches, and the pages of each
+are mapped anew: with twice as many a composite costs nearly twice as much."""
+Flags = npt.NDArray[np.bool_]
 UNBOUNDED = np.iinfo(np.int64).max // 4
 """What an unbounded window counts as: a deadline of more than half of it never comes."""
 _LEAST = 1 << 12
@@ -119,8 +121,9 @@ def expand(start: I64, stop: I64) -> tuple[I64, I64]:
     """All (needle, row) pairs of the ranges [start, stop)."""
     count = stop - start
     needles = np.repeat(np.arange(len(count)), count)
-    skipped = np.cumsum(count) - count
-    return needles, np.arange(len(needles)) + (start - skipped)[needles]
+    rows = np.repeat(start - (np.cumsum(count) - count), count)
+    rows += np.arange(len(rows))
+    return needles, rows
 
 
 def composites(
@@ -155,8 +158,7 @@ def composites(
         counts = {} if probes is None else probes
         partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, across)
         for done in partial.extend(sequence):
-            bound = done.bound
-            index = tuple(bound[j] + (offset if j == source else 0) for j in range(m))
+            index = tuple(done.bound[j] + offset if j == source else done.bound[j] for j in range(m))
             yield Composites(source, index, offset, done.times_and_deadlines)
 
 
@@ -192,21 +194,23 @@ class _Partial:
 
     def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
         newest, low, high = self._bounds(target, build)
-        start, stop = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
+        start, stop, is_narrow = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
         counts = self.probes.setdefault(target, [0, 0])
         counts[0] += len(start)
         for needles, rows in _chunks(start, stop, self.limit):
-            times = build.times[rows]
-            keep = (times >= low[needles]) & (times <= high[needles])
+            keep = None
+            if not is_narrow[needles[0] : needles[-1] + 1].all():
+                times = build.times[rows]
+                keep = (times >= low[needles]) & (times <= high[needles])
             if build.deadlines is not None and not self.lives:
-                keep &= build.deadlines[rows] >= newest[needles]
-            keep &= self._passes(target, build, rows)
-            fitting, found = needles[keep], rows[keep]
+                keep = _both(keep, build.deadlines[rows] >= newest[needles])
+            keep = _both(keep, self._passes(target, build, rows))
+            fitting, found = (needles, rows) if keep is None else (needles[keep], rows[keep])
             same = self._same_keys(build, found, fitting)
             if same is not None:
                 fitting, found = fitting[same], found[same]
-            bound = {j: index[fitting] for j, index in self.bound.items()}
-            bound[target] = found + offset
+            bound = {j: np.take(index, fitting) for j, index in self.bound.items()}
+            bound[target] = found + offset if offset else found
             counts[1] += len(found)
             is_fresh = self.is_fresh and build is self.pools[target].new
             yield from replace(self, bound=bound, is_fresh=is_fresh).extend(rest)
@@ -240,11 +244,11 @@ class _Partial:
         from_new = _safe_take(of(pool.new), rows - len(pool.stored))
         return np.where(rows < len(pool.stored), _safe_take(of(pool.stored), rows), from_new)
 
-    def _passes(self, target: int, build: Rows, rows: I64) -> npt.NDArray[np.bool_] | bool:
+    def _passes(self, target: int, build: Rows, rows: I64) -> Flags | None:
         bit = None if self.bits is None else self.bits[target]
-        return True if bit is None or build.masks is None else (build.masks[rows] & (1 << bit)) != 0
+        return None if bit is None or build.masks is None else (build.masks[rows] & (1 << bit)) != 0
 
-    def _same_keys(self, build: Rows, rows: I64, needles: I64) -> npt.NDArray[np.bool_] | None:
+    def _same_keys(self, build: Rows, rows: I64, needles: I64) -> Flags | None:
         """Compare the real keys where hashes may collide; None where they cannot."""
         names = key_columns(build.table)
         if not names or not len(rows):
@@ -267,15 +271,24 @@ def equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.fill_null(same, fill_value=False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64]:
-    """For each needle the rows of `build` with its hash; long runs are narrowed to the times in [low, high]."""
+def _both(one: Flags | None, other: Flags | None) -> Flags | None:
+    """The rows that pass two filters; None is one that all pass."""
+    return other if one is None else one if other is None else one & other
+
+
+def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64, Flags]:
+    """For each needle the rows of `build` with its hash, and whether they are those with times in [low, high] already.
+
+    That is so for long runs, where the times are narrowed by binary search, and where there are no rows.
+    """
     start, stop = probe(build.hashes, hashes)
-    long_runs = np.flatnonzero(stop - start > _FEW)
+    is_narrow = stop - start > _FEW
+    long_runs = np.flatnonzero(is_narrow)
     if len(long_runs):
         begin, end = start[long_runs], stop[long_runs]
         start[long_runs] = _bisect(build.times, begin, end, low[long_runs])
         stop[long_runs] = _bisect(build.times, begin, end, high[long_runs] + 1)
-    return start, stop
+    return start, stop, is_narrow | (stop <= start)
 
 
 def _bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
@@ -319,4 +332,4 @@ def _safe_take(values: I64, rows: I64) -> I64:
 
 def column(pool: Pool, name: str, index: I64) -> Any:
     """The values of one column of a pool at `index`."""
-    return pool.table.column(name).chunk(0).take(pa.array(index))
+    return pc.take(pool.table.column(name).chunk(0), pa.array(index), boundscheck=False)

@@ -381,8 +381,8 @@ class _Slot:
             windows = side.windows or [entry.window_us for entry in join.inputs]
             limit = limit_of(side.pools, self.task.piece_bytes)
             for found in composites(side.pools, windows, order, bits, limit, probes, lives=join.lives):
-                source = found.index[found.source] - found.offset
-                side.matches[:] += len(alike) * np.diff(np.searchsorted(source, cuts[found.source]))
+                ends = np.searchsorted(found.index[found.source], cuts[found.source] + found.offset)
+                side.matches[:] += len(alike) * np.diff(ends)
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
                 yield Found(side.pools, found)

@@ -16,7 +16,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -92,8 +92,9 @@ class Segment:
 
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
-        plain = {**asdict(self), "parts": [_part_to_plain(part) for part in self.parts]}
-        return {name: value for name, value in plain.items() if value or name not in ("cells", "use", "given")}
+        plain = {name: getattr(self, name) for name in _SEGMENT_FIELDS}  # `asdict` would copy every part
+        plain["parts"] = [_part_to_plain(part) for part in self.parts]
+        return {name: value for name, value in plain.items() if value or name not in _OPTIONAL}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
@@ -121,6 +122,10 @@ class Segment:
         if not any(part.generation for part in self.parts):
             return self
         return replace(self, parts=tuple(part for part in self.parts if not part.generation))
+
+
+_SEGMENT_FIELDS = tuple(one.name for one in fields(Segment))
+_OPTIONAL = frozenset({"cells", "use", "given"})
 
 
 @dataclass(frozen=True)
