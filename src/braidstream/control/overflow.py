@@ -9,6 +9,8 @@ groups are pushed the earlier. Groups with inactive generations are cleaned up
 3. when time is to spare, as much as fits into half of it;
 4. at the end of a finite flow, all of them.
 
+Some generations of a group are cleaned up among themselves when they have become many (`to_join`, `policies.merging`).
+
 Invariant: a slot that pushes in an epoch does not begin clean-ups of the second and third kind. The choice depends on
 figures alone. Cost: O(groups log groups).
 """
@@ -22,11 +24,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from braidstream.control.policies.merging import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
 from braidstream.control.shedding import STRATEGIES
 from braidstream.errors import InputError, nearest
 
-__all__ = ["CHOICES", "FREE", "GroupMemory", "Overflow", "fits_again", "parse_size", "to_clean_up", "to_spill"]
+__all__ = [
+    "CHOICES",
+    "FREE",
+    "GroupMemory",
+    "Overflow",
+    "fits_again",
+    "parse_size",
+    "to_clean_up",
+    "to_join",
+    "to_spill",
+]
 
 CHOICES = ("spill", "shed")
 """What may be done with state beyond the budget."""
@@ -76,6 +89,8 @@ class GroupMemory:
     """How many inactive generations it has."""
     is_expired: bool
     """Whether one of them is past its deadline."""
+    inactive: tuple[Generation, ...] = ()
+    """What each of them holds."""
 
     @property
     def bytes(self) -> int:
@@ -132,6 +147,23 @@ def to_clean_up(
                 spare -= one.bytes
                 chosen.append(one.state.group)
     return sorted(chosen)
+
+
+def to_join(
+    groups: Sequence[GroupMemory], overflow: Overflow, wanted: Collection[int], watermark: int | None
+) -> dict[int, list[int]]:
+    """By group, the generations to clean up among themselves, of groups that are not cleaned up altogether (`wanted`).
+
+    A slot takes no more at once than its budget, or a single group.
+    """
+    chosen: dict[int, list[int]] = {}
+    room: dict[int, float] = defaultdict(lambda: float(overflow.memory_bytes))
+    for one in sorted(groups, key=lambda one: (-one.generations, one.state.group)):
+        numbers = [] if one.state.group in wanted else alike(one.inactive, watermark)
+        if numbers and room[one.state.slot] > 0:
+            room[one.state.slot] -= sum(own.bytes for own in one.inactive if own.number in numbers)
+            chosen[one.state.group] = numbers
+    return chosen
 
 
 def fits_again(

@@ -2,7 +2,8 @@
 
 For generations G1 .. Gn of a group, the active one last, and k = 2 .. n: all composites with a tuple of Gk and one of
 G1 .. G(k-1). So a composite of tuples of several generations is produced once, at the latest of them, and one of a
-single generation not at all: that was produced while it was active.
+single generation not at all: that was produced while it was active. The same holds for only some of the generations of
+a group, which are one afterwards; what is missing between these and the others stays missing.
 
 The hash space of a group is cut into pieces whose rows, of all inputs and generations, fit `piece_bytes`; a piece is
 opened, joined and let go before the next. Windows are checked by the times of tuples alone, never by the watermark:
@@ -19,7 +20,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,8 @@ class CleanTask:
     staging: Mapping[str, Staging]
     groups: frozenset[int]
     piece_bytes: int
+    some: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Groups of which only these generations are cleaned up, among themselves."""
 
 
 def clean_task(task: CleanTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -89,7 +92,7 @@ class _Cleaner:
         self.task, self.slot = task, slot
         self.files = Files(task.root)
         self.manifest: Manifest = read_manifest(task.root, task.epoch, task.run, pending=True)
-        self.groups = [g for g in self.manifest.directory.of_slot(slot) if g.id in task.groups]
+        self.groups = [g for g in self.manifest.directory.of_slot(slot) if g.id in task.groups or g.id in task.some]
         self.writers: dict[str, Writer] = {}
         self.bytes = 0
 
@@ -126,9 +129,11 @@ class _Cleaner:
         used = {entry.store for join in self.task.joins for entry in join.inputs}
         names = {self.task.stores[index].name: index for index in used}
         found: dict[int, list[tuple[Segment, Part]]] = defaultdict(list)
+        only = None if group.id in self.task.groups else self.task.some[group.id]
         for segment in self.manifest.segments:
             if segment.store in names:
-                found[names[segment.store]] += [(segment, part) for part in segment.parts if part.meets(group)]
+                own = (part for part in segment.parts if only is None or part.generation in only)
+                found[names[segment.store]] += [(segment, part) for part in own if part.meets(group)]
         return found
 
     def _pieces(self, group: Group, slices: _Slices) -> Iterator[tuple[int, int]]:

@@ -407,6 +407,7 @@ class _Slot:
         return {
             "inputs": [segment.name for segment in merge.inputs],
             "codes": merge.codes,
+            **({"parts": [one.as_plain()["parts"] for one in merge.inputs]} if merge.pushed else {}),
             "segment": None if made is None else made.as_plain(),
         }
 
