@@ -28,7 +28,7 @@ _LEAST = "heap mb"
 def run_long(spark: Any, flow: Any, checkpoint: Path, n_epochs: int) -> dict[str, Any]:
     """Run a flow to the end; the figures by quarter."""
     course: list[dict[str, float]] = []
-    with Sampler(interval_s=0.05) as sampler:
+    with Sampler(interval_s=0.05, kept=20) as sampler:
         handle = flow.start(checkpoint)
         while handle.is_active:
             handle.await_termination(0.1)
@@ -45,8 +45,7 @@ def run_long(spark: Any, flow: Any, checkpoint: Path, n_epochs: int) -> dict[str
 
 
 def _figures(spark: Any, sampler: Sampler, checkpoint: Path, last: Any) -> dict[str, float]:
-    recent = [entry for entry in sampler.course[-200:] if entry[1] in ("worker", "jvm")]
-    newest = {who: sizes for _, who, sizes in recent}
+    newest = {who: sizes for _, who, sizes in sampler.course.copy()}
     bean = spark._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
     files = [path.stat().st_size for path in _files(checkpoint / "segments")]
     manifest = checkpoint / manifest_name(last.epoch)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,10 +42,13 @@ class Sampler:
     """Samples until its block ends. `course` has for each moment (monotonic time, who, sizes)."""
 
     interval_s: float = 0.02
-    course: list[tuple[float, str, Sizes]] = field(default_factory=list)
+    kept: int | None = None
+    """How many samples are kept, the last ones; None: all. For who measures whether this process grows."""
+    course: deque[tuple[float, str, Sizes]] = field(init=False)
     _stopped: bool = False
 
     def __enter__(self) -> Sampler:
+        self.course = deque(maxlen=self.kept)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
@@ -55,7 +59,7 @@ class Sampler:
 
     def peak(self, who: str, begin: float = 0.0, end: float = float("inf")) -> Sizes:
         """The largest sizes between two moments, each kind by itself; zeros when there was no such process."""
-        some = [sizes for moment, one, sizes in list(self.course) if one == who and begin <= moment <= end]
+        some = [sizes for moment, one, sizes in self.course.copy() if one == who and begin <= moment <= end]
         return {kind: round(max((sizes[kind] for sizes in some), default=0.0), 1) for kind in KINDS}
 
     def _run(self) -> None:
