@@ -31,7 +31,7 @@ from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.state.cells import Cells, is_unit
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest, Segment
-from braidstream.state.segments import Place, open_segment, owned_rows
+from braidstream.state.segments import Place, copied, open_segment, owned_rows
 from braidstream.state.shedding import filter_of, sift
 
 __all__ = ["FAN", "Merge", "plan", "run", "tier_of"]
@@ -112,6 +112,8 @@ def run(place: Place, task: Merge) -> Segment | None:
     parts = []
     for segment in task.inputs:
         rows = _own_rows(place, task, segment)
+        if task.pushed:  # a few rows of each of many segments
+            rows = Rows(copied(rows.table))
         alive = rows.alive(task.watermark, task.window_us)
         if alive is not None and task.held:
             alive |= _within(rows.hashes, task.held)
