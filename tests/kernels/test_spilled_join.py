@@ -291,7 +291,8 @@ def test_lazy_and_active_disk_change_nothing(case: Case, slots: int, groups: int
 def test_what_the_controller_wants_pushed_is_pushed(tmp_path: Any) -> None:
     schema = tables_schema()
     inputs = {"q": [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]}
-    controller = Controller(Settings(every=1, disk="lazy", memory_bytes=1000, move_spilled=True))
+    known = Settings(every=1, epoch_s=1000.0, disk="lazy", memory_bytes=1000, move_spilled=True)  # nobody is overloaded
+    controller = Controller(known)
     options = {"controller": controller, "overflow": Overflow(1 << 30), "slots": 2}
     harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, **options)  # type: ignore[arg-type]
     rows = {"k": list(range(200)), "ts": [0] * 200}

@@ -164,10 +164,15 @@ def _choose(
             continue
         tiers[tier_of(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):
-        found = _run_of(sorted(tiers[tier], key=lambda s: (s.deadline, s.oldest, s.name)), time_left_us // 4)
+        found = _run_of(sorted(tiers[tier], key=_order), time_left_us // 4)
         if found:
             return found
     return ()
+
+
+def _order(segment: Segment) -> tuple[int, int, int, int, int, str]:
+    """By deadline; names are random, so they come last: a replayed epoch should merge the same."""
+    return segment.deadline, segment.oldest, segment.epoch, segment.first_epoch, segment.rows, segment.name
 
 
 def _time_left(segments: Sequence[tuple[Segment, int]], watermark: int | None) -> int:
