@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -16,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.control import overflow as overflow_module
 from braidstream.control.controller import Controller
 from braidstream.control.instructions import Spill
 from braidstream.control.overflow import Overflow
+from braidstream.control.policies import merging
 from braidstream.control.settings import Settings
 from braidstream.spark.spilling import CLEANING
+from braidstream.state import pushed
 from braidstream.state.generations import held_groups
 from braidstream.testing.faults import POINTS, InjectedFault, armed
 from braidstream.testing.harness import Harness, Indexed
@@ -52,15 +54,31 @@ GROUPS = st.integers(1, 16)
 
 @contextmanager
 def often_compacted() -> Iterator[None]:
-    """And cleaned up in small pieces."""
-    with only_often_compacted(), mock.patch.object(overflow_module, "SMALLEST_PIECE", 200):
+    """So are pushed parts, and two generations are enough to make them one."""
+    with (
+        only_often_compacted(),
+        mock.patch.object(merging, "FAN", 2),
+        mock.patch.object(pushed, "FAN", 2),
+    ):
         yield
+
+
+@dataclass(frozen=True)
+class Pieced(Overflow):
+    """A budget with pieces of any size: small ones make clean-ups go in many steps, large ones let merges happen."""
+
+    piece: int = 200
+
+    @property
+    def piece_bytes(self) -> int:
+        return self.piece
 
 
 SEEDS = st.integers(0, 999)
 BUDGETS = st.builds(
-    Overflow,
+    Pieced,
     st.sampled_from([1, 500, 1500, 4000, 10_000]),
+    piece=st.sampled_from([200, 20_000]),
     spill_share=st.sampled_from([0.1, 0.3, 1.0]),
     idle_after=st.sampled_from([0, 2, 100]),
 )
@@ -205,12 +223,14 @@ def test_these_tests_push_and_clean_up_in_every_way() -> None:
     """Not a property of the engine: budgets that nothing exceeds would prove nothing."""
     seen: Counter[str] = Counter()
 
-    @settings(MANY, max_examples=60, derandomize=True)
+    @settings(MANY, max_examples=120, derandomize=True)
     @given(two_streams(max_epochs=10), st.integers(1, 3), st.integers(1, 8), SPILLS)
     def count(case: Case, slots: int, groups: int, spills: dict[str, Any]) -> None:
         with harness_of(case, slots, groups, **spills) as harness, often_compacted():
             for epoch in case.epochs:
                 cleaned = harness.manifest.memory.get(CLEANING)
+                merges = harness.runner._task(harness.manifest.epoch + 1).merges.values()
+                seen["pushed parts merged"] += any(merge.pushed for own in merges for merge in own)
                 harness.epoch(tables(case, epoch))
                 entry = harness.runner.progress[-1]
                 seen["pushed"] += entry.spilled_groups > 0
@@ -218,6 +238,7 @@ def test_these_tests_push_and_clean_up_in_every_way() -> None:
                 seen["recovered in an epoch"] += sum(entry.recovered.values()) > 0
                 parts = [part for segment in harness.manifest.segments for part in segment.parts]
                 seen["pushed again"] += any(part.generation > 1 for part in parts)
+                seen["some generations made one"] += bool(cleaned and cleaned.get("some"))
             harness.finish()
             last = [entry for entry in harness.runner.progress if entry.step]
             seen["cleaned up at the end"] += len(last) > 0
@@ -225,7 +246,7 @@ def test_these_tests_push_and_clean_up_in_every_way() -> None:
             seen["recovered at the end"] += any(sum(entry.recovered.values()) for entry in last)
 
     count()
-    assert len(seen) == 7
+    assert len(seen) == 9
     assert seen.pop("in several steps") >= 1  # a budget of single bytes; the others have all in one step
     assert min(seen.values()) >= 10, seen
 
@@ -270,8 +291,8 @@ def test_lazy_and_active_disk_change_nothing(case: Case, slots: int, groups: int
 def test_what_the_controller_wants_pushed_is_pushed(tmp_path: Any) -> None:
     schema = tables_schema()
     inputs = {"q": [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]}
-    settings_ = Settings(every=1, disk="lazy", memory_bytes=1000, move_spilled=True, epoch_s=60.0)  # nobody is busy
-    options = {"controller": Controller(settings_), "overflow": Overflow(1 << 30), "slots": 2}
+    known = Settings(every=1, epoch_s=1000.0, disk="lazy", memory_bytes=1000, move_spilled=True)  # nobody is overloaded
+    options = {"controller": Controller(known), "overflow": Overflow(1 << 30), "slots": 2}
     harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, **options)  # type: ignore[arg-type]
     rows = {"k": list(range(200)), "ts": [0] * 200}
     harness.epoch({"R": _table(rows)})

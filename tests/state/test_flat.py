@@ -29,7 +29,7 @@ def test_a_long_run_with_a_budget_keeps_what_a_short_one_keeps(tmp_path: Path) -
     inputs = {"q": [Indexed(name, name, ("k",), WINDOW * N_ROWS) for name in "RS"]}
     overflow = Overflow(20_000)
     flow = Harness(tmp_path, dict.fromkeys("RS", SCHEMA), inputs, slots=2, groups=8, overflow=overflow, keep=3)
-    kept: dict[str, list[float]] = {"manifest": [], "files": [], "state": [], "objects": []}
+    kept: dict[str, list[float]] = {name: [] for name in ("manifest", "files", "disk", "state", "segments", "objects")}
     pushed = recovered = 0
     for number in range(N_EPOCHS):
         flow.epoch(epoch_of(number))
@@ -37,7 +37,10 @@ def test_a_long_run_with_a_budget_keeps_what_a_short_one_keeps(tmp_path: Path) -
         pushed += entry.spilled_groups
         recovered += sum(entry.recovered.values())
         kept["manifest"].append(len(flow.runner.checkpoint.files.read(manifest_name(number))))
-        kept["files"].append(len(list((tmp_path / "ck" / "segments").iterdir())))
+        files = [path.stat().st_size for path in (tmp_path / "ck" / "segments").iterdir()]
+        kept["files"].append(len(files))
+        kept["disk"].append(sum(files))
+        kept["segments"].append(entry.segments)
         kept["state"].append(entry.state_rows)
         if number % 10 == 9:
             flow.runner.progress.clear()  # it keeps 200, however long the run

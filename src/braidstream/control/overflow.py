@@ -1,12 +1,15 @@
 """What happens when the state of a slot outgrows its memory: the budget, and what to push and clean up (D-CAPE 4).
 
 What counts is *active* state, the bytes of it that a slot probes. A slot above its budget pushes groups
-(`policies.spilling`). Groups with inactive generations are cleaned up
+(`policies.spilling`). What it cannot push, such as cells of heavy keys, takes its room of the budget (`taken`), so that
+groups are pushed the earlier. Groups with inactive generations are cleaned up
 
 1. when one of the generations has expired: its rows may only go once nothing is missing;
 2. when memory is free again: the group, whole, leaves its slot below `FREE` of the budget;
 3. when time is to spare, as much as fits into half of it;
 4. at the end of a finite flow, all of them.
+
+Some generations of a group are cleaned up among themselves when they have become many (`to_join`, `policies.merging`).
 
 Invariant: a slot that pushes in an epoch does not begin clean-ups of the second and third kind. The choice depends on
 figures alone. Cost: O(groups log groups).
@@ -16,15 +19,27 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from braidstream.control.policies.merging import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
 from braidstream.control.shedding import STRATEGIES
 from braidstream.errors import InputError, nearest
 
-__all__ = ["CHOICES", "FREE", "GroupMemory", "Overflow", "fits_again", "parse_size", "to_clean_up", "to_spill"]
+__all__ = [
+    "CHOICES",
+    "FREE",
+    "GroupMemory",
+    "Overflow",
+    "fits_again",
+    "parse_size",
+    "to_clean_up",
+    "to_join",
+    "to_spill",
+]
 
 CHOICES = ("spill", "shed")
 """What may be done with state beyond the budget."""
@@ -33,6 +48,7 @@ FREE = 0.5
 SMALLEST_PIECE = 1 << 16
 """No piece of a clean-up is meant to be smaller than this: each has to open its segments."""
 _SPARE = 0.5
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
 
@@ -73,6 +89,8 @@ class GroupMemory:
     """How many inactive generations it has."""
     is_expired: bool
     """Whether one of them is past its deadline."""
+    inactive: tuple[Generation, ...] = ()
+    """What each of them holds."""
 
     @property
     def bytes(self) -> int:
@@ -85,28 +103,41 @@ class GroupMemory:
         return self.generations + (self.state.bytes > 0) >= 2
 
 
-def to_spill(groups: Sequence[GroupMemory], overflow: Overflow, now: int, pinned: Collection[int] = ()) -> list[int]:
-    """The groups to push, for every slot above its budget. Groups that are pinned stay, and take their room of it."""
+def to_spill(
+    groups: Sequence[GroupMemory],
+    overflow: Overflow,
+    now: int,
+    pinned: Collection[int] = (),
+    taken: Mapping[int, int] = _NOTHING,
+) -> list[int]:
+    """The groups to push, for every slot above its budget. Groups that are pinned stay, and take their room of it.
+
+    So do the bytes that are `taken` at a slot by what is in no group.
+    """
     chosen: list[int] = []
-    for states in _by_slot(groups).values():
+    for slot, states in _by_slot(groups).items():
         own = [one.state for one in states if one.state.group not in pinned]
-        taken = sum(one.state.bytes for one in states if one.state.group in pinned)
-        budget, share, idle = max(overflow.memory_bytes - taken, 1), overflow.spill_share, overflow.idle_after
+        kept = sum(one.state.bytes for one in states if one.state.group in pinned) + taken.get(slot, 0)
+        budget, share, idle = max(overflow.memory_bytes - kept, 1), overflow.spill_share, overflow.idle_after
         chosen += choose_spills(own, budget, share=share, idle_after=idle, now=now)
     return chosen
 
 
 def to_clean_up(
-    groups: Sequence[GroupMemory], overflow: Overflow, spilled: Sequence[int], spare_bytes: float
+    groups: Sequence[GroupMemory],
+    overflow: Overflow,
+    spilled: Sequence[int],
+    spare_bytes: float,
+    taken: Mapping[int, int] = _NOTHING,
 ) -> list[int]:
     """The groups to clean up in the next epoch; `spare_bytes` is what a slot could join in the time it has to spare."""
     chosen: list[int] = []
-    for own in _by_slot(groups).values():
+    for slot, own in _by_slot(groups).items():
         held = [one for one in own if one.generations]
         chosen += [one.state.group for one in held if one.is_expired]
         if any(one.state.group in spilled for one in own):
             continue
-        room = FREE * overflow.memory_bytes - sum(one.state.bytes for one in own)
+        room = FREE * overflow.memory_bytes - taken.get(slot, 0) - sum(one.state.bytes for one in own)
         spare = _SPARE * spare_bytes
         for one in sorted((one for one in held if not one.is_expired), key=lambda one: (one.bytes, one.state.group)):
             if one.inactive_bytes <= room:
@@ -118,11 +149,30 @@ def to_clean_up(
     return sorted(chosen)
 
 
-def fits_again(groups: Sequence[GroupMemory], overflow: Overflow, cleaned: Sequence[int]) -> set[int]:
+def to_join(
+    groups: Sequence[GroupMemory], overflow: Overflow, wanted: Collection[int], watermark: int | None
+) -> dict[int, list[int]]:
+    """By group, the generations to clean up among themselves, of groups that are not cleaned up altogether (`wanted`).
+
+    A slot takes no more at once than its budget, or a single group.
+    """
+    chosen: dict[int, list[int]] = {}
+    room: dict[int, float] = defaultdict(lambda: float(overflow.memory_bytes))
+    for one in sorted(groups, key=lambda one: (-one.generations, one.state.group)):
+        numbers = [] if one.state.group in wanted else alike(one.inactive, watermark)
+        if numbers and room[one.state.slot] > 0:
+            room[one.state.slot] -= sum(own.bytes for own in one.inactive if own.number in numbers)
+            chosen[one.state.group] = numbers
+    return chosen
+
+
+def fits_again(
+    groups: Sequence[GroupMemory], overflow: Overflow, cleaned: Sequence[int], taken: Mapping[int, int] = _NOTHING
+) -> set[int]:
     """Those of the cleaned groups that are active from now on; the others stay one inactive generation."""
     fitting: set[int] = set()
-    for own in _by_slot(groups).values():
-        held = sum(one.state.bytes for one in own if one.state.group not in cleaned)
+    for slot, own in _by_slot(groups).items():
+        held = sum(one.state.bytes for one in own if one.state.group not in cleaned) + taken.get(slot, 0)
         for one in sorted((one for one in own if one.state.group in cleaned), key=lambda one: one.bytes):
             if held + one.bytes <= (1 - overflow.spill_share) * overflow.memory_bytes:
                 held += one.bytes

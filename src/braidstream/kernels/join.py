@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from braidstream.kernels.rows import I64, U64, Rows, key_columns
 
-__all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "probe"]
+__all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "limit_of", "probe"]
 
 LIMIT = 1 << 17
 """Composites produced at once: 131,072 indices are 1 MB. Larger arrays fall out of the caches, and the pages of each
@@ -41,6 +41,8 @@ are mapped anew: with twice as many a composite costs nearly twice as much."""
 Flags = npt.NDArray[np.bool_]
 UNBOUNDED = np.iinfo(np.int64).max // 4
 """What an unbounded window counts as: a deadline of more than half of it never comes."""
+_LEAST = 1 << 12
+"""Composites produced at once where memory is short: fewer would cost more in calls than they save."""
 _FEW = 16
 """Runs of at most this many rows of one key are filtered by time after expansion, longer ones by binary search."""
 
@@ -65,6 +67,14 @@ class Pool:
                 pa.concat_tables([self.stored.table, self.new.table], promote_options="default").combine_chunks(),
             )
         return self._table  # type: ignore[attr-defined]
+
+
+def limit_of(pools: Sequence[Pool], most_bytes: int | None) -> int:
+    """How many composites to produce at once so that their columns take about `most_bytes`; None is no limit."""
+    if most_bytes is None:
+        return LIMIT
+    widths = (side.table.nbytes / len(side) for pool in pools for side in (pool.new, pool.stored) if len(side))
+    return min(LIMIT, max(int(most_bytes / max(sum(widths), 1.0)), _LEAST))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from braidstream.kernels.plan import Join
 from braidstream.spark.cleaning import CleanTask, clean_task
 from braidstream.spark.planner import Plan
 from braidstream.spark.progress import EpochProgress
-from braidstream.spark.spilling import CLEANING, STEPS, Spiller, intent
+from braidstream.spark.spilling import CLEANING, STEPS, Spiller, intent, some_of
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging
@@ -101,13 +101,14 @@ class CleanUps(ABC):
 
     def _step(self, spark: SparkSession) -> None:
         started, before = time.perf_counter(), self.manifest
-        groups, step = before.memory[CLEANING]["groups"], before.memory[CLEANING]["step"]
-        reports = self._clean(spark, before, groups)
+        cleaning = before.memory[CLEANING]
+        step = cleaning["step"]
+        reports = self._clean(spark, before, cleaning)
         joined = time.perf_counter()
         self._deliver(spark, -step, reports, is_step=True)
         reach("clean-up-results", epoch=before.epoch)
         delivered = time.perf_counter()
-        after = self._after_clean_up(self._next(before, before.epoch, reports)[0], groups)
+        after = self._after_clean_up(self._next(before, before.epoch, reports)[0], cleaning)
         after = replace(after, memory={**after.memory, STEPS: step})
         self.checkpoint.commit(after)
         self.manifest = after
@@ -117,8 +118,8 @@ class CleanUps(ABC):
         entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
         self.progress.append(replace(entry, step=step))
 
-    def _clean(self, spark: SparkSession, reached: Manifest, groups: Sequence[int]) -> list[dict[str, Any]]:
-        """Run a clean-up of groups, as the manifest reached so far has them, as a job of its own."""
+    def _clean(self, spark: SparkSession, reached: Manifest, cleaning: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Run an intended clean-up on groups as the manifest reached so far has them, as a job of its own."""
         assert self.spiller is not None
         reach("clean-up-start", epoch=reached.epoch)
         reached.write(self.checkpoint.files, pending=True)
@@ -130,16 +131,19 @@ class CleanUps(ABC):
             self.plan.stores,
             joins,
             {join.query: self._staging(join.query) for join in joins},
-            frozenset(groups),
+            frozenset(cleaning["groups"]),
             self.spiller.overflow.piece_bytes,
+            some_of(cleaning),
         )
         reports = self._woken(spark, clean_task(task))
         raise_damage(reports)
         return reports
 
-    def _after_clean_up(self, reached: Manifest, groups: Sequence[int]) -> Manifest:
+    def _after_clean_up(self, reached: Manifest, cleaning: Mapping[str, Any]) -> Manifest:
         assert self.spiller is not None
-        return self.spiller.cleaned(reached, [group for group in groups if group in reached.directory.by_id])
+        known = reached.directory.by_id
+        some = {group: numbers for group, numbers in some_of(cleaning).items() if group in known}
+        return self.spiller.cleaned(reached, [group for group in cleaning["groups"] if group in known], some)
 
 
 def raise_damage(reports: Sequence[Mapping[str, Any]]) -> None:

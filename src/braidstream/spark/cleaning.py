@@ -2,7 +2,8 @@
 
 For generations G1 .. Gn of a group, the active one last, and k = 2 .. n: all composites with a tuple of Gk and one of
 G1 .. G(k-1). So a composite of tuples of several generations is produced once, at the latest of them, and one of a
-single generation not at all: that was produced while it was active.
+single generation not at all: that was produced while it was active. The same holds for only some of the generations of
+a group, which are one afterwards; what is missing between these and the others stays missing.
 
 The hash space of a group is cut into pieces whose rows, of all inputs and generations, fit `piece_bytes`; a piece is
 opened, joined and let go before the next. Windows are checked by the times of tuples alone, never by the watermark:
@@ -19,7 +20,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,16 @@ import pyarrow as pa
 from braidstream.control.directory import Group
 from braidstream.control.probing import probing_order
 from braidstream.errors import RunError
-from braidstream.kernels.join import Pool, column, composites, gather
+from braidstream.kernels.join import Pool, column, composites, gather, limit_of
 from braidstream.kernels.plan import Join, JoinInput, Store
 from braidstream.kernels.rows import Rows, distinct, sort_rows
+from braidstream.spark.allocators import give_back
 from braidstream.spark.slot import REPORTS_SCHEMA, executor, failure_of, read_manifest
 from braidstream.spark.told import told_columns
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.results import Staging, Writer
-from braidstream.state.segments import open_segment, rows_between
+from braidstream.state.segments import copied, open_segment, rows_between
 from braidstream.testing.faults import reach
 
 __all__ = ["CleanTask", "clean_task"]
@@ -59,6 +61,8 @@ class CleanTask:
     staging: Mapping[str, Staging]
     groups: frozenset[int]
     piece_bytes: int
+    some: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Groups of which only these generations are cleaned up, among themselves."""
 
 
 def clean_task(task: CleanTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -88,7 +92,7 @@ class _Cleaner:
         self.task, self.slot = task, slot
         self.files = Files(task.root)
         self.manifest: Manifest = read_manifest(task.root, task.epoch, task.run, pending=True)
-        self.groups = [g for g in self.manifest.directory.of_slot(slot) if g.id in task.groups]
+        self.groups = [g for g in self.manifest.directory.of_slot(slot) if g.id in task.groups or g.id in task.some]
         self.writers: dict[str, Writer] = {}
         self.bytes = 0
 
@@ -99,6 +103,7 @@ class _Cleaner:
             slices = self._slices(group)
             for low, high in self._pieces(group, slices):
                 self._clean(slices, low, high)
+                give_back(self.task.piece_bytes)
         return {
             "slot": self.slot,
             "stage": 0,
@@ -124,9 +129,11 @@ class _Cleaner:
         used = {entry.store for join in self.task.joins for entry in join.inputs}
         names = {self.task.stores[index].name: index for index in used}
         found: dict[int, list[tuple[Segment, Part]]] = defaultdict(list)
+        only = None if group.id in self.task.groups else self.task.some[group.id]
         for segment in self.manifest.segments:
             if segment.store in names:
-                found[names[segment.store]] += [(segment, part) for part in segment.parts if part.meets(group)]
+                own = (part for part in segment.parts if only is None or part.generation in only)
+                found[names[segment.store]] += [(segment, part) for part in own if part.meets(group)]
         return found
 
     def _pieces(self, group: Group, slices: _Slices) -> Iterator[tuple[int, int]]:
@@ -178,7 +185,8 @@ class _Cleaner:
         bits = [entry.bit for entry in join.inputs]
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
-        for found in composites(pools, windows, order, bits, across=True):
+        limit = limit_of(pools, self.task.piece_bytes)
+        for found in composites(pools, windows, order, bits, limit, across=True):
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write([*columns, *told_columns(join, len(found), self.task.epoch, recovered=True)])
 
@@ -229,7 +237,7 @@ class _Piece:
                 continue
             found = rows_between(open_segment(self._files, segment), segment, low, high)
             if found.num_rows:
-                tables.append(found)
+                tables.append(copied(found))
         return sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
 
 

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import repeat
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -41,12 +42,12 @@ from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
 from braidstream.spark.spilling import CLEANING, Spiller
-from braidstream.state import adoption, compaction
+from braidstream.state import adoption, compaction, pushed
 from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import Files, unwritable
 from braidstream.state.generations import unexpired
-from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.results import Staging
 from braidstream.testing.faults import reach
 
@@ -142,8 +143,8 @@ class EpochRunner(CleanUps):
             reports += more
             after, _ = self._next(self.manifest, epoch, reports)
         if cleaning := self.manifest.memory.get(CLEANING):
-            reports += self._clean(spark, after, cleaning["groups"])
-            after = self._after_clean_up(self._next(self.manifest, epoch, reports)[0], cleaning["groups"])
+            reports += self._clean(spark, after, cleaning)
+            after = self._after_clean_up(self._next(self.manifest, epoch, reports)[0], cleaning)
         reach("after-join", epoch=epoch)
         joined = time.perf_counter()
         self._deliver(spark, epoch, reports)
@@ -256,6 +257,7 @@ class EpochRunner(CleanUps):
             adoptions=adoptions,
             tracks=self.regridder is not None and self.manifest.n_slots > 1,
             shed=frozenset() if self.spiller is None else self.spiller.shed_stores,
+            piece_bytes=self._most_merged(),
         )
 
     def _merges(
@@ -263,7 +265,13 @@ class EpochRunner(CleanUps):
     ) -> Mapping[int, Sequence[compaction.Merge]]:
         busy = adoption.sources(adoptions)
         planned = compaction.plan(self.manifest, windows, self._barriers(), busy, self._most_merged())
-        return planned if self.spiller is None else self.spiller.merges(self.manifest, planned)
+        if self.spiller is None:
+            return planned
+        merges = {slot: list(own) for slot, own in self.spiller.merges(self.manifest, planned).items()}
+        most = self.spiller.overflow.piece_bytes
+        for slot, more in pushed.plan(self.manifest, windows, most, self._barriers(), busy).items():
+            merges.setdefault(slot, []).extend(more)
+        return merges
 
     def _adoptions(self, epoch: int, windows: Mapping[str, int | None]) -> tuple[adoption.Adoption, ...]:
         return adoption.plan(self.manifest, windows, epoch, self._barriers())
@@ -402,9 +410,8 @@ class EpochRunner(CleanUps):
             groups = before.directory.of_slot(report["slot"])
             ranges = [(group.low, group.high) for group in groups]
             for merged in report["merged"]:
-                for name in merged["inputs"]:
-                    codes = merged.get("codes")
-                    live[name] = live[name].without_cells(codes) if codes else live[name].without(ranges)
+                for name, parts in zip(merged["inputs"], merged.get("parts") or repeat(None)):  # noqa: B905  endless
+                    live[name] = _without(live[name], merged.get("codes"), parts, ranges)
                 if merged["segment"] is not None:
                     made = Segment.from_plain(merged["segment"])
                     live[made.name] = made
@@ -414,6 +421,15 @@ class EpochRunner(CleanUps):
         live = adoption.adopted(live, self._adoptions(before.epoch + 1, windows), reports)
         kept = {store.name for store in self.plan.stores}
         return unexpired((s for s in live.values() if s.store in kept), before.directory, watermark)
+
+
+def _without(
+    segment: Segment, codes: Sequence[int] | None, parts: Sequence[Any] | None, ranges: Sequence[tuple[int, int]]
+) -> Segment:
+    """What a merge has left of one of its inputs: it took cells, some pushed parts, or a slot's active parts."""
+    if codes:
+        return segment.without_cells(codes)
+    return segment.without(ranges) if parts is None else segment.without_parts(Part(*part) for part in parts)
 
 
 def _n_executors(spark: SparkSession) -> int:

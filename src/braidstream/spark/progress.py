@@ -12,7 +12,8 @@ from braidstream.control.regrid import imbalance
 from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
 from braidstream.spark.shedding import completeness_of
 from braidstream.spark.stages import StageProgress, stages_of
-from braidstream.state.generations import held_groups, sizes
+from braidstream.state.cell_memory import InCells, in_cells
+from braidstream.state.generations import account, held_groups, sizes
 from braidstream.state.manifest import Manifest
 from braidstream.state.shedding import SHEDDING
 
@@ -61,6 +62,12 @@ class EpochProgress:
     """Largest over mean of the slots: `rows` received, `matches` produced, seconds `busy`."""
     active_bytes: int = 0
     """State that slots probe."""
+    slot_bytes: tuple[int, ...] = ()
+    """The same by slot, cells of heavy keys included: what the budget is compared with, where it may be pushed."""
+    cell_rows: tuple[int, ...] = ()
+    """Rows in cells of heavy keys, by slot; rows of an earlier grid are shared by the slots that read them."""
+    cell_bytes: tuple[int, ...] = ()
+    """Their bytes, which are never pushed."""
     inactive_bytes: int = 0
     """State that was pushed and is not cleaned up."""
     spilled_groups: int = 0
@@ -114,6 +121,7 @@ class EpochProgress:
             for query, found in report.get("recovered", {}).items():
                 recovered[query] += found
         active, inactive = sizes(after)
+        slot_bytes, cell_rows, cell_bytes = _by_slot(after)
         shedding = after.memory.get(SHEDDING, {})
         completeness, so_far = completeness_of(after)
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
@@ -141,6 +149,9 @@ class EpochProgress:
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),
             active_bytes=shedding.get("live_bytes", active),
+            slot_bytes=slot_bytes,
+            cell_rows=cell_rows,
+            cell_bytes=cell_bytes,
             inactive_bytes=inactive,
             spilled_groups=len(held_groups(after)) if inactive else 0,
             recovered=dict(recovered),
@@ -150,6 +161,17 @@ class EpochProgress:
             shed_bytes=shedding.get("shed_bytes", 0),
             stages=stages_of(after, reports),
         )
+
+
+def _by_slot(manifest: Manifest) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """What each slot probes, and of that the rows and bytes in cells."""
+    found, held = in_cells(manifest), account(manifest)
+    cells = [found.get(slot, InCells()) for slot in range(manifest.n_slots)]
+    probed = [one.bytes for one in cells]
+    for group in manifest.directory.groups:
+        probed[group.slot] += held[group.id].active_bytes
+    in_bytes = tuple(int(one.bytes) for one in cells)
+    return tuple(int(size) for size in probed), tuple(round(one.rows) for one in cells), in_bytes
 
 
 def _balance(n_slots: int, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from typing import Any
 from braidstream.control.controller import Controller
 from braidstream.control.instructions import Decision, Instruction, Regrid, Spill, apply
 from braidstream.control.reports import GroupReport, SlotReport, folded, reports_from_rows, reports_to_rows
+from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import regridded, resettled
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
@@ -118,7 +119,7 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
             rows[group] += arrived
             matches[group] += matched
             of_group[group] += pace_s * (arrived + matched)
-    stored, work_s = account(manifest), _work_s(reports)
+    stored, taken, work_s = account(manifest), bytes_in_cells(manifest), _work_s(reports)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
@@ -140,7 +141,7 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
                 manifest.epoch,
                 sum(entry.rows for entry in entries),
                 sum(entry.matches for entry in entries),
-                sum(entry.stored_bytes for entry in entries),
+                sum(entry.stored_bytes for entry in entries) + taken.get(slot, 0),
                 busy[slot],
                 entries,
                 executors.get(slot, manifest.executors.get(slot, "")),

@@ -29,7 +29,7 @@ from braidstream.control.probing import probing_order
 from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
-from braidstream.kernels.join import Pool, composites
+from braidstream.kernels.join import Pool, composites, limit_of
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
 from braidstream.kernels.routing import (
@@ -51,6 +51,7 @@ from braidstream.kernels.routing import (
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
+from braidstream.spark.allocators import give_back
 from braidstream.spark.biclique_pools import BicliquePools
 from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
@@ -119,6 +120,8 @@ class EpochTask:
     adoptions: tuple[adoption.Adoption, ...] = ()
     shed: frozenset[str] = frozenset()
     """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
+    piece_bytes: int | None = None
+    """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
@@ -235,6 +238,7 @@ class _Slot:
     def run(self) -> Iterator[Envelope]:
         """Intermediate results for the next stage as they are found, and at the end the report."""
         reach("task-start", epoch=self.task.epoch)
+        give_back(self.task.piece_bytes)
         state = (self.files, self.manifest, self.slot, self.task.stores)
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
@@ -267,6 +271,7 @@ class _Slot:
         segments = [known.without_heavy(segment) for segment in written]
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
+        give_back(self.task.piece_bytes)
         merged = [self._merge(place, merge) for merge in self._merges()]
         if self.task.epoch % 16 == 0:
             self.files.keep_copies(segment.name for segment in self.manifest.segments)
@@ -375,7 +380,8 @@ class _Slot:
                 continue
             cuts = [pool.new.cuts(side.lows) for pool in side.pools]
             windows = side.windows or [entry.window_us for entry in join.inputs]
-            for found in composites(side.pools, windows, order, bits, probes=probes, lives=join.lives):
+            limit = limit_of(side.pools, self.task.piece_bytes)
+            for found in composites(side.pools, windows, order, bits, limit, probes, lives=join.lives):
                 ends = np.searchsorted(found.index[found.source], cuts[found.source] + found.offset)
                 side.matches[:] += len(alike) * np.diff(ends)
                 for one, counting in counted:
@@ -402,6 +408,7 @@ class _Slot:
         return {
             "inputs": [segment.name for segment in merge.inputs],
             "codes": merge.codes,
+            **({"parts": [one.as_plain()["parts"] for one in merge.inputs]} if merge.pushed else {}),
             "segment": None if made is None else made.as_plain(),
         }
 

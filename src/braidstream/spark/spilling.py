@@ -8,7 +8,8 @@ puts out the same, however much time there seems to be to spare then.
 Which state may be pushed: the inputs of joins whose results go to a sink. An intermediate result that came late could
 not be joined on any more, and aggregates are of the window as it is; so what such joins read stays active, and with it
 what shares a join with that (`spillable`). A group in which a key has a grid, or live rows in cells, stays active too
-(`pinned_groups`): cells see rows that were stored before the key turned heavy, and know of no generations.
+(`pinned_groups`): cells see rows that were stored before the key turned heavy, and know of no generations. What is in
+cells stays too, and takes its room of the budget (`state.cell_memory`).
 
 Cost: O(parts of the manifest) an epoch.
 """
@@ -16,21 +17,23 @@ Cost: O(parts of the manifest) an epoch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from braidstream.control.directory import Directory
-from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_spill
+from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_join, to_spill
+from braidstream.control.policies.merging import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.kernels.plan import Join, Store
 from braidstream.state import compaction, generations
+from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import address_of_grid
 from braidstream.state.manifest import Manifest
 
-__all__ = ["CLEANING", "STEPS", "Spiller", "intent", "pinned_groups", "spillable"]
+__all__ = ["CLEANING", "STEPS", "Spiller", "intent", "pinned_groups", "some_of", "spillable"]
 
-CLEANING, STEPS, _MEASURES = "cleaning", "steps", "spilling"
+CLEANING, STEPS, _MEASURES, _SOME = "cleaning", "steps", "spilling", "some"
 _URGENT = 2.0
 """A slot pushes in an epoch in which groups were moved only if it holds more than this many times its budget."""
 _FIRST_RATE = float(8 << 20)
@@ -123,8 +126,8 @@ class Spiller:
         manifest = self._spilled(manifest, pushed)
         pushed, groups = [*asked, *pushed], self.groups(manifest)
         rate = manifest.memory.get(_MEASURES, {}).get("rate", _FIRST_RATE)
-        wanted = to_clean_up(groups, self.overflow, pushed, rate * spare_s)
-        return intent(manifest, wanted, 0)
+        wanted = to_clean_up(groups, self.overflow, pushed, rate * spare_s, bytes_in_cells(manifest, self.stores))
+        return intent(manifest, wanted, 0, to_join(groups, self.overflow, wanted, manifest.watermark))
 
     def _spilled(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
         if not groups:
@@ -148,18 +151,21 @@ class Spiller:
                 int(touched.get(key, manifest.epoch)),
                 bool(own.deadlines),
             )
-            found.append(GroupMemory(state, int(own.inactive_bytes), len(own.deadlines), past))
+            inactive = tuple(Generation(n, int(size), own.deadlines[n]) for n, size in sorted(own.sizes.items()))
+            found.append(GroupMemory(state, int(own.inactive_bytes), len(inactive), past, inactive))
         return found
 
-    def cleaned(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
+    def cleaned(self, manifest: Manifest, groups: Sequence[int], some: Mapping[int, Collection[int]]) -> Manifest:
         """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation.
 
-        Nothing is missing now, so what is past its deadline goes first.
+        Nothing is missing now, so what is past its deadline goes first. Of other groups `some` generations are one.
         """
+        manifest = generations.joined(manifest, some)
         whole = generations.cleaned(manifest, groups, (), self.stores)
         live = generations.unexpired(whole.segments, whole.directory, whole.watermark)
         left = replace(whole, segments=live)
-        active = fits_again(self.groups(left), self.overflow, groups) | pinned_groups(left)
+        taken = bytes_in_cells(left, self.stores)
+        active = fits_again(self.groups(left), self.overflow, groups, taken) | pinned_groups(left)
         return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
 
     def incomplete(self, manifest: Manifest) -> list[int]:
@@ -173,22 +179,37 @@ class Spiller:
 
     def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
         """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
-        chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest))
+        taken = bytes_in_cells(manifest, self.stores)
+        chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
         if not chosen or manifest.directory == before:
             return chosen
-        held: dict[int, int] = defaultdict(int)
+        held: dict[int, int] = defaultdict(int, taken)
         for one in groups:
             held[one.state.slot] += one.state.bytes
         urgent = {slot for slot, size in held.items() if size > _URGENT * self.overflow.memory_bytes}
         return [group for group in chosen if manifest.directory.by_id[group].slot in urgent]
 
 
-def intent(manifest: Manifest, groups: Sequence[int], step: int) -> Manifest:
-    """The manifest with the intent to clean up groups: in the next epoch, or in a numbered step of its own."""
+def intent(
+    manifest: Manifest, groups: Sequence[int], step: int, some: Mapping[int, Sequence[int]] | None = None
+) -> Manifest:
+    """The manifest with the intent to clean up groups: in the next epoch, or in a numbered step of its own.
+
+    `some` has for other groups the generations that are to be cleaned up among themselves.
+    """
     memory = {name: value for name, value in manifest.memory.items() if name != CLEANING}
-    if groups:
+    if groups or some:
         memory[CLEANING] = {"groups": list(groups), "step": step}
+    if some:
+        memory[CLEANING][_SOME] = {str(group): list(numbers) for group, numbers in some.items()}
     return replace(manifest, memory=memory)
+
+
+def some_of(cleaning: Mapping[str, Any]) -> dict[int, frozenset[int]]:
+    """Of an intent: the groups of which only some generations are cleaned up, and which."""
+    whole = set(cleaning["groups"])
+    some = {int(group): frozenset(numbers) for group, numbers in cleaning.get(_SOME, {}).items()}
+    return {group: numbers for group, numbers in some.items() if group not in whole}
 
 
 def _begun_anew(manifest: Manifest, groups: Sequence[int]) -> Manifest:

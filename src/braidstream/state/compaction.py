@@ -8,9 +8,8 @@ shared with other slots after a move is taken apart step by step. Every row is r
 
 Cells of heavy keys are merged apart from groups, by the same tiers: the slices that were written under the present
 grid. What was written under earlier ones, or while the key was light, is taken over by `state.adoption`.
-Only active parts are merged: what was pushed stays where it is until it is cleaned up. Rows of a group that has pushed
-generations stay past their deadline, since clean-up still needs them. Under a budget no merge takes more than
-`most_bytes`.
+What was pushed is merged apart from active parts, by `state.pushed`. Rows of a group that has pushed generations stay
+past their deadline, since clean-up still needs them. Under a budget no merge takes more than `most_bytes`.
 
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
@@ -32,10 +31,10 @@ from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.state.cells import Cells, is_unit
 from braidstream.state.generations import held_ranges
 from braidstream.state.manifest import Manifest, Segment
-from braidstream.state.segments import Place, open_segment, owned_rows
+from braidstream.state.segments import Place, copied, open_segment, owned_rows
 from braidstream.state.shedding import filter_of, sift
 
-__all__ = ["FAN", "Merge", "plan", "run"]
+__all__ = ["FAN", "Merge", "plan", "run", "tier_of"]
 
 FAN = 4
 SMALLEST = 4096
@@ -56,6 +55,8 @@ class Merge:
     """Ranges of hashes whose rows stay past their deadline."""
     shed: Filter | None = None
     """What is dead by shedding: a merge makes it physical."""
+    pushed: tuple[tuple[int, int], ...] = ()
+    """For pushed parts: the low address of each group, and the generation that is merged of it."""
 
 
 def plan(
@@ -112,6 +113,8 @@ def run(place: Place, task: Merge) -> Segment | None:
     parts = []
     for segment in task.inputs:
         rows = _own_rows(place, task, segment)
+        if task.pushed:  # a few rows of each of many segments
+            rows = Rows(copied(rows.table))
         alive = rows.alive(task.watermark, task.window_us)
         if alive is not None and task.held:
             alive |= _within(rows.hashes, task.held)
@@ -131,7 +134,9 @@ def run(place: Place, task: Merge) -> Segment | None:
     else:
         absent = frozenset.intersection(*(frozenset(segment.given) for segment in task.inputs))
         made = place.write(merged, task.store, task.window_us, first_epoch, sample=sample)
-        made = replace(made, given=tuple(sorted(absent)))
+        numbers = dict(task.pushed)
+        numbered = tuple(replace(part, generation=numbers.get(part.low, 0)) for part in made.parts)
+        made = replace(made, given=tuple(sorted(absent)), parts=numbered)
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 
@@ -158,12 +163,17 @@ def _choose(
     for segment, rows in segments:
         if most_bytes is not None and segment.bytes * rows > most_bytes // FAN * max(segment.rows, 1):
             continue
-        tiers[_tier(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
+        tiers[tier_of(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):
-        found = _run_of(sorted(tiers[tier], key=lambda s: (s.deadline, s.oldest, s.name)), time_left_us // 4)
+        found = _run_of(sorted(tiers[tier], key=_order), time_left_us // 4)
         if found:
             return found
     return ()
+
+
+def _order(segment: Segment) -> tuple[int, int, int, int, int, str]:
+    """By deadline; names are random, so they come last: a replayed epoch should merge the same."""
+    return segment.deadline, segment.oldest, segment.epoch, segment.first_epoch, segment.rows, segment.name
 
 
 def _time_left(segments: Sequence[tuple[Segment, int]], watermark: int | None) -> int:
@@ -181,7 +191,8 @@ def _run_of(segments: Sequence[Segment], most_us: int) -> tuple[Segment, ...]:
     return ()
 
 
-def _tier(rows: int) -> int:
+def tier_of(rows: int) -> int:
+    """The tier of a segment, or of a part, with so many live rows."""
     tier = 0
     while rows >= SMALLEST * FAN:
         rows //= FAN

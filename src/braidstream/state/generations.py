@@ -2,8 +2,8 @@
 
 Each part of a segment belongs to one generation of its group. Generation 0 is *active*: slots probe it, and new tuples
 join it. A *spill* makes the active parts of a group its next inactive generation (1, 2, ...); new tuples begin a new
-active one and join among themselves. *Clean-up* produces what is missing between generations and makes them one. No
-data is copied by either: both change numbers in the manifest.
+active one and join among themselves. *Clean-up* produces what is missing between generations and makes them one: all
+of a group (`cleaned`), or only some of them (`joined`). No data is copied: numbers in the manifest change.
 
 Invariant: all composites of tuples of one generation have been produced, none of tuples of several. Composites are of
 tuples with one hash, so the numbers need to agree only within a hash: a split hands them to both halves, buddies with
@@ -18,13 +18,13 @@ Cost: O(parts) each; nothing here depends on the rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from braidstream.control.directory import Directory, Group
 from braidstream.state.manifest import Manifest, Part, Segment
 
-__all__ = ["Held", "account", "cleaned", "held_groups", "held_ranges", "sizes", "spilled", "unexpired"]
+__all__ = ["Held", "account", "cleaned", "held_groups", "held_ranges", "joined", "sizes", "spilled", "unexpired"]
 
 
 @dataclass
@@ -36,6 +36,8 @@ class Held:
     inactive_rows: int = 0
     inactive_bytes: float = 0.0
     deadlines: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, float] = field(default_factory=dict)
+    """The bytes of each inactive generation."""
 
     def add(self, segment: Segment, part: Part) -> None:
         """Count a part. Its bytes are the segment's, shared by rows."""
@@ -46,6 +48,7 @@ class Held:
             return
         self.inactive_rows += part.rows
         self.inactive_bytes += size
+        self.sizes[part.generation] = self.sizes.get(part.generation, 0.0) + size
         self.deadlines[part.generation] = max(self.deadlines.get(part.generation, segment.deadline), segment.deadline)
 
 
@@ -117,6 +120,16 @@ def cleaned(manifest: Manifest, groups: Iterable[int], inactive: Collection[int]
     others = {segment.store for segment in manifest.segments} - set(stores)
     first = _mapped(manifest, lambda part, group: changed(part, group, may_stay=True), stores)
     return _mapped(first, lambda part, group: changed(part, group, may_stay=False), others)
+
+
+def joined(manifest: Manifest, some: Mapping[int, Collection[int]]) -> Manifest:
+    """The manifest after a clean-up of only some generations of groups: they are one, with the highest number."""
+
+    def changed(part: Part, group: int) -> Part:
+        numbers = some.get(group, ())
+        return replace(part, generation=max(numbers)) if part.generation in numbers else part
+
+    return _mapped(manifest, changed, {segment.store for segment in manifest.segments}) if some else manifest
 
 
 def unexpired(segments: Iterable[Segment], directory: Directory, watermark: int | None) -> tuple[Segment, ...]:

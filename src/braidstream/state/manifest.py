@@ -106,6 +106,11 @@ class Segment:
         )
         return replace(self, parts=kept)
 
+    def without_parts(self, parts: Iterable[Part]) -> Segment:
+        """The segment without these very parts."""
+        gone = set(parts)
+        return replace(self, parts=tuple(part for part in self.parts if part not in gone))
+
     @property
     def active(self) -> Segment:
         """The segment with its active parts only."""

@@ -4,7 +4,8 @@ A slot writes the results of a query as a Parquet file in a staging folder; the 
 Spark accepted to the sink. So a sink sees results once they are complete, several sinks can read them without computing
 the join again, and whatever a lost attempt wrote is swept.
 
-Small batches are gathered into row groups of at least `ROWS`. Cost: one pass of Parquet encoding in the slot's task.
+Small batches are gathered into row groups of at least `ROWS`, or of `BYTES` where rows are wide. Cost: one pass of
+Parquet encoding in the slot's task, and the memory of a row group and its encoding.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from braidstream.state.files import Files
 __all__ = ["Discard", "Stage", "Staging", "Writer"]
 
 ROWS = 1 << 17
+BYTES = 1 << 22
+"""What waits for a row group to be full: a constant, since it comes on top of a slot's budget."""
 
 
 class Writer(Protocol):
@@ -75,7 +78,7 @@ class Stage:
         self.rows = 0
         self._files, self._name, self._schema, self._staging = files, name, schema, staging
         self._waiting: list[pa.RecordBatch] = []
-        self._n_waiting = 0
+        self._n_waiting = self._n_bytes = 0
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, columns: Sequence[pa.Array]) -> None:
@@ -83,8 +86,9 @@ class Stage:
         batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
         self.rows += batch.num_rows
         self._n_waiting += batch.num_rows
+        self._n_bytes += batch.nbytes
         self._waiting.append(batch)
-        if self._n_waiting >= ROWS:
+        if self._n_waiting >= ROWS or self._n_bytes >= BYTES:
             self._flush()
 
     def close(self) -> str | None:
@@ -105,4 +109,4 @@ class Stage:
                 self._sink, self._schema, compression=self._staging.compression, use_dictionary=text
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
-        self._waiting, self._n_waiting = [], 0
+        self._waiting, self._n_waiting, self._n_bytes = [], 0, 0

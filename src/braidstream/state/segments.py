@@ -20,7 +20,7 @@ from braidstream.kernels.rows import I64, Rows
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 
-__all__ = ["FOLDER", "FOREVER", "Place", "open_segment", "owned_index", "owned_rows", "rows_between"]
+__all__ = ["FOLDER", "FOREVER", "Place", "copied", "open_segment", "owned_index", "owned_rows", "rows_between"]
 
 FOLDER = "segments"
 
@@ -119,6 +119,14 @@ def rows_between(rows: Rows, segment: Segment, low: int, high: int) -> pa.Table:
     end = int(np.searchsorted(rows.hashes, np.uint64(high), side="right"))
     ranges = _without_given(rows, segment, [(begin, end)] if begin < end else [])
     return pa.concat_tables([rows.table.slice(0, 0), *(rows.table.slice(a, b - a) for a, b in ranges)])
+
+
+def copied(table: pa.Table) -> pa.Table:
+    """A copy, so that the file it was mapped from can go: of many files mapped at once more pages count than are read.
+
+    The system maps what lies around a page, too, so a few rows of each of a hundred segments take megabytes.
+    """
+    return table.take(pa.array(np.arange(table.num_rows)))
 
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:

@@ -12,7 +12,7 @@ Invariant: every instruction is legal after those before it, so the controller t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +82,7 @@ class RestlessSpiller(Spiller):
     seed: int = 0
 
     def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
-        """Some groups are pushed now, some are cleaned up in the next epoch, some are both."""
+        """Some groups are pushed now, some are cleaned up in the next epoch, some are both, some only in part."""
         del before, spare_s, asked
         rng = np.random.default_rng([self.seed, manifest.epoch])
         drawn = [group.id for group in manifest.directory.groups if rng.random() < 0.4]
@@ -90,10 +90,16 @@ class RestlessSpiller(Spiller):
         chosen = [group for group in drawn if group not in pinned]
         pushed = generations.spilled(manifest, chosen, self.stores)
         held = [group.id for group in generations.held_groups(pushed) if rng.random() < 0.4]
-        return intent(pushed, held, 0)
+        some: dict[int, list[int]] = {}
+        for group, own in generations.account(pushed).items():
+            numbers = [number for number in sorted(own.sizes) if rng.random() < 0.6]
+            if len(numbers) > 1 and group not in held:
+                some[group] = numbers
+        return intent(pushed, held, 0, some)
 
-    def cleaned(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
-        """Some groups are active again, the others stay one inactive generation."""
+    def cleaned(self, manifest: Manifest, groups: Sequence[int], some: Mapping[int, Collection[int]]) -> Manifest:
+        """Some groups are active again, the others stay one inactive generation, or have fewer."""
+        manifest = generations.joined(manifest, some)
         rng = np.random.default_rng([self.seed, manifest.epoch, 1])
         drawn, pinned = [group for group in groups if rng.random() < 0.5], pinned_groups(manifest)
         inactive = [group for group in drawn if group not in pinned]
