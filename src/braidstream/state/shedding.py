@@ -45,7 +45,7 @@ def thinned(manifest: Manifest, before: Filter, after: Filter, stores: Collectio
         if segment.store in stores:
             left = (_thinned(segment, part, before, after) for part in parts)
             parts = tuple(part for part in left if part is not None)
-        if parts:
+        if parts or segment.cells:
             segments.append(segment if parts == segment.parts else replace(segment, parts=parts))
     return replace(manifest, segments=tuple(segments))
 
