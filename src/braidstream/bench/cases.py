@@ -98,7 +98,7 @@ def _skew(percent: int) -> Case:
     those of the same epoch that are out of the window.
     """
     hot = HotKey(domain=1_000_000, share=percent / 100)
-    return Case(f"skew-{percent}", 625, lambda: hot, 10, 4_000, 4, 3, (SPARK_MEMORY, HASH, BICLIQUE, BRAIDSTREAM),
+    return Case(f"skew-{percent}", 625, lambda: hot, 10, 4_000, 8, 8, (SPARK_MEMORY, HASH, BICLIQUE, BRAIDSTREAM),
                 compared=False)  # fmt: skip
 
 
