@@ -93,7 +93,7 @@ def section_5(run: Run) -> Outcome:
         f"all three: at most {max(off_model) * 100:.1f} points from their exact models",
     ]
     holds = max(off_paper["sample"]) <= 0.05 and max(off_model) <= 0.03
-    return Outcome(holds, series, notes, differs=["quick: 60 s instead of 100 s"] if run.quick else [])
+    return Outcome(holds, series, notes, differs=["quick: 100 s instead of 200 s"] if run.quick else [])
 
 
 def _limited(ways: int, memory: int | None, shedding: str, run: Run) -> OverlayOutcome:
@@ -104,7 +104,7 @@ def _limited(ways: int, memory: int | None, shedding: str, run: Run) -> OverlayO
         domain=4000,
         rate=200.0 * ways,
         window_s=10,
-        duration_s=60 if run.quick else 100,
+        duration_s=100 if run.quick else 200,  # of 45 s counted, one point in 36 was 3.2 from its model
         query_every_s=10_000,
         joins=ways - 1,
     )
