@@ -22,7 +22,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from braidstream.errors import DamagedState, RunError
-from braidstream.kernels.plan import Join
 from braidstream.spark.cleaning import CleanTask, clean_task
 from braidstream.spark.planner import Plan
 from braidstream.spark.progress import EpochProgress
@@ -65,11 +64,6 @@ class CleanUps(ABC):
     def _next(
         self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]], *, expires: bool = True
     ) -> tuple[Manifest, Mapping[str, int]]: ...
-
-    @property
-    def cleaned_joins(self) -> tuple[Join, ...]:
-        """The joins whose inputs may have been pushed: those that send their results to a sink."""
-        return tuple(join for join in self.plan.joins if join.target is None and not join.lives)
 
     def finish(self, spark: SparkSession) -> None:
         """At the end of a finite flow, after Spark's last batch: clean up until no result is missing.
@@ -123,7 +117,7 @@ class CleanUps(ABC):
         assert self.spiller is not None
         reach("clean-up-start", epoch=reached.epoch)
         reached.write(self.checkpoint.files, pending=True)
-        joins = self.cleaned_joins
+        joins = self.plan.cleaned_joins
         task = CleanTask(
             self.checkpoint.root,
             f"{self.run}:{uuid.uuid4().hex}",

@@ -18,7 +18,6 @@ from functools import reduce
 from itertools import repeat
 from typing import Any, Protocol
 
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -34,18 +33,19 @@ from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
 from braidstream.spark.aggregation import reached_watermark, route_composites
 from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
-from braidstream.spark.planner import Plan, arrow_schema, finish
+from braidstream.spark.deliveries import Deliveries
+from braidstream.spark.planner import Plan
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import QUERY_SETTINGS
-from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.spark.sinks import Sink, staged_frame
 from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
 from braidstream.spark.spilling import CLEANING, Spiller
 from braidstream.state import adoption, compaction, pushed
 from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
-from braidstream.state.files import Files, unwritable
+from braidstream.state.files import unwritable
 from braidstream.state.generations import unexpired
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.results import Staging
@@ -69,7 +69,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class EpochRunner(CleanUps):
+class EpochRunner(Deliveries, CleanUps):
     """Runs epochs one after the other, and remembers only the last manifest and recent progress."""
 
     checkpoint: Checkpoint
@@ -276,9 +276,6 @@ class EpochRunner(CleanUps):
     def _adoptions(self, epoch: int, windows: Mapping[str, int | None]) -> tuple[adoption.Adoption, ...]:
         return adoption.plan(self.manifest, windows, epoch, self._barriers())
 
-    def _staging(self, query: str) -> Staging:
-        return self.sinks[query].staging(self.checkpoint.root, self.plan.finished[query])
-
     def _most_merged(self) -> int | None:
         return None if self.spiller is None else self.spiller.overflow.piece_bytes
 
@@ -313,44 +310,6 @@ class EpochRunner(CleanUps):
             self._anchor.count()
         self._anchored_on = n_executors
         return self._anchor
-
-    def _deliver(
-        self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, is_step: bool = False
-    ) -> None:
-        """Hand results and late tuples to their sinks; a step of the last clean-up has results of joins only."""
-        joined = {join.query for join in self.cleaned_joins}
-        for name, sink in self.sinks.items():
-            if is_step and name not in joined:
-                continue
-            staged = [file for r in reports if (file := r["results"].get(name, {}).get("file"))]
-            schema = self.plan.schema_of(name)
-            self._hand_over(spark, epoch, sink, name, self._staging(name), staged, schema, self.queries[name])
-        for stream, sink in self.late.items() if not is_step else ():
-            staged = [file for r in reports if (file := r["late"].get(stream))]
-            schema = arrow_schema(self.streams[stream].schema)
-            staging = sink.staging(self.checkpoint.root, True)
-            self._hand_over(spark, epoch, sink, f"late {stream}", staging, staged, schema, None)
-
-    def _hand_over(
-        self,
-        spark: SparkSession,
-        epoch: int,
-        sink: Sink,
-        name: str,
-        staging: Staging,
-        staged: list[str],
-        schema: pa.Schema,
-        query: Query | None,
-    ) -> None:
-        finished = query is None or self.plan.finished[query.name]
-
-        def frame() -> DataFrame:
-            raw = staged_frame(spark, staging.root or self.checkpoint.root, staged, schema)
-            return raw if finished or query is None else finish(query, raw)
-
-        deliver(sink, name, epoch, staged=staged, frame=frame, finished=finished)
-        if staging.root is not None:
-            sink.end(Files(staging.root), staged)
 
     def _next(
         self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]], *, expires: bool = True

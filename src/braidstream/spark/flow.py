@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,16 @@ from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
 from braidstream.spark.catalogue import with_submitted, without_query
+from braidstream.spark.declared import (
+    ContinuousQuery,
+    check_count,
+    delay_us,
+    folders,
+    interval_s,
+    located,
+    refuse_shared_paths,
+    trigger_of,
+)
 from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
@@ -40,7 +50,7 @@ from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, default_memory, warm_up
-from braidstream.spark.sinks import FileSink, Sink, make_sink
+from braidstream.spark.sinks import Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.spark.stages import explain_stages
 from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
@@ -54,35 +64,6 @@ __all__ = ["ContinuousQuery", "Flow"]
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z_]\w*$")
 _RESERVED = ("__h", "__t", "__k", "__m")
-
-
-@dataclass
-class ContinuousQuery:
-    """A query of a flow and where its results go."""
-
-    query: Query
-    sink: Sink | None = None
-    since: int = -1
-    """The last epoch before it was submitted to a running flow."""
-    late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
-    recovered: bool = False
-    """Whether results carry the columns `recovered` and `epoch`."""
-
-    def to(
-        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
-    ) -> ContinuousQuery:
-        """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
-        self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
-        return self
-
-    def late(
-        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
-    ) -> ContinuousQuery:
-        """Send late tuples to a sink of their own; files go to one folder for each stream."""
-        texts = {key: str(value) for key, value in options.items()}
-        make_sink(target, path, texts)
-        self.late_sink = (target, path, texts)
-        return self
 
 
 class Flow:
@@ -108,8 +89,8 @@ class Flow:
     ) -> None:
         if not isinstance(spark, SparkSession):
             raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
-        _check_count("slots", slots, 1, MOST_SLOTS)
-        _check_count("groups", groups, 1, 1 << 16)
+        check_count("slots", slots, 1, MOST_SLOTS)
+        check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
         budget = default_memory(spark) if memory is None else parse_size(memory)
@@ -131,7 +112,7 @@ class Flow:
                 "a DataFrame of spark.readStream",
                 "use spark.readStream",
             )
-        self._add(Stream(name, frame, frame.schema, time, _delay(name, delay)))
+        self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay)))
         return self
 
     def files(
@@ -154,9 +135,9 @@ class Flow:
                 "create the folder first",
             )
         frame = self.spark.readStream.schema(schema).options(**given).parquet(located)
-        plain = "://" not in located and not any("=" in part for part in _folders(located))
+        plain = "://" not in located and not any("=" in part for part in folders(located))
         source = FilesSource(located, given) if plain else None
-        self._add(Stream(name, frame, frame.schema, time, _delay(name, delay), source))
+        self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay), source))
         return self
 
     def windows(
@@ -238,9 +219,9 @@ class Flow:
             self._check_complete()
             plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
             self.routing.check(plan.stores, plan.joins, unused)
-        trigger = _trigger(epoch)
-        _check_count("keep", keep, 2, 1 << 20)
-        store = Checkpoint(_located(checkpoint), keep)
+        trigger = trigger_of(epoch)
+        check_count("keep", keep, 2, 1 << 20)
+        store = Checkpoint(located(checkpoint), keep)
         if self._function is not None:
             return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
         identity = store.identity()
@@ -253,7 +234,7 @@ class Flow:
             n_slots = self._n_slots()
             first = Manifest(-1, Directory.of(self.groups, n_slots), n_slots, memory=self.routing.memory(n_slots))
         sinks, late = self._sinks(), self._late_sinks()
-        _refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
+        refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
         every_sink = [*sinks.values(), *late.values()]
         for sink in every_sink:
             sink.check(mine.flow)
@@ -267,7 +248,7 @@ class Flow:
             warm_up(self.spark)
         reorganizer = None
         if self.controller is not None:
-            reorganizer = Reorganizer.of(self.controller, _interval_s(epoch), self._balanced_bytes())
+            reorganizer = Reorganizer.of(self.controller, interval_s(epoch), self._balanced_bytes())
         launch = Launch(
             self,
             store,
@@ -276,7 +257,7 @@ class Flow:
             deque(maxlen=RECENT),
             reorganizer,
             self.routing.regridder(),
-            _interval_s(epoch),
+            interval_s(epoch),
         )
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
@@ -445,47 +426,3 @@ class Flow:
             last = resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
             last.write(store.files)
         return last
-
-
-def _check_count(what: str, value: int | None, least: int, most: int) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most):
-        raise InputError(f"{what} is {value!r}", f"a whole number from {least} to {most}")
-
-
-def _delay(name: str, delay: str | timedelta) -> int:
-    try:
-        return parse_duration(delay)
-    except InputError as error:
-        raise StreamError(f"the delay of stream {name!r}: {error.wrong}", error.expected, error.fix) from None
-
-
-def _trigger(epoch: str | timedelta) -> dict[str, Any]:
-    if epoch == "available":
-        return {"availableNow": True}
-    return {"processingTime": f"{max(parse_duration(epoch) // 1000, 0)} milliseconds"}
-
-
-def _interval_s(epoch: str | timedelta) -> float | None:
-    """How long an epoch is meant to take; None where epochs follow each other as fast as they can."""
-    return None if epoch == "available" else parse_duration(epoch) / 1_000_000 or None
-
-
-def _located(path: str | Path) -> str:
-    text = str(path)
-    return text if "://" in text else str(Path(text).absolute())
-
-
-def _folders(path: str) -> Sequence[str]:
-    return [p.name for p in Path(path).iterdir() if p.is_dir()] if Path(path).is_dir() else []
-
-
-def _refuse_shared_paths(sinks: Sequence[tuple[str, Sink]]) -> None:
-    owners: dict[str, str] = {}
-    for name, sink in sinks:
-        if isinstance(sink, FileSink):
-            path = sink.files.path("")
-            if path in owners:
-                raise SinkError(
-                    f"{owners[path]!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
-                )
-            owners[path] = name

@@ -59,6 +59,11 @@ class Plan:
     aggregates: tuple[AggregatePlan, ...] = ()
 
     @property
+    def cleaned_joins(self) -> tuple[Join, ...]:
+        """The joins whose inputs may have been pushed: those that send their results to a sink."""
+        return tuple(join for join in self.joins if join.target is None and not join.lives)
+
+    @property
     def n_stages(self) -> int:
         """How many exchanges an epoch has."""
         second = any(plan.totals is not None for plan in self.aggregates)

@@ -43,12 +43,13 @@ from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.query import Query
 from braidstream.spark.aggregation import route_composites
 from braidstream.spark.clean_ups import SlotFunction
+from braidstream.spark.deliveries import Staged
 from braidstream.spark.epoch import EpochRunner, Regridder
 from braidstream.spark.planner import Plan
 from braidstream.spark.regions import with_regions
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.shedding import spiller_of
-from braidstream.spark.sinks import FileSink, Sink, deliver
+from braidstream.spark.sinks import FileSink, deliver
 from braidstream.spark.slot import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.sources import Router, Stream
 from braidstream.spark.spilling import Spiller
@@ -322,25 +323,16 @@ class LocalRunner(EpochRunner):
         made = _exchanged(batches, slot_task(replace(task, reached=reached), COMPOSITES))
         return list(_reports(iter(made)))
 
-    def _hand_over(
-        self,
-        spark: Any,
-        epoch: int,
-        sink: Sink,
-        name: str,
-        staging: Staging,
-        staged: list[str],
-        schema: pa.Schema,
-        query: Query | None,
-    ) -> None:
+    def _hand_over(self, spark: Any, epoch: int, staged: Staged) -> None:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
+        query, sink = staged.query, staged.sink
         if query is not None and not self.plan.finished[query.name]:
-            finished = [_finish(query, raw) for raw in self._taken(staged)]
+            finished = [_finish(query, raw) for raw in self._taken(staged.files)]
             staging = sink.staging(self.checkpoint.root, True)
-            staged = [file for rows in finished if (file := _staged(rows, staging, epoch))]
-            deliver(sink, name, epoch, staged=staged, frame=None, finished=True)
+            files = [file for rows in finished if (file := _staged(rows, staging, epoch))]
+            deliver(sink, staged.name, epoch, staged=files, frame=None, finished=True)
             return
-        super()._hand_over(spark, epoch, sink, name, staging, staged, schema, query)
+        super()._hand_over(spark, epoch, staged)
 
     def _taken(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """The contents of staged files, which are gone then."""
