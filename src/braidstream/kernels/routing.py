@@ -11,7 +11,7 @@ Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -54,6 +54,8 @@ REPORT, TICK = -1_000_000, -1_000_001
 """The kinds of a slot's report on its way through later stages, and of an envelope that only wakes a slot."""
 SEEN, REACHED = -1_000_002, -1_000_003
 """The kinds of a tally that every slot is sent, and of the watermark after the epoch for slots of later stages."""
+_SMALL = 1 << 18
+"""Bytes of envelopes that are put into one record batch."""
 _CELLS, _USES = 1 << 20, 16
 """Kinds from here on are rows of cells: of which store, and for which of its uses in a join."""
 
@@ -286,11 +288,33 @@ def unpack(blob: pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(blob).read_all()
 
 
-def envelopes_to_batch(envelopes: list[Envelope]) -> Iterator[pa.RecordBatch]:
-    """Envelopes as record batches of the exchange; one each, so that no batch exceeds Arrow's 2 GB of binary."""
+def envelopes_to_batch(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
+    """Envelopes as record batches of the exchange: small ones together, because each batch costs Spark a millisecond.
+
+    A large one is a batch of its own, without a copy, so that no batch exceeds Arrow's 2 GB of binary.
+    """
+    waiting: list[Envelope] = []
+    size = 0
     for envelope in envelopes:
-        slot, kind = pa.array([envelope.slot], pa.int32()), pa.array([envelope.kind], pa.int32())
-        yield pa.RecordBatch.from_arrays([slot, kind, _binary(envelope.blob)], schema=ENVELOPE_SCHEMA)
+        own = len(envelope.blob)
+        if own > _SMALL:
+            yield _batch([envelope])
+            continue
+        waiting.append(envelope)
+        size += own
+        if size > _SMALL:
+            yield _batch(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _batch(waiting)
+
+
+def _batch(envelopes: Sequence[Envelope]) -> pa.RecordBatch:
+    blobs = [_binary(envelope.blob) for envelope in envelopes]
+    together = blobs[0] if len(blobs) == 1 else pa.concat_arrays(blobs)
+    slots = pa.array([envelope.slot for envelope in envelopes], pa.int32())
+    kinds = pa.array([envelope.kind for envelope in envelopes], pa.int32())
+    return pa.RecordBatch.from_arrays([slots, kinds, together], schema=ENVELOPE_SCHEMA)
 
 
 def _binary(blob: bytes | pa.Buffer) -> pa.Array:

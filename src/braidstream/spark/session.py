@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ QUERY_SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(256 << 20),
 }
 """Slots must stay the partitions they are, and Arrow batches may be large."""
+_LONGEST = 50
+"""Of a folder for sockets: their names add some fifty characters, and systems allow a hundred."""
 
 
 def local_session(
@@ -40,6 +43,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not shuffle files
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": str(_has_short_paths()).lower(),
     }
     if master is not None:
         builder = builder.master(master)
@@ -48,6 +52,14 @@ def local_session(
     for name, value in {**ours, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _has_short_paths() -> bool:
+    """Whether the JVM and Python workers may talk through sockets in the file system, whose paths must be short.
+
+    On TCP every small batch may wait 40 ms for an acknowledgement that the other side delays.
+    """
+    return len(tempfile.gettempdir()) <= _LONGEST
 
 
 def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:

@@ -77,15 +77,18 @@ class Router:
 
     def envelopes(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Route tables of the branch; the tally of all of them comes last."""
+        return envelopes_to_batch(self._routed(tables))
+
+    def _routed(self, tables: Iterator[pa.Table]) -> Iterator[Envelope]:
         routes = self.routes()
         tally = Tally(self.branch.stream)
         for table in _gathered(tables):
             envelopes, seen = route(table, self.branch, routes)
             tally = tally.plus(seen)
-            yield from envelopes_to_batch(envelopes)
-        yield from envelopes_to_batch([Envelope(0, TALLY, tally.pack())])
+            yield from envelopes
+        yield Envelope(0, TALLY, tally.pack())
         if self.branch.tells_all:
-            yield from envelopes_to_batch([Envelope(slot, SEEN, tally.pack()) for slot in range(routes.n_slots)])
+            yield from (Envelope(slot, SEEN, tally.pack()) for slot in range(routes.n_slots))
 
     def cast(self, table: pa.Table) -> pa.Table:
         """The stream's columns in the types that are stored, whatever time zone or width Arrow was given."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from braidstream.kernels.cells import Layout, split_code, store_of, use_name
 from braidstream.kernels.rows import Rows, merge
-from braidstream.state.cells import Cells, Reader, layout_of
+from braidstream.state.cells import Cells, Reader, layout_of, may_hold
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
 
@@ -126,8 +126,7 @@ def _foreign(cells: Cells, layout: Layout, store: str, segment: Segment) -> list
     if segment.store != store:
         return None
     if segment.parts:
-        is_there = any(part.first <= layout.hash <= part.last for part in segment.parts)
-        return [] if layout.dims and is_there and layout.hash not in segment.given else None
+        return [] if layout.dims and may_hold(segment, layout.hash) else None
     found = [
         code
         for code, _ in segment.cells

@@ -37,6 +37,7 @@ __all__ = [
     "is_unit",
     "layout_of",
     "may_have_grid",
+    "may_hold",
     "pruned",
     "regridded",
     "resettled",
@@ -198,10 +199,10 @@ class Reader:
 
     def seen(self, codes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
         """What the current cells with these codes see, in rows with these codes."""
-        own = np.array(sorted(codes), dtype=np.uint64)
+        own = set(codes)
         for segment in segments:
-            if segment.cells and segment.use == self.use:
-                yield self._gather(segment, np.intersect1d(own, _codes(segment)))
+            if segment.use == self.use and (found := [code for code, _ in segment.cells if code in own]):
+                yield self._gather(segment, np.array(found, dtype=np.uint64))
         yield from self.seen_elsewhere(codes, segments)
 
     def seen_elsewhere(self, codes: Sequence[int], segments: Sequence[Segment]) -> Iterator[Rows]:
@@ -226,8 +227,7 @@ class Reader:
         """What cells of one layout see of slices that were written under others."""
         for segment in segments:
             if segment.parts:
-                is_there = any(part.first <= layout.hash <= part.last for part in segment.parts)
-                if is_there and layout.hash not in segment.given:
+                if may_hold(segment, layout.hash):
                     rows = self._gather(segment, np.array([layout.hash], dtype=np.uint64))
                     yield from self._striped(rows, layout, wanted)
                 continue
@@ -260,8 +260,9 @@ class Reader:
                 yield _coded(table, layout.code(cell))
 
 
-def _codes(segment: Segment) -> U64:
-    return np.array([code for code, _ in segment.cells], dtype=np.uint64)
+def may_hold(segment: Segment, hash_: int) -> bool:
+    """Whether a segment of groups may have live rows of a key."""
+    return hash_ not in segment.given and any(part.first <= hash_ <= part.last for part in segment.parts)
 
 
 def _coded(table: pa.Table, code: int) -> Rows:

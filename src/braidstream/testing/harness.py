@@ -346,7 +346,8 @@ def _exchanged(
 ) -> list[pa.RecordBatch]:
     by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
-        by_slot[batch.column("slot")[0].as_py()].append(batch)
+        for at, slot in enumerate(batch.column("slot").to_pylist()):
+            by_slot[slot].append(batch.slice(at, 1))
     return [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
 
 
