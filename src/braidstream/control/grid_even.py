@@ -87,11 +87,13 @@ def plan(
     """The grids of all families with the least largest load, or those of now where the margin is not reached."""
     search = _Search.of(families, light, n_slots, grids, settings)
     now = search.current()
-    best = search.best()
     margin = settings.margin if now.largest > settings.goal * now.mean else 2 * settings.margin
-    if search.is_homeless(now) or best.largest < (1 - margin) * now.largest:
+    wanted = (1 - margin) * now.largest
+    if not search.is_homeless(now):
+        if search.even >= wanted or (best := search.best()).largest >= wanted:  # no grids are better than even ones
+            return search.changed(now, now, next_id)
         return search.changed(now, best, next_id)
-    return search.changed(now, now, next_id)
+    return search.changed(now, search.best(), next_id)
 
 
 @dataclass(frozen=True)
