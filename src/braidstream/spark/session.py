@@ -43,23 +43,26 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not shuffle files
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.unix.domain.socket.enabled": str(_has_short_paths()).lower(),
     }
     if master is not None:
-        builder = builder.master(master)
+        ours["spark.master"] = master
     elif "MASTER" not in os.environ and "SPARK_ENV_LOADED" not in os.environ:
-        ours.setdefault("spark.master", "local[*]")
-    for name, value in {**ours, **(settings or {})}.items():
+        ours["spark.master"] = "local[*]"
+    chosen = {**ours, **(settings or {})}
+    if _may_use_unix_sockets(chosen.get("spark.master", "")):
+        chosen.setdefault("spark.python.unix.domain.socket.enabled", "true")
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _has_short_paths() -> bool:
-    """Whether the JVM and Python workers may talk through sockets in the file system, whose paths must be short.
+def _may_use_unix_sockets(master: str) -> bool:
+    """Whether the JVM and Python workers may talk through sockets in the folder for temporary files.
 
-    On TCP every small batch may wait 40 ms for an acknowledgement that the other side delays.
+    On TCP a small batch may wait 40 ms for an acknowledgement that the other side delays. The path must be short, and
+    of the machines of a cluster we do not know it.
     """
-    return len(tempfile.gettempdir()) <= _LONGEST
+    return master.startswith("local") and len(tempfile.gettempdir()) <= _LONGEST
 
 
 def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
