@@ -44,7 +44,7 @@ def test_systems_take_turns_and_figures_are_over_all_rounds(monkeypatch: pytest.
     machine, found = measured(monkeypatch, tmp_path, times, rounds=3)
     assert machine.ran == [SPARK_MEMORY, BRAIDSTREAM] * 3
     assert found[SPARK_MEMORY].epoch_ms == 2000
-    assert found[BRAIDSTREAM].epoch_ms == 500
+    assert (found[BRAIDSTREAM].epoch_ms, found[BRAIDSTREAM].best_ms) == (500, 400)
     assert found[BRAIDSTREAM].rows_per_s == pytest.approx(CASE.rows_per_epoch / 0.5)
     assert found[BRAIDSTREAM].ratio_to_spark_memory == pytest.approx(4.0)
     assert found[BRAIDSTREAM].peak_mb == 1600
