@@ -7,6 +7,7 @@ out of order, with unequal and unbounded windows, filters and predicates between
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -143,7 +144,14 @@ def test_queries_come_and_go_at_random_epochs(case: Case, slots: int, data: st.D
 SILENCES = st.sampled_from([None, None, 0, 5 * stories.SECOND])
 
 
-def change(harness: QueryHarness, case: Case, lives: dict[str, Any], number: int, data: st.DataObject) -> None:
+def change(
+    harness: QueryHarness,
+    case: Case,
+    lives: dict[str, Any],
+    number: int,
+    data: st.DataObject,
+    templates: Mapping[str, Any] = TEMPLATES,
+) -> None:
     """A query is submitted, or one that is there is withdrawn."""
     there = [name for name, (_, _, end) in lives.items() if end > number]
     if there and data.draw(st.booleans(), label="withdraw"):
@@ -152,7 +160,7 @@ def change(harness: QueryHarness, case: Case, lives: dict[str, Any], number: int
         lives[name] = (template, begin, number)
         harness.withdraw(name)
         return
-    names, equalities = TEMPLATES[data.draw(st.sampled_from(sorted(TEMPLATES)), label="template")]
+    names, equalities = templates[data.draw(st.sampled_from(sorted(templates)), label="template")]
     windows = {name: data.draw(st.none() | st.integers(0, 25), label="window") for name in names}
     windows = {name: None if w is None else w * stories.SECOND for name, w in windows.items()}
     where, checks = stories.predicates(data.draw, names)

@@ -35,7 +35,7 @@ from braidstream.testing.strategies import Case, many_streams
 from tests.backends import tables
 from tests.cli.workshop import Braid
 from tests.kernels import stories
-from tests.kernels.test_queries_engine import GROUPS, MANY_KEYS, SLOTS, SOME, harness_of, query_of, seen_by
+from tests.kernels.test_queries_engine import GROUPS, MANY_KEYS, SLOTS, SOME, change, harness_of, query_of, seen_by
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_spilled_join import SPILLS, often_compacted
 from tests.kernels.test_streams_join import leftovers, with_a_fault
@@ -109,7 +109,7 @@ def test_deeper_queries_come_and_go_while_groups_of_single_stages_move(
         assert harness.manifest.directory.regions.keys() == {0}
         for number, epoch in enumerate(case.epochs):
             for _ in range(data.draw(st.integers(0, 2), label="changes")):
-                change(harness, case, lives, number, data)
+                change(harness, case, lives, number, data, TEMPLATES)
             rows = tables(case, epoch)
             if data.draw(st.booleans(), label="crash"):
                 with_a_fault(harness, data.draw(st.sampled_from(stories.POINTS)), number, rows)
@@ -132,25 +132,6 @@ def long_keys(case: Case) -> dict[str, Any]:
     epochs = tuple({n: [whole(row) for row in rows] for n, rows in epoch.items()} for epoch in case.epochs)
     streams = tuple(replace(s, rows=[row for epoch in epochs for row in epoch.get(s.name, ())]) for s in case.streams)
     return {"streams": streams, "epochs": epochs}
-
-
-def change(harness: QueryHarness, case: Case, lives: dict[str, Any], number: int, data: st.DataObject) -> None:
-    """A query is submitted, or one that is there is withdrawn."""
-    there = [name for name, (_, _, end) in lives.items() if end > number]
-    if there and data.draw(st.booleans(), label="withdraw"):
-        name = data.draw(st.sampled_from(there), label="which")
-        template, begin, _ = lives[name]
-        lives[name] = (template, begin, number)
-        harness.withdraw(name)
-        return
-    names, equalities = TEMPLATES[data.draw(st.sampled_from(sorted(TEMPLATES)), label="template")]
-    windows = {name: data.draw(st.none() | st.integers(0, 25), label="window") for name in names}
-    windows = {name: None if w is None else w * stories.SECOND for name, w in windows.items()}
-    outputs = ", ".join(f"{name}.v AS {name}v, {name}.k AS {name}k" for name in names)
-    text = f"SELECT {outputs} FROM {stories.from_clause(case, windows)} WHERE {stories.equal(equalities)}"
-    own = f"q{len(lives)}"
-    lives[own] = ((windows, equalities, []), number, len(case.epochs))
-    harness.submit(own, text)
 
 
 SETTINGS = Settings(every=2)

@@ -41,6 +41,9 @@ def bench(
         for name in given:
             if name not in known:
                 raise InputError(f"unknown name {name!r}", f"one of {', '.join(known)}", nearest(name, known))
+    taking_part = {name for case in workload or CASES for name in CASES[case].systems}
+    if system and not taking_part & set(system):
+        raise InputError(f"no chosen workload runs {', '.join(system)}", f"one of {', '.join(sorted(taking_part))}")
     console = Console(stderr=True)
     folder = data or Path(tempfile.mkdtemp(prefix="braidstream-bench-"))
 

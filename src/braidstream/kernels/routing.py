@@ -289,7 +289,7 @@ def unpack(blob: pa.Buffer) -> pa.Table:
 
 
 def envelopes_to_batch(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
-    """Envelopes as record batches of the exchange: small ones together, because each batch costs Spark a millisecond.
+    """Envelopes as record batches of the exchange: small ones together, because every batch has a fixed cost.
 
     A large one is a batch of its own, without a copy, so that no batch exceeds Arrow's 2 GB of binary.
     """
