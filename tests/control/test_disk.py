@@ -89,6 +89,18 @@ CASES = [
         inactive={0: 5},
         settings={"move_spilled": True},
     ),
+    Case(
+        "a slot that has just pushed looks empty, but gets nothing from one that has less in all",
+        [{0: (30, 9), 1: (60, 1)}, {2: (20, 1)}],
+        [],
+        inactive={2: 100},
+    ),
+    Case(
+        "it gets something from one that has more in all",
+        [{0: (45, 9), 1: (45, 1)}, {2: (0, 1)}],
+        [Move(0, 1)],
+        inactive={1: 100, 2: 100},
+    ),
     Case("lazy-disk lets poor groups be while they fit", [{0: (90, 99)}, {1: (45, 1), 2: (45, 2)}], []),
     Case(
         "active-disk pushes the poor groups of a slot with few results",

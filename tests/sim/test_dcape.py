@@ -104,6 +104,18 @@ def test_moving_state_avoids_pushing_it_and_costs_no_result() -> None:
     assert lazy.total == whole(disk) > disk.total
 
 
+def test_lazy_disk_shares_the_clean_up_out() -> None:
+    """A slot that has just pushed looks empty; were it given more groups for that, it would clean up nearly alone."""
+    source = Streams((1.0,) * 100, 1 / 60, tuple_range=60_000, duration_s=1200.0, tick_s=4.0, seed=3)
+    placement = [0] * 80 + [1] * 10 + [2] * 10
+    disk = simulate(cluster(placement, 1_000_000, policy="push"), source)
+    lazy = simulate(cluster(placement, 1_000_000, disk="lazy", min_span_s=8.0, memory_ratio=0.9), source)
+    assert whole(lazy) == whole(disk)
+    assert max(lazy.pushes) <= min(lazy.pushes) + 2
+    assert max(lazy.clean_up.machine_s) < 1.25 * min(lazy.clean_up.machine_s)
+    assert lazy.clean_up.seconds < 0.3 * disk.clean_up.seconds
+
+
 def test_active_disk_makes_room_for_productive_groups() -> None:
     source, placement = streams(4.0, 1.0, 1.0), [group // 10 for group in range(30)]
     lazy, active = (

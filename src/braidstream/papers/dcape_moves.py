@@ -282,24 +282,23 @@ def fig20(run: Run) -> Outcome:
     "cleanup",
     title="clean-up after six hours (6.1)",
     form="bars",
-    claim="Where every machine overflows, lazy-disk shares the clean-up out: it takes about a third of the time.",
+    claim="Where every machine overflows, lazy-disk shares the clean-up out: it takes about a quarter of the time.",
     how="simulated",
     x_label="machine",
     y_label="clean-up (s)",
-    check="At most 0.4 of the time, every machine pushed, and no result is lost.",
+    check="At most 0.3 of the time, similar results in the run (10%), every machine pushed, and no result is lost.",
     obtained=OBTAINED,
     differs=(
-        "Not a figure: the paper tells it in 6.1; settings it does not state are marked as ours. Less than a quarter of"
-        " the time there, by less than 400 s to more than 1,600 s, though the work is the same and shared by three: its"
-        " clean-up costs more than in proportion (790 µs a result here, 138 in figure 11), for no stated cause."
+        "Not a figure: the paper tells it in 6.1. Rate, memory and tuples are those of its other experiments; the tuple"
+        " range is fitted to the number of results recovered; placement and join ratio are ours."
     ),
     parameters={
         **PARAMETERS,
-        "gap_ms": "100 (ours)",
-        "tuple_range": "100,000 (ours)",
+        "gap_ms": 30,
+        "tuple_range": "760,000 (fitted)",
         "join_ratio": "2 (ours)",
         "minutes": 360,
-        "memory_MB": "80 (ours)",
+        "memory_MB": 200,
         "tuple_bytes": TUPLE_BYTES,
         "placement": "80%, 10%, 10% (ours)",
     },
@@ -311,10 +310,10 @@ def fig20(run: Run) -> Outcome:
 )
 def cleanup(run: Run) -> Outcome:
     """The last machine to finish is what counts."""
-    streams = Streams(thirds(2.0), 0.1, 100_000, 21_600.0, 60.0 if run.quick else 30.0, seed=run.seed)
+    streams = Streams(thirds(2.0), 0.03, 760_000, 21_600.0, 60.0 if run.quick else 30.0, seed=run.seed)
     points = {
-        "no relocation": Point(streams, dealt(8, 1, 1), "push", memory_mb=80),
-        "lazy-disk": Point(streams, dealt(8, 1, 1), "lazy", memory_mb=80),
+        "no relocation": Point(streams, dealt(8, 1, 1), "push", memory_mb=200),
+        "lazy-disk": Point(streams, dealt(8, 1, 1), "lazy", memory_mb=200),
     }
     found = lines(run, points)
     without, lazy = found.values()
@@ -326,13 +325,15 @@ def cleanup(run: Run) -> Outcome:
     ]
     notes.append(f"lazy-disk cleans up in {share:.2f} of the time (paper: less than 400 s to more than 1,600 s, 0.25)")
     is_exact = without.total + without.clean_up.n_results == lazy.total + lazy.clean_up.n_results
+    is_similar = abs(lazy.total / without.total - 1) <= 0.1
     series = [Series(label, ["1", "2", "3"], list(one.clean_up.machine_s)) for label, one in found.items()]
     ours = {
         "no relocation: clean-up s (more than)": without.clean_up.seconds,
         "no relocation: recovered": float(without.clean_up.n_results),
         "lazy-disk: clean-up s (less than)": lazy.clean_up.seconds,
     }
-    return Outcome(is_exact and all(without.pushes) and share <= 0.4, series, notes, ours)
+    holds = is_exact and is_similar and all(without.pushes) and all(lazy.pushes) and share <= 0.3
+    return Outcome(holds, series, notes, ours)
 
 
 @experiment(

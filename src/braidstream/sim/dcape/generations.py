@@ -7,7 +7,8 @@ active, and a push moves no row. New tuples are joined with the active generatio
 Clean-up (4.2) goes through the generations in their order: with P the union of those before, and P_k the next, the
 missing results are those with at least one tuple of P and one of P_k. Equation 1 of the paper gives all results with a
 tuple of P_k, by one term for each stream; that is what the kernel's `composites` computes, for any number of streams.
-Taking away V_k leaves out those whose tuples are all of P_k.
+Taking away V_k leaves out those whose tuples are all of P_k. What the paper's own way through the terms would take is
+counted beside (`terms`).
 
 Invariant: normal and recovered results together are the results of the join of everything, each once
 (tests/sim/test_dcape_join.py compares with the oracle). Cost: a tick probes O(log ticks) tiers for its new keys;
@@ -20,11 +21,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.kernels.join import Composites, Pool, composites, gather
 from braidstream.kernels.rows import HASH, I64, TIME, U64, Rows, distinct, merge
 from braidstream.sim.dcape.streams import ROW
+from braidstream.sim.dcape.terms import terms_of
 
 __all__ = ["GenerationJoin", "Recovered"]
 
@@ -36,10 +39,12 @@ _SCHEMA = pa.schema([(name, pa.int64()) for name in (HASH, TIME, ROW)])
 @dataclass(frozen=True)
 class Recovered:
     """What clean-up did, for each group: results found, results formed and removed again (V_k, they are known), tuples
-    read from disk, and tuples that were in memory."""
+    that probe and partial results of the terms of equation 1, tuples read from disk, and tuples that were in memory."""
 
     results: I64
     removed: I64
+    probing: I64
+    partial: I64
     from_disk: I64
     in_memory: I64
 
@@ -85,16 +90,20 @@ class GenerationJoin:
         """Find the results that are missing between the generations. The state itself stays as it is."""
         everything = [self._pushed(stream) for stream in range(self.n_streams)]
         generations = [self._generation(rows) for rows in everything]
-        results, formed = (np.zeros(len(self.lows), dtype=np.int64) for _ in range(2))
+        keys = distinct([rows.hashes for rows in everything])
+        results, formed, probing, partial = (np.zeros(len(self.lows), dtype=np.int64) for _ in range(4))
         for k in range(1, len(self._boundaries) + 1):
             pools = [_pool(rows, of, k) for rows, of in zip(everything, generations, strict=True)]
+            terms = terms_of(pools, keys, self._with_new(pools)[self._groups(keys)])
+            probing += self._of_keys(keys, terms.probing)
+            partial += self._of_keys(keys, terms.partial)
             for some in composites(pools, [None] * self.n_streams):
                 missing = _spanning(pools, some)
                 formed += self._by_group(pools, some)
                 results += self._by_group(pools, missing)
                 if self.take is not None:
                     self.take(pools, missing)
-        return Recovered(results, formed - results, *self._volumes(everything))
+        return Recovered(results, formed - results, probing, partial, *self._volumes(everything))
 
     def _active(self, stream: int, hashes: U64) -> Rows:
         """The active tuples of a stream with one of the keys."""
@@ -122,9 +131,18 @@ class GenerationJoin:
 
     def _by_group(self, pools: Sequence[Pool], some: Composites) -> I64:
         new = pools[some.source].new
-        of_row = np.bincount(some.index[some.source] - some.offset, minlength=len(new))
-        groups = self._groups(new.hashes)
-        return np.bincount(groups, weights=of_row, minlength=len(self.lows)).astype(np.int64)
+        return self._of_keys(new.hashes, np.bincount(some.index[some.source] - some.offset, minlength=len(new)))
+
+    def _of_keys(self, hashes: U64, counts: I64) -> I64:
+        """The sums of what is counted for each of the hashes, by group."""
+        return np.bincount(self._groups(hashes), weights=counts, minlength=len(self.lows)).astype(np.int64)
+
+    def _with_new(self, pools: Sequence[Pool]) -> npt.NDArray[np.bool_]:
+        """Which groups have new tuples."""
+        has_new = np.zeros(len(self.lows), dtype=np.bool_)
+        for pool in pools:
+            has_new[self._groups(pool.new.hashes)] = True
+        return has_new
 
     def _volumes(self, everything: Sequence[Rows]) -> tuple[I64, I64]:
         """By group, how many of the tuples are on disk and how many in memory."""

@@ -11,17 +11,18 @@ these are assumptions, the last one fitted:
   they do, in every figure: no machine is busy for more than a tenth of a run.
 - disk: 20 MB/s, written or read, with the objects turned into bytes and back. Network: 20 MB/s for the same reason (the
   wire itself would carry 100), and 1 ms for a message.
-- clean-up: reading the generations, entering their tuples, and 266 µs for each result that equation 1 forms. It forms
-  V_k too, the results of a generation with itself, which are removed again (4.2): 2 to 3% of all in figure 11. The
-  price of a result is fitted. The paper has three clean-ups: 194,308 results in 26,879 ms, 992,893 in 359,396 ms,
-  2,023,781 in 1,600 s or more. At their paces a result costs 68, 349 and 790 µs here (`PACES`), beside disk and tuples;
-  266 is the geometric mean.
+- clean-up: reading the generations, entering their tuples, and the terms of equation 1 as they are written, generation
+  by generation (`terms`). A tuple that probes and a partial result cost there what a tuple and a result cost in the
+  join. A result costs 284 µs, those of a generation with itself (V_k) included, which are removed again.
 
-What the text names for clean-up (bring the generations back, order them by group, merge them one after the other by
-equation 1, remove V_k) grows with tuples and results, no faster. The paper's times do grow faster: 5.1 times the
-results take 13.4 times as long, which no linear price gives. And after six hours three machines need less than a
-quarter of the time of one, where even shares of the same work are a third. The paper names no cause, so none is
-modelled. Figure 11 says what its ratio of clean-up times is at each pace.
+That last price is fitted. The paper has three clean-ups: 194,308 results in 26,879 ms and 992,893 in 359,396 ms (figure
+11), 2,023,781 in 1,600 s or more (6.1). Scaled to as many results as the same runs recover here, 284 is the price with
+the least squares of what is missing, in seconds (285, 284 and 283 for three seeds; tests/sim/test_dcape_prices.py).
+One price does not fit them all: alone they ask for 10, 345 and 137 µs (`PACES`).
+
+Clean-up takes more than in proportion to its results, in the paper as here, because the merged group takes part in each
+merge. After six hours a group has a dozen generations on one overloaded machine, and a third of that where three share
+the load; so these need a quarter of the time, where even shares of the results alone would be a third.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ __all__ = ["PACES", "PAPER_PRICES", "CleanUpWork", "Prices", "VirtualMachine"]
 
 @dataclass(frozen=True)
 class CleanUpWork:
-    """What a machine does in clean-up: bytes read, tuples entered, and results formed, those removed again included."""
+    """What a machine does in clean-up: bytes read, tuples entered, then by the terms of equation 1 tuples that probe,
+    partial results, and results formed, those removed again included."""
 
-    read_bytes: float
-    n_tuples: float
-    n_formed: float
+    read_bytes: float = 0
+    n_tuples: float = 0
+    n_probing: float = 0
+    n_partial: float = 0
+    n_formed: float = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Prices:
 
     tuple_s: float = 50e-6
     result_s: float = 10e-6
-    recovered_s: float = 266e-6
+    recovered_s: float = 284e-6
     disk_bytes_per_s: float = 20e6
     network: Network = field(default_factory=lambda: Network(0.001, 20e6))
 
@@ -65,13 +69,14 @@ class Prices:
         return 7 * self.network.rendezvous_s + self.network.transfer_s(n_bytes)
 
     def clean_up_s(self, work: CleanUpWork) -> float:
-        """Reading the generations, entering their tuples, and forming the results of equation 1."""
-        return self.disk_s(work.read_bytes) + work.n_tuples * self.tuple_s + work.n_formed * self.recovered_s
+        """Reading the generations, entering their tuples, and the terms of equation 1."""
+        merging_s = self.join_s(work.n_tuples + work.n_probing, work.n_partial)
+        return self.disk_s(work.read_bytes) + merging_s + work.n_formed * self.recovered_s
 
 
 PAPER_PRICES = Prices()
-PACES = {"low output": 68e-6, "high output": 349e-6, "six hours": 790e-6}
-"""The price of a recovered result with which one of the paper's three clean-ups has its pace."""
+PACES = {"low output": 10e-6, "high output": 345e-6, "six hours": 137e-6}
+"""The price of a recovered result with which one of the paper's three clean-ups takes its time."""
 
 
 @dataclass

@@ -265,16 +265,23 @@ class _Run:
 
     def _clean_up(self) -> CleanUpTime:
         if not any(self.pushes):
-            return CleanUpTime(0, (CleanUpWork(0, 0, 0),) * len(self.machines), self.cluster.prices)
+            return CleanUpTime(0, (CleanUpWork(),) * len(self.machines), self.cluster.prices)
         found = self.join.clean_up()
         slots = [[group.id for group in self.directory.of_slot(slot)] for slot in range(len(self.machines))]
         works = tuple(self._clean_up_work(found, own) for own in slots)
         return CleanUpTime(int(found.results.sum()), works, self.cluster.prices)
 
     def _clean_up_work(self, found: Recovered, groups: list[int]) -> CleanUpWork:
-        from_disk, formed = int(found.from_disk[groups].sum()), found.results + found.removed
-        n_tuples = from_disk + int(found.in_memory[groups].sum())
-        return CleanUpWork(from_disk * self.cluster.tuple_bytes, n_tuples, int(formed[groups].sum()))
+        def total(*counts: I64) -> int:
+            return sum(int(some[groups].sum()) for some in counts)
+
+        return CleanUpWork(
+            total(found.from_disk) * self.cluster.tuple_bytes,
+            total(found.from_disk, found.in_memory),
+            total(found.probing),
+            total(found.partial),
+            total(found.results, found.removed),
+        )
 
 
 def _placed(placement: Sequence[int]) -> Directory:
