@@ -1,7 +1,8 @@
 """Limited memory, thousands of tuples at a peer: completeness follows equation 11, and equation 12's nodes reach it.
 
-`sample` is the shedding that equation 11 describes. `oldest`, the default, joins what arrives before it sheds, and so
-does better. At a few hundred tuples a peer numbers vary more than the equations know: `test_completeness_models.py`.
+`planned` follows both. `sample` is the shedding that equation 11 describes; it loses a little to fluctuation. `oldest`,
+the default, joins what arrives before it sheds, and so does better than equation 11 says. At a few hundred tuples a
+peer numbers vary more than the equations know: `test_completeness_models.py`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ def memory(join: Join, share: float, n_nodes: int = 4) -> int:
     return round(share * join.tuples / n_nodes)
 
 
+@pytest.mark.parametrize("shedding", ["planned", "sample"])
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_a_sample_follows_equation_11_at_any_memory(ways: int, share: float) -> None:
+def test_completeness_follows_equation_11_at_any_memory(ways: int, share: float, shedding: str) -> None:
     join = Join(ways)
     room = memory(join, share)
     equation_11 = completeness(join.loads(room), 4)
     assert equation_11 == pytest.approx(min(1.0, share) ** ways, abs=0.002)
-    assert join.measured(4, room, "sample") == pytest.approx(equation_11, abs=0.05)
+    assert join.measured(4, room, shedding) == pytest.approx(equation_11, abs=0.05)
 
 
 @pytest.mark.slow
@@ -45,16 +47,22 @@ def test_a_sample_follows_equation_11_at_any_memory(ways: int, share: float) -> 
         pytest.param(False, False, 1, id="hashed values, a part for each stream"),
     ],
 )
+@pytest.mark.parametrize("shedding", ["planned", "sample"])
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_a_sample_follows_equation_11_over_the_whole_grid(
-    ways: int, is_even: bool, is_shared: bool, seed: int, record_property: Callable[[str, object], None]
+def test_completeness_follows_equation_11_over_the_whole_grid(
+    ways: int,
+    shedding: str,
+    is_even: bool,
+    is_shared: bool,
+    seed: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """2,000 tuples of each stream in a peer's window; every point of the grid, none left out."""
     join = Join(ways, 8000, seed, is_even, is_shared)
     off = {}
     for share in MORE_SHARES:
         room = memory(join, share)
-        off[share] = join.measured(4, room, "sample") - completeness(join.loads(room), 4)
+        off[share] = join.measured(4, room, shedding) - completeness(join.loads(room), 4)
         record_property(f"{share}", round(off[share], 4))
     assert max(map(abs, off.values())) <= 0.05, off
 
@@ -64,14 +72,15 @@ def just_enough(ways: int, wanted: float, tuples: int = 4000, n_nodes: int = 5) 
     return math.ceil(tuples * wanted ** (1 / ways) / n_nodes)
 
 
+@pytest.mark.parametrize("shedding", ["planned", "oldest"])
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("ways", [2, 3, 4])
-def test_equation_12_names_enough_nodes_for_the_default_shedding(ways: int, wanted: float) -> None:
-    """In the least favourable case, where the number of nodes needs no rounding."""
+def test_equation_12_names_enough_nodes(ways: int, wanted: float, shedding: str) -> None:
+    """In the least favourable case, where the number of nodes needs no rounding; `oldest` is the default."""
     join, room = Join(ways), just_enough(ways, wanted)
     n_nodes = nodes_for(join.loads(room), wanted, completeness)
     assert completeness(join.loads(room), n_nodes) < wanted + 0.005
-    assert join.measured(n_nodes, room, "oldest") >= wanted
+    assert join.measured(n_nodes, room, shedding) >= wanted
 
 
 @pytest.mark.parametrize("wanted", WANTED)
@@ -90,7 +99,7 @@ def test_equation_12_names_enough_nodes_for_a_sample(ways: int, wanted: float) -
 def test_equation_12_over_seeds_and_memories(
     ways: int, wanted: float, record_property: Callable[[str, object], None]
 ) -> None:
-    """`oldest` reaches what is wanted in every run; `sample` where rounding up adds 3 points, and else to 3 points.
+    """`planned` and `oldest` reach it in every run; `sample` where rounding up adds 3 points, and else to 3 points.
 
     Where the equation says exactly `wanted`, a measurement of it is above or below by chance.
     """
@@ -99,9 +108,11 @@ def test_equation_12_over_seeds_and_memories(
             join = Join(ways, 8000, seed)
             n_nodes = nodes_for(join.loads(room), wanted, completeness)
             equation_11 = completeness(join.loads(room), n_nodes)
-            oldest, sample = (join.measured(n_nodes, room, shedding) for shedding in ("oldest", "sample"))
-            record_property(f"{seed}, {room}, {n_nodes}, {equation_11:.3f}", f"{oldest:.3f}, {sample:.3f}")
-            assert oldest >= wanted
+            found = {one: join.measured(n_nodes, room, one) for one in ("planned", "oldest", "sample")}
+            record_property(f"{seed}, {room}, {n_nodes}, {equation_11:.3f}", str(found))
+            planned, oldest, sample = found.values()
+            assert min(planned, oldest) >= wanted
+            assert planned <= equation_11 + 0.05
             assert sample >= wanted - (0 if equation_11 >= wanted + 0.03 else 0.03)
 
 
@@ -114,5 +125,5 @@ def test_memory_in_parts_costs_more_where_the_window_just_fits() -> None:
 
 
 def test_memory_that_suffices_loses_nothing() -> None:
-    for shedding in ("refuse", "sample", "oldest"):
+    for shedding in ("refuse", "sample", "planned", "oldest"):
         assert Join(3).measured(4, 2000, shedding, from_s=0) == 1.0

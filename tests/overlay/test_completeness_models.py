@@ -96,7 +96,9 @@ def test_at_even_times_refusing_what_does_not_fit_is_equation_11(ways: int) -> N
 
 
 @pytest.mark.parametrize("share", [pytest.param(0.6, marks=pytest.mark.slow), 0.9, 1.0])
-@pytest.mark.parametrize("shedding", ["sample", "refuse", "oldest", pytest.param("random", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "shedding", ["sample", "planned", "refuse", "oldest", pytest.param("random", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("ways", [2, 3, 4])
 def test_every_way_to_shed_follows_its_exact_model(ways: int, shedding: str, share: float) -> None:
     memory = round(share * RATE * WINDOW_S / 4)

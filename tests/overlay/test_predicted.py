@@ -23,7 +23,7 @@ def scenario(shedding: str = "oldest", memory: int | None = 120) -> Scenario:
     return Scenario(16, seed=3, workload=shape, settings=Settings(memory=Memory(per_peer=memory), shedding=shedding))
 
 
-@pytest.mark.parametrize("shedding", ["sample", "refuse", "oldest", "random"])
+@pytest.mark.parametrize("shedding", ["sample", "planned", "refuse", "oldest", "random"])
 def test_the_measured_completeness_is_the_expected_one(shedding: str) -> None:
     limited = scenario(shedding)
     foretold = predicted(limited)
@@ -44,7 +44,7 @@ def test_equation_11_knows_neither_skew_nor_the_shedding() -> None:
 
 def test_nothing_is_lost_where_memory_suffices_and_all_where_there_is_next_to_none() -> None:
     for memory, low, high in ((100_000, 1.0, 1.0), (1, 0.0, 0.01)):
-        for shedding in ("sample", "refuse", "oldest"):
+        for shedding in ("sample", "planned", "refuse", "oldest"):
             foretold = predicted(scenario(shedding, memory))
             assert foretold is not None
             assert foretold.expected is not None
@@ -83,9 +83,11 @@ def taken(sources: list[str], limit: int, seed: int = 1) -> list[bool]:
     for now, source in enumerate(sources):
         ends = [end for end in ends if end >= now]
         sampler.advance(now)
-        found.append(sampler.takes(len(ends), now + 99, source))
+        found.append(sampler.takes(len(ends), source))
         if found[-1]:
             ends.append(now + 99)
+        else:
+            sampler.miss(now + 99)
     return found
 
 

@@ -43,6 +43,9 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
   matter *which* stored tuples go, as long as all keys fare alike: of the other tuples of a result, seen from its newest
   one, the ages are even over their windows and independent. Oldest first keeps those with an age below
   kept(j) * window_j, at random keeps any with the chance kept(j): both are the share kept(j).
+- goes *by plan*: it takes a sample, and of the other tuples as many as it needs to be `PLAN_MARGIN` more complete than
+  equation 11 (`overlay.planned`). So it is at that, or where sampling is if that is more, or where shedding is if that
+  is less.
 - sheds *as the engine* does, by "oldest" or "random": all windows keep the same share, and a sample of the keys is
   exempt, a share s of them (1/16, or a quarter of that and so on while it would take more than a quarter of the
   memory). With f = n * memory / windows, over all streams together, kept = (f - s) / (1 - s) for the other keys, and
@@ -51,9 +54,9 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
   comes on top of what is kept. For oldest that is epoch / 2 / window more of each window; for random as much of what
   is not kept. For "unproductive" no formula is given.
 
-So refusing <= sampling <= equation 11, and sampling <= shedding. The planner (`nodes_for`) goes by the lowest unless it
-is told what the nodes do (`MODELS`): the wanted completeness is then reached whatever they do. `completeness` as its
-model is equation 12.
+So refusing <= sampling <= equation 11, and sampling <= by plan <= shedding. The planner (`nodes_for`) goes by the
+lowest unless it is told what the nodes do (`MODELS`): the wanted completeness is then reached whatever they do.
+`completeness` as its model is equation 12.
 
 *Uneven nodes.* All of this supposes that every node gets the same. When nodes own known shares of the values,
 `completeness_over` is the mean over them. When v values are hashed to n nodes at random, the value of a result has a
@@ -76,12 +79,14 @@ from braidstream.errors import InputError
 
 __all__ = [
     "MODELS",
+    "PLAN_MARGIN",
     "Load",
     "Model",
     "completeness",
     "completeness_by_losses",
     "completeness_engine",
     "completeness_over",
+    "completeness_planned",
     "completeness_probing",
     "completeness_refusing",
     "completeness_sampling",
@@ -124,6 +129,8 @@ class Load:
 
 
 Model = Callable[[Sequence[Load], float], float]
+PLAN_MARGIN = 0.02
+"""How far above equation 11 a node that goes by plan aims, so that what is wanted is reached whatever chance does."""
 _ROUNDING = 1e-12
 _MOST_NODES = 1 << 48
 
@@ -151,6 +158,12 @@ def completeness_shedding(loads: Sequence[Load], n: float) -> float:
 def completeness_sampling(loads: Sequence[Load], n: float) -> float:
     """Exact: a node takes, and joins, the share of the arriving tuples that fits."""
     return math.prod(load.kept_at_random(n) for load in _checked(loads, n))
+
+
+def completeness_planned(loads: Sequence[Load], n: float) -> float:
+    """A node takes a sample, and of the other tuples as many as equation 11 and a margin ask for."""
+    least, most = completeness_sampling(loads, n), completeness_shedding(loads, n)
+    return min(most, max(least, completeness(loads, n) + PLAN_MARGIN))
 
 
 def completeness_engine(loads: Sequence[Load], n: float, epoch_s: float = 0.0, by: str = "random") -> float:
@@ -182,6 +195,7 @@ def completeness_refusing(loads: Sequence[Load], n: float) -> float:
 MODELS: Mapping[str, Model] = {
     "refuse": completeness_refusing,
     "sample": completeness_sampling,
+    "planned": completeness_planned,
     "oldest": completeness_shedding,
     "random": completeness_shedding,
 }

@@ -14,6 +14,7 @@ table, tried from the smallest.
 from __future__ import annotations
 
 import random
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from heapq import heappop, heappush
 from itertools import product
 
 from braidstream.errors import InputError
-from braidstream.overlay.shedding import Sampler, Shed, oldest, refuse, sample
+from braidstream.overlay.planned import Filling, Plan, Window
+from braidstream.overlay.shedding import Sampler, Shed, oldest, planned, refuse, sample
 
 __all__ = ["Address", "Buffer", "Entry", "Found", "Memory", "Peer", "Table"]
 
@@ -40,6 +42,8 @@ class Entry:
     matches: float = 0.0
 
 
+_SAMPLING = (sample, planned)
+_OLDEST_FIRST = (oldest, sample, planned)
 Table = dict[int, dict[int, Entry]]
 """Value to the entries stored under it, by number."""
 
@@ -75,7 +79,8 @@ class Buffer:
         self._ends: list[tuple[int, int]] = []
         self._late: deque[tuple[int, int]] = deque()
         self._tables: dict[int, tuple[Table, Entry]] = {}
-        self._sampler = Sampler(limit, rng) if limit is not None and shed is sample else None
+        self._sampler = Sampler(limit, rng) if limit is not None and shed in _SAMPLING else None
+        self._window = Window()
 
     def advance(self, now: int) -> None:
         """Free the memory of what has passed its deadline, and forget what nothing on its way can join any more."""
@@ -93,14 +98,23 @@ class Buffer:
         """Whether the next entry needs another one's place."""
         return self.limit is not None and len(self.live) >= self.limit
 
-    def turns_away(self, entry: Entry, source: tuple[Address, int], now: int) -> bool:
-        """Whether an entry that arrives at an input is neither joined nor stored."""
+    def wants(self, entry: Entry, source: tuple[Address, int], now: int) -> bool:
+        """Whether an entry that arrives at an input is one to join and store."""
         if self._sampler and entry.deadline >= now:
-            is_away = not self._sampler.takes(len(self.live), entry.deadline, source)
-        else:
-            is_away = self.is_full and self._shed is refuse
-        self.n_shed += is_away
-        return is_away
+            self._window.count(now, entry.deadline)
+            return self._sampler.takes(len(self.live), source)
+        return not (self.is_full and self._shed is refuse)
+
+    def turn_away(self, entry: Entry, now: int) -> None:
+        """An entry is neither joined nor stored."""
+        self.n_shed += 1
+        if self._sampler and entry.deadline >= now:
+            self._sampler.miss(entry.deadline)
+
+    def filling(self) -> Filling:
+        """How full the windows are."""
+        n_missing = self._sampler.n_missing if self._sampler else 0
+        return self._window.filling(len(self.live), len(self.live) + n_missing, self.limit or sys.maxsize)
 
     def store(self, number: int, entry: Entry, table: Table, now: int) -> None:
         """Keep an entry; another one may have to go, or it itself."""
@@ -120,7 +134,7 @@ class Buffer:
 
     def _make_room(self) -> bool:
         self.n_shed += 1
-        victim = self._first_ending() if self._shed in (oldest, sample) else self._shed(self.live, self._rng)
+        victim = self._first_ending() if self._shed in _OLDEST_FIRST else self._shed(self.live, self._rng)
         if victim is None:
             return False
         entry = self.live.pop(victim)
@@ -159,6 +173,7 @@ class Peer:
     """If matches are counted: how many intermediate results became part of a larger one."""
     tables: dict[Address, list[Table]] = field(default_factory=dict)
     _buffers: dict[tuple[Address, int] | None, Buffer] = field(default_factory=dict)
+    _plans: dict[Address, Plan] = field(default_factory=dict)
     _next_number: int = 0
 
     @property
@@ -181,7 +196,8 @@ class Peer:
         buffer = self.buffer(address, port)
         for number in range(n_ports):
             self.buffer(address, number).advance(now)
-        if buffer.turns_away(entry, (address, port), now):
+        if not self._takes(buffer.wants(entry, (address, port), now), address, n_ports, port):
+            buffer.turn_away(entry, now)
             return Found(0, ())
         found = self._probe(entry, port, tables, wants_entries)
         self._next_number += 1
@@ -209,6 +225,13 @@ class Peer:
         tables = self.tables.setdefault(address, [{} for _ in range(n_ports)])
         self._next_number += 1
         self.buffer(address, port).store(self._next_number, entry, tables[port], now)
+
+    def _takes(self, is_wanted: bool, address: Address, n_ports: int, port: int) -> bool:
+        if self.shed is not planned:
+            return is_wanted
+        fillings = [self.buffer(address, number).filling() for number in range(n_ports)]
+        own = fillings.pop(port)
+        return self._plans.setdefault(address, Plan()).takes(own, fillings, is_wanted)
 
     def _probe(self, entry: Entry, port: int, tables: list[Table], wants_entries: bool) -> Found:
         others = [tables[i].get(entry.value) for i in range(len(tables)) if i != port]

@@ -8,7 +8,8 @@ Two predictions, both for type 1 queries whose peers have one memory for all the
   does. Seen from a result there are K other entries at its peer, K Poisson; the result's own tuples come on top. With N
   entries and room for L any c of them are all kept with the chance L (L - 1) ... / N (N - 1) ...: c is m where arriving
   tuples are turned away (`sample`), and m - 1 where the newest is always joined and stored ones go (`oldest` and
-  `random`). `refuse` is Erlang's formula to the power of m. For `least-productive` there is none.
+  `random`). `planned` is equation 11 and a margin, or one of these if that is more, or less. `refuse` is Erlang's
+  formula to the power of m. For `least-productive` there is none.
 
 Windows fill while a query is young and queries come one after the other, so both are means over the run, weighted with
 the results that each query has at each time: its (entries in a window) ^ (m - 1).
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from braidstream.control.completeness import PLAN_MARGIN
 from braidstream.overlay.run import SECOND_US
 from braidstream.overlay.workload import zipf_shares
 
@@ -97,14 +99,22 @@ def _peers(scenario: Scenario, ways: int) -> tuple[Floats, Floats]:
 
 def found_share(shedding: str, memory: int, ways: int) -> Callable[[Floats], Floats] | None:
     """From the mean number of entries at peers to the share of their results that is found."""
-    if shedding == "refuse":
-        return lambda means: (1 - _blocked(memory, means)) ** ways
-    if shedding == "sample":
-        return lambda means: _over_poisson(means, lambda others: _all_kept(others + ways, memory, ways))
-    if shedding in ("oldest", "random"):
-        n_stored = ways - 1
-        return lambda means: _over_poisson(means, lambda others: _all_kept(others + n_stored, memory, n_stored))
-    return None
+
+    def refusing(means: Floats) -> Floats:
+        return np.asarray((1 - _blocked(memory, means)) ** ways)
+
+    def sampling(means: Floats) -> Floats:
+        return _over_poisson(means, lambda others: _all_kept(others + ways, memory, ways))
+
+    def joining(means: Floats) -> Floats:
+        return _over_poisson(means, lambda others: _all_kept(others + ways - 1, memory, ways - 1))
+
+    def planning(means: Floats) -> Floats:
+        equation_11 = np.minimum(1.0, memory / np.maximum(means, 1e-9)) ** ways
+        return np.asarray(np.clip(equation_11 + PLAN_MARGIN, sampling(means), joining(means)))
+
+    shares = {"refuse": refusing, "sample": sampling, "planned": planning, "oldest": joining, "random": joining}
+    return shares.get(shedding)
 
 
 def _all_kept(count: Floats, memory: int, chosen: int) -> Floats:

@@ -1,10 +1,11 @@
 """Load shedding: which tuple goes when a window outgrows its memory (DHTJoin 2.2).
 
-A strategy is a pure function from the stored entries to the one to give up, or None for none of them. `refuse` and
-`sample` also turn arriving tuples away, which are then neither stored nor joined: `refuse` when the memory is full,
-`sample` evenly, so many that what it takes just fits. `sample` is what equation 11 describes: memory that is always
-full, and results that need all their tuples kept. The others join every arriving tuple and give up a stored one; they
-lose less. What to expect of each is in `control.completeness.MODELS`.
+A strategy is a pure function from the stored entries to the one to give up, or None for none of them. `refuse`,
+`sample` and `planned` also turn arriving tuples away, which are then neither stored nor joined: `refuse` when the
+memory is full, `sample` evenly, so many that what it takes just fits. `sample` is what equation 11 describes: memory
+that is always full, and results that need all their tuples kept. `planned` takes as many more as make up for what
+chance loses (`overlay.planned`). The others join every arriving tuple and give up a stored one; they lose less. What to
+expect of each is in `control.completeness.MODELS`.
 
 Invariant: a strategy looks at the entries and the random source only. Cost: O(entries) a call; the peer takes the
 oldest from a heap instead.
@@ -27,6 +28,7 @@ __all__ = [
     "at_random",
     "least_productive",
     "oldest",
+    "planned",
     "refuse",
     "sample",
     "shedding_named",
@@ -65,6 +67,11 @@ def sample(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
     return oldest(stored, rng)
 
 
+def planned(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
+    """Take a sample, and of the rest what equation 11 asks for (`Plan`); the entry that would expire first goes."""
+    return oldest(stored, rng)
+
+
 def at_random(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
     """Any entry."""
     return rng.choice(list(stored)) if stored else None
@@ -78,6 +85,7 @@ def least_productive(stored: Mapping[int, Stored], rng: random.Random) -> int | 
 SHEDDINGS: dict[str, Shed] = {
     "refuse": refuse,
     "sample": sample,
+    "planned": planned,
     "oldest": oldest,
     "random": at_random,
     "least-productive": least_productive,
@@ -104,17 +112,20 @@ class Sampler:
         while self._gone and self._gone[0] < now:
             heappop(self._gone)
 
-    def takes(self, n_stored: int, deadline: int, source: Hashable = None) -> bool:
-        """Whether the arriving tuple of an input is one of the sample."""
+    def takes(self, n_stored: int, source: Hashable = None) -> bool:
+        """Whether the arriving tuple of an input is one of the sample; `miss` it if it is turned away."""
         share = self._limit / (n_stored + len(self._gone) + 1)
         if share >= 1:
             return True
         credit, mark = self._credits.get(source) or (0.0, self._rng.random())
         is_taken = credit + share >= mark
-        if not is_taken:
-            self.miss(deadline)
         self._credits[source] = credit + share, (int(mark) + 1 + self._rng.random()) if is_taken else mark
         return is_taken
+
+    @property
+    def n_missing(self) -> int:
+        """How many tuples of the window were turned away or given up."""
+        return len(self._gone)
 
     def miss(self, deadline: int) -> None:
         """A tuple of the window was turned away or given up."""
