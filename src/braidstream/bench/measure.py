@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from braidstream.bench.cases import CASES, ENOUGH_HEAP, SPARK_MEMORY, Case
+from braidstream.bench.processes import tree
 
 __all__ = ["SETTINGS", "Measurement", "run_bench"]
 
@@ -162,24 +163,7 @@ class _Memory:
 
     def _watch(self) -> None:
         while not self._done.wait(0.3):
-            self._peak = max(self._peak, sum(_share_mb(pid) for pid in _tree(self._pid)))
-
-
-def _tree(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    found, waiting = [], [root]
-    while waiting:
-        pid = waiting.pop()
-        found.append(pid)
-        waiting += children.get(pid, [])
-    return found
+            self._peak = max(self._peak, sum(_share_mb(pid) for pid in tree(self._pid)))
 
 
 def _share_mb(pid: int) -> float:

@@ -4,8 +4,8 @@ N epochs of streams with a window that holds four times the budget, so that grou
 time. After each epoch: the memory of the driver, of its JVM and of the largest worker, the JVM's heap in use, active
 and inactive state, segments, the bytes of the manifest, and the files and bytes below the checkpoint's `segments`.
 
-What it gives: each figure in the second, third and last quarter of the run (the window fills in the first): its median,
-except for the heap, of which the least counts, because between two collections it only ever grows.
+What it gives: the median of each figure in the second, third and last quarter of the run (the window fills in the
+first). The heap is looked at every ten epochs, right after a collection: in between it only ever grows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from braidstream.state.manifest import manifest_name
 __all__ = ["run_long"]
 
 _QUARTERS = {"second": (0.25, 0.5), "third": (0.5, 0.75), "last": (0.75, 1.0)}
-_LEAST = "heap mb"
+_COLLECTED_EVERY = 10
 
 
 def run_long(spark: Any, flow: Any, checkpoint: Path, n_epochs: int) -> dict[str, Any]:
@@ -46,14 +46,13 @@ def run_long(spark: Any, flow: Any, checkpoint: Path, n_epochs: int) -> dict[str
 
 def _figures(spark: Any, sampler: Sampler, checkpoint: Path, last: Any) -> dict[str, float]:
     newest = {who: sizes for _, who, sizes in sampler.course.copy()}
-    bean = spark._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
     files = [path.stat().st_size for path in _files(checkpoint / "segments")]
     manifest = checkpoint / manifest_name(last.epoch)
     return {
         "epoch": last.epoch,
         "driver rss mb": memory_mb(os.getpid())["rss"],
         "jvm rss mb": newest.get("jvm", {}).get("rss", 0.0),
-        "heap mb": bean.getHeapMemoryUsage().getUsed() / (1 << 20),
+        "heap mb": _heap_mb(spark) if last.epoch % _COLLECTED_EVERY == 0 else np.nan,
         "worker rss mb": newest.get("worker", {}).get("rss", 0.0),
         "worker anonymous mb": newest.get("worker", {}).get("anonymous", 0.0),
         "active mb": last.active_bytes / (1 << 20),
@@ -66,6 +65,13 @@ def _figures(spark: Any, sampler: Sampler, checkpoint: Path, last: Any) -> dict[
     }
 
 
+def _heap_mb(spark: Any) -> float:
+    """What is alive in the JVM."""
+    spark._jvm.System.gc()
+    bean = spark._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+    return float(bean.getHeapMemoryUsage().getUsed() / (1 << 20))
+
+
 def _files(folder: Path) -> list[Path]:
     """The files of a folder that others change meanwhile."""
     return [path for path in folder.iterdir() if path.exists()]
@@ -74,7 +80,4 @@ def _files(folder: Path) -> list[Path]:
 def _summary(course: list[dict[str, float]], begin: float, end: float) -> dict[str, float]:
     some = [entry for entry in course if begin <= entry["epoch"] < end]
     kinds = [kind for kind in course[0] if kind != "epoch"]
-    return {
-        kind: round(float((np.min if kind == _LEAST else np.median)([entry[kind] for entry in some])), 2)
-        for kind in kinds
-    }
+    return {kind: round(float(np.nanmedian([entry[kind] for entry in some])), 2) for kind in kinds}

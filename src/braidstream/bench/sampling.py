@@ -17,6 +17,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from braidstream.bench.processes import tree
+
 __all__ = ["KINDS", "Sampler", "Sizes", "memory_mb"]
 
 KINDS = ("rss", "anonymous", "mapped")
@@ -77,23 +79,12 @@ class Sampler:
 def _processes() -> dict[str, list[int]]:
     """The processes of each sort at or below this one."""
     found: dict[str, list[int]] = {"driver": [os.getpid()]}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                who = "worker" if b"pyspark.daemon" in command else "jvm" if b"java\0" in command else None
-                if who is not None and _is_below(int(entry.name)):
-                    found.setdefault(who, []).append(int(entry.name))
-            except OSError:
-                continue
+    for process in tree(os.getpid()):
+        try:
+            command = (Path("/proc") / str(process) / "cmdline").read_bytes()
+        except OSError:
+            continue
+        who = "worker" if b"pyspark.daemon" in command else "jvm" if b"java\0" in command else None
+        if who is not None:
+            found.setdefault(who, []).append(process)
     return found
-
-
-def _is_below(process: int) -> bool:
-    """Whether a process descends from this one."""
-    own = os.getpid()
-    while process > 1:
-        if process == own:
-            return True
-        process = int((Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
-    return False

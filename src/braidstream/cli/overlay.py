@@ -52,7 +52,8 @@ def simulate_command(
     memory: int | None = typer.Option(None, help="Tuples that fit into a peer; unlimited if not given."),
     shedding: str = typer.Option(
         "oldest",
-        help="What goes when memory is full: oldest, random, least-productive, refuse; sample is as in equation 11.",
+        help="What goes when memory is full: oldest, random, least-productive, refuse; sample and planned go by "
+        "equation 11.",
     ),
     partners: bool = typer.Option(False, "--partners", help="Let overloaded peers find partners; needs --memory."),
     delta: float = typer.Option(0.9, help="The share of its memory above which a peer is overloaded."),

@@ -36,7 +36,12 @@ OVERLAY = "Peers, messages and joins on a simulated Chord network; messages and 
 SMALLER = "quick: 256 nodes and 120 s instead of 1,024 nodes and 300 s"
 
 
-SHEDDING = {"sample": "sampling", "refuse": "refusing what does not fit", "oldest": "shedding the oldest"}
+SHEDDING = {
+    "planned": "by plan",
+    "sample": "sampling",
+    "refuse": "refusing what does not fit",
+    "oldest": "shedding the oldest",
+}
 
 
 _FULL_FROM_S = 15
@@ -47,8 +52,8 @@ _FULL_FROM_S = 15
     "dhtjoin",
     "sec5",
     title="Completeness with limited memory",
-    claim="peers that sample what arrives follow equation 11 within 5 points up to 0.9 of the window, in 2-, 3- and "
-    "4-way joins; every way to shed follows its exact model within 3 points at every size",
+    claim="peers that sample what arrives or go by plan follow equation 11 within 5 points up to 0.9 of the window, in "
+    "2-, 3- and 4-way joins; every way to shed follows its exact model within 3 points at every size",
     how="simulated",
     x_label="share of the window that fits",
     y_label="completeness",
@@ -59,7 +64,7 @@ _FULL_FROM_S = 15
         "values": 4000,
         "counted from s": 15,
     },
-    check="Sampling within 5 points of equation 11 where the window does not just fit; all within 3 of their models.",
+    check="Sample and plan within 5 points of equation 11 unless the window just fits; all within 3 of their models.",
     obtained="Peers with bounded memory on a simulated network; results are counted against those of unbounded memory.",
     differs=(
         "Not a figure of the paper: its equation 11, measured. Where the window just fits no way to shed can follow it:"
@@ -67,11 +72,11 @@ _FULL_FROM_S = 15
     ),
 )
 def section_5(run: Run) -> Outcome:
-    """Section 5: peers that sample (equation 11), that refuse what does not fit, and that shed their oldest tuples."""
+    """Section 5: peers that go by equation 11, that sample, refuse what does not fit, and shed their oldest tuples."""
     shares = (0.6, 0.9, 1.0) if run.quick else (0.4, 0.6, 0.8, 0.9, 1.0, 1.1)
     owned = Ring.even(4).value_shares(4000)
     series: list[Series] = []
-    off_paper, off_model = {"sample": [0.0], "refuse": [0.0]}, [0.0]
+    off_paper, off_model = {"sample": [0.0], "planned": [0.0], "refuse": [0.0]}, [0.0]
     for ways in (2, 3, 4):
         run.progress((ways - 2) / 3, f"{ways}-way")
         full = _limited(ways, None, "oldest", run)
@@ -89,10 +94,10 @@ def section_5(run: Run) -> Outcome:
     notes = [
         "without the sizes where the window just fits: "
         f"sampling at most {max(off_paper['sample']) * 100:.1f} points from equation 11, "
-        f"refusing {max(off_paper['refuse']) * 100:.1f}",
-        f"all three: at most {max(off_model) * 100:.1f} points from their exact models",
+        f"by plan {max(off_paper['planned']) * 100:.1f}, refusing {max(off_paper['refuse']) * 100:.1f}",
+        f"all: at most {max(off_model) * 100:.1f} points from their exact models",
     ]
-    holds = max(off_paper["sample"]) <= 0.05 and max(off_model) <= 0.03
+    holds = max(*off_paper["sample"], *off_paper["planned"]) <= 0.05 and max(off_model) <= 0.03
     return Outcome(holds, series, notes, differs=["quick: 100 s instead of 200 s"] if run.quick else [])
 
 
