@@ -126,7 +126,7 @@ def _child(system: str, folder: Path, budget: str, limit_s: float) -> dict[str, 
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s + _GRACE_S)
     except subprocess.TimeoutExpired:
-        return {"status": "failed", "reason": f"said nothing for {limit_s + _GRACE_S:.0f} s"}
+        return {"status": "failed", "reason": f"not done after {limit_s + _GRACE_S:.0f} s: --limit gives it more"}
     if run.returncode:  # it died; one that could still say how it failed has done so
         said = run.stdout + run.stderr
         return {"status": "failed", "reason": reason_of("\n".join(reversed(said.strip().splitlines())) or "no message")}

@@ -101,7 +101,8 @@ class Buffer:
     def wants(self, entry: Entry, source: tuple[Address, int], now: int) -> bool:
         """Whether an entry that arrives at an input is one to join and store."""
         if self._sampler and entry.deadline >= now:
-            self._window.count(now, entry.deadline)
+            if self._shed is planned:
+                self._window.count(now, entry.deadline)
             return self._sampler.takes(len(self.live), source)
         return not (self.is_full and self._shed is refuse)
 

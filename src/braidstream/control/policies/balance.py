@@ -14,7 +14,7 @@ more groups, which were pushed there and stayed; over six hours one slot of thre
 
 Groups with inactive generations on disk stay where they are (D-CAPE 6, second restriction), unless `move_spilled` says
 that the engine may move them: where state is files under a manifest, a move copies nothing.
-Cost: O(groups of the fullest slot, sorted).
+Cost: O(groups), and those of the fullest slot sorted.
 """
 
 from __future__ import annotations
