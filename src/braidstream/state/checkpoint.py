@@ -172,7 +172,11 @@ class Checkpoint:
             del self._kept[old]
 
     def sweep(self) -> int:
-        """At a start: delete what no kept manifest refers to. Gives the number of files deleted."""
+        """At a start: delete what no kept manifest refers to. Gives the number of files deleted.
+
+        Folders are made again: what copies a checkpoint may leave out empty ones.
+        """
+        self.files.make(segments.FOLDER, STAGED)
         self._kept = {epoch: _names(Manifest.read(self.files, epoch)) for epoch in Manifest.epochs(self.files)}
         kept = frozenset().union(*self._kept.values())
         orphans = [
