@@ -20,6 +20,7 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.file_order import check_order
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
@@ -83,7 +84,9 @@ def check_job(job: Job) -> Checked:
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
-    parse_duration(stream.delay)
+    if stream.delay is not None:
+        parse_duration(stream.delay)
+    _check_order(name, stream)
     text = stream.schema or OWN_SCHEMA.get(stream.format)
     if text is None:
         return None
@@ -102,6 +105,14 @@ def _check_path(stream: JobStream) -> None:
     path = stream.path
     if path and "://" not in path and not any(c in path for c in _WILD) and not Path(path).exists():
         raise StreamError(f"the path {path} does not exist", "a folder of files", "create it, or correct the path")
+
+
+def _check_order(name: str, stream: JobStream) -> None:
+    """Only Parquet files are read in an order of ours."""
+    check_order(name, stream.order)
+    if stream.order is not None and not (stream.format == "parquet" and stream.path and stream.schema):
+        wrong = f"order for a {stream.format} stream"
+        raise JobError(wrong, "order for Parquet files with a path and a schema", "leave order out")
 
 
 def _check_time(name: str, time: str, schema: Schema) -> None:

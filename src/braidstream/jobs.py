@@ -2,7 +2,7 @@
 
     [flow]                  checkpoint, and optionally name, epoch, slots, groups, keep, silence, router, rule,
                             subgroups, memory, on_overflow, spill_share, idle_after, shed_by
-    [streams.NAME]          format, time, and as the format needs them path, schema, delay, options
+    [streams.NAME]          format, time, and as the format needs them path, schema, delay, order, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [types.NAME]            the fields of a stream type (docs/functions.md)
     [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
@@ -89,7 +89,10 @@ class JobStream:
     time: str
     path: str | None = None
     schema: str | None = None
-    delay: str = "0 seconds"
+    delay: str | None = None
+    """Without it: of Parquet files as measured from them, of other sources none."""
+    order: str | None = None
+    """For Parquet files: "time", "name" or "modified"."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -204,14 +207,13 @@ def with_place(job: Job, place: str, action: Callable[..., Result], *arguments: 
 
 def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
     if stream.format == "parquet" and stream.path and stream.schema:
-        flow.files(
-            name, stream.path, schema=stream.schema, time=stream.time, delay=stream.delay, options=stream.options
-        )
+        read = {"delay": stream.delay, "options": stream.options, "order": stream.order}
+        flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]
         return
     from braidstream.spark.formats import open_stream  # noqa: PLC0415
 
     frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
-    flow.stream(name, frame, time=stream.time, delay=stream.delay)
+    flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds")
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:
@@ -339,6 +341,7 @@ _EXAMPLES = {
     "path": '"data/R"',
     "schema": '"k long, v long, ts timestamp"',
     "delay": '"5 seconds"',
+    "order": '"time"',
     "cql": '"SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"',
     "sink": '{ format = "parquet", path = "out/pairs" }',
 }

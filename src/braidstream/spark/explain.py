@@ -15,7 +15,7 @@ from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
 from braidstream.spark.spilling import spillable
 
-__all__ = ["explain", "explain_memory"]
+__all__ = ["explain", "explain_memory", "shown_delay"]
 
 
 def explain(
@@ -33,13 +33,20 @@ def explain(
         stream = streams[branch.stream]
         way = "Parquet files read in the routing task" if branch.stream in plan.direct else "rows from Spark"
         way = way if branch.stores else "not read: no query needs it"
-        lines.append(f"  stream {stream.name}: time {stream.time}, delay {describe_duration(stream.delay_us)}; {way}")
+        lines.append(f"  stream {stream.name}: time {stream.time}, delay {shown_delay(stream)}; {way}")
         for store in branch.stores:
             lines += _store(store)
     lines += _routing(plan, router)
     for query in queries:
         lines += _query(query, plan, sinks, (better or {}).get(query.name))
     return "\n".join(lines)
+
+
+def shown_delay(stream: Stream) -> str:
+    """A stream's delay, and what is known of the order of its files."""
+    if stream.is_measured and not stream.told and not stream.delay_us:
+        return "as measured from its files at the start"
+    return describe_duration(stream.delay_us) + stream.told
 
 
 def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:

@@ -43,6 +43,7 @@ from braidstream.spark.declared import (
     trigger_of,
 )
 from braidstream.spark.explain import explain, explain_memory
+from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
@@ -101,6 +102,8 @@ class Flow:
         if silence is not None:
             parse_duration(silence)
         self._streams: dict[str, Stream] = {}
+        self._arranged: dict[str, Stream] = {}
+        """The streams as the last start reads them, in their order and with measured delays."""
         self._queries: dict[str, ContinuousQuery] = {}
         self._function: FunctionQuery | None = None
 
@@ -122,10 +125,15 @@ class Flow:
         *,
         schema: str | StructType,
         time: str,
-        delay: str | timedelta = "0 seconds",
+        delay: str | timedelta | None = None,
         options: Mapping[str, str] | None = None,
+        order: str | None = None,
     ) -> Flow:
-        """Declare a stream of Parquet files. The same as `stream` with Spark's file source, but faster."""
+        """Declare a stream of Parquet files. The same as `stream` with Spark's file source, but faster.
+
+        They are read in an `order`: "time" (of events, the default with epoch="available"), "name" or "modified" (the
+        default of a flow that runs on). Without a `delay`, the one that this order needs is measured from the files.
+        """
         given = {key: str(value) for key, value in (options or {}).items()}
         located = str(path) if "://" in str(path) else str(Path(path).absolute())
         if "://" not in located and not any(c in located for c in "*?[{") and not Path(located).is_dir():
@@ -136,8 +144,11 @@ class Flow:
             )
         frame = self.spark.readStream.schema(schema).options(**given).parquet(located)
         plain = "://" not in located and not any("=" in part for part in folders(located))
-        source = FilesSource(located, given) if plain else None
-        self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay), source))
+        source = FilesSource(located, given, order, is_partitioned=not plain)
+        check_order(name, order, source)
+        files, local = source if plain else None, source if "://" not in located else None
+        known_us = 0 if delay is None else delay_us(name, delay)
+        self._add(Stream(name, frame, frame.schema, time, known_us, files, local, delay is None and local is not None))
         return self
 
     def windows(
@@ -207,7 +218,8 @@ class Flow:
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(manifest), [q.query for q in self._queries.values()]
         better = better_trees(queries, plan.trees, self._statistics(manifest, plan.trees))
-        shown = explain(self.name, self._streams, queries, plan, self._sinks(), self.routing.router, better)
+        streams = {**self._streams, **self._arranged}
+        shown = explain(self.name, streams, queries, plan, self._sinks(), self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
 
@@ -230,9 +242,11 @@ class Flow:
             identity.check(mine, str(checkpoint))
             first = self._resumed(store)
             self._recall(first)
+            first = self._arrange(store, first, trigger, is_new=False)
         else:
             n_slots = self._n_slots()
             first = Manifest(-1, Directory.of(self.groups, n_slots), n_slots, memory=self.routing.memory(n_slots))
+            first = self._arrange(store, first, trigger, is_new=True)
         sinks, late = self._sinks(), self._late_sinks()
         refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
         every_sink = [*sinks.values(), *late.values()]
@@ -258,6 +272,7 @@ class Flow:
             reorganizer,
             self.routing.regridder(),
             interval_s(epoch),
+            dict(self._arranged),
         )
         self._handle = Handle(*launch.start(first), self.explain, launch)
         return self._handle
@@ -396,6 +411,14 @@ class Flow:
                 folder = None if path is None else f"{path}/stream={stream}"
                 sinks.setdefault(stream, make_sink(target, folder, options))
         return sinks
+
+    def _arrange(self, store: Checkpoint, first: Manifest, trigger: Mapping[str, Any], *, is_new: bool) -> Manifest:
+        """Put files into their order; the manifest with the delays that were measured."""
+        is_finite = "availableNow" in trigger
+        self._arranged, made = arrange(self.spark, store, first, self._streams, is_finite=is_finite)
+        if made != first and not is_new:
+            made.write(store.files)
+        return made
 
     def _balanced_bytes(self) -> int | None:
         """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""

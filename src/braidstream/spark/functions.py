@@ -36,7 +36,9 @@ from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.types import StreamType, find_type
 from braidstream.functions.windows import WindowSpec
-from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.query.duration import parse_duration
+from braidstream.spark.explain import shown_delay
+from braidstream.spark.file_order import arrange
 from braidstream.spark.formats import check_sink_format
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
@@ -213,7 +215,7 @@ def explain_function(name: str, query: FunctionQuery) -> str:
     """The plan in words."""
     source = query.source
     way = "Parquet files read by the first node" if query.reads_files else "rows from Spark"
-    delay = describe_duration(source.stream.delay_us)
+    delay = shown_delay(source.stream)
     lines = [
         f"flow {name}",
         f"  stream {source.stream.name}: time {source.stream.time}, delay {delay}; {way}",
@@ -244,6 +246,10 @@ def start_function(
         mine = replace(mine, flow=known.flow)
         known.check(mine, shown)
         first = _resumed(store, query, shown)
+    arranged, made = arrange(flow.spark, store, first, {stream.name: stream}, is_finite="availableNow" in trigger)
+    if made != first and known is not None:
+        made.write(store.files)
+    first = made
     query.sink.claim(mine.flow)
     if known is None:
         store.create(mine, first)
@@ -251,6 +257,7 @@ def start_function(
     query.sink.sweep()
     if warm:
         warm_up(flow.spark)
+    query = replace(query, source=replace(query.source, stream=arranged[stream.name]))
     runner = _runner(store, query, first)
     frame = _direct(flow.spark, query, store.root) if query.reads_files else _general(query, runner.reader)
     running = frame.writeStream.foreachBatch(runner).option("checkpointLocation", store.offsets)

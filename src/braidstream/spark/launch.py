@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.shedding import spiller_of
-from braidstream.spark.sources import DirectRouter, Router, direct_frame, general_frame
+from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
@@ -56,6 +56,8 @@ class Launch:
     regridder: GridRouter | None = None
     interval_s: float | None = None
     """How long an epoch is meant to take."""
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    """The flow's streams, their files in order and their delays known."""
 
     @property
     def is_finite(self) -> bool:
@@ -78,7 +80,7 @@ class Launch:
             self.checkpoint,
             uuid.uuid4().hex,
             plan,
-            flow._streams,
+            self.streams,
             {name: q.query for name, q in flow._queries.items()},
             flow._sinks(),
             flow._late_sinks(),
@@ -108,7 +110,7 @@ class Launch:
 
         Where all streams are files read directly, on a session of our own with settings of ours.
         """
-        root, streams = self.checkpoint.root, self.flow._streams
+        root, streams = self.checkpoint.root, self.streams
         is_direct = {branch.stream: branch.stream in plan.direct for branch in plan.branches}
         spark = own_session(self.flow.spark, root) if all(is_direct.values()) else self.flow.spark
         frames: list[DataFrame] = []

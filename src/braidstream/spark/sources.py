@@ -47,6 +47,10 @@ class FilesSource:
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
+    order: str | None = None
+    """In which order they are read, where that was asked for (`spark/file_order.py`)."""
+    is_partitioned: bool = False
+    """Whether folders in the path hold values, so that the files cannot be read from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,13 @@ class Stream:
     time: str
     delay_us: int
     files: FilesSource | None = None
+    """Where it may be read directly."""
+    source: FilesSource | None = None
+    """Where it is files at all, that this machine can look at."""
+    is_measured: bool = False
+    """Whether no delay was given, so that it is measured from the files when the flow starts."""
+    told: str = ""
+    """What a start found out about its files, for `explain`."""
 
 
 @dataclass(frozen=True)
