@@ -44,6 +44,13 @@ class Run:
     rows: Counter[str] = field(default_factory=Counter)
     late: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)
+    untimed: Counter[str] = field(default_factory=Counter)
+    late_by: dict[str, int] = field(default_factory=dict)
+    """The delay that late rows would have needed, by stream."""
+    much_late: dict[str, int] = field(default_factory=dict)
+    """Streams of which too many rows were late in some epoch, each with the delay that the user was told of last."""
+    delays: dict[str, str] = field(default_factory=dict)
+    """Delays that were measured when the flow started, by stream."""
     decisions: Counter[str] = field(default_factory=Counter)
     """How often the controller changed something, by its rule."""
     last: EpochProgress | None = None
@@ -59,8 +66,32 @@ class Run:
         self.epochs += entry.step == 0
         self.rows.update(entry.rows)
         self.late.update(entry.late)
+        self.untimed.update(getattr(entry, "untimed", {}))
+        for stream, needed_us in getattr(entry, "late_by", {}).items():
+            self.late_by[stream] = max(self.late_by.get(stream, 0), needed_us)
         self.results.update(reading(entry).results)
         self.last = entry
+
+    def news(self, entry: EpochProgress) -> list[str]:
+        """Warnings of an epoch that say something new: a stream's first, or one that asks for twice the delay."""
+        told = []
+        for text in entry.warnings:
+            stream = text.removeprefix("stream ").partition(":")[0]
+            needed = self.late_by.get(stream, 0)
+            if stream not in self.much_late or needed > 2 * self.much_late[stream]:
+                self.much_late[stream] = needed
+                told.append(text)
+        return told
+
+    def warnings(self) -> list[str]:
+        """What the run as a whole warns of."""
+        from braidstream.spark.lateness import Lateness, warning  # noqa: PLC0415  (brings Spark along)
+
+        found = {
+            stream: Lateness(self.rows[stream], late, self.untimed[stream], self.late_by.get(stream, 0))
+            for stream, late in self.late.items()
+        }
+        return [warning(s, one, "this run") for s, one in found.items() if one.is_much or s in self.much_late]
 
     @property
     def rows_per_s(self) -> float:
@@ -127,7 +158,7 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
     with Interrupts() as interrupts:
         handle = start()
         interrupts.count_them()
-        run = Run(seen=seen)
+        run = Run(seen=seen, delays=getattr(handle, "delays", {}))
         view.begin(run)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))
@@ -194,6 +225,8 @@ def _show_new(handle: Handle, view: View, run: Run) -> None:
         if (entry.epoch, entry.step) > last:
             run.add(entry)
             view.epoch(entry)
+            for text in run.news(entry):
+                view.note(f"warning: {text}")
             for decision in handle.decisions:
                 if decision.epoch == entry.epoch and decision.instructions:
                     run.decisions[decision.rule] += 1

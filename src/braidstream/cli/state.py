@@ -17,6 +17,8 @@ from rich.table import Table
 from braidstream.cli import app, words
 from braidstream.errors import InputError
 from braidstream.kernels.plan import shown_stage
+from braidstream.query import describe_duration
+from braidstream.spark.lateness import late_in_all, warning
 from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.generations import Held, account
@@ -55,6 +57,8 @@ class _Found:
             "watermark": latest.watermark,
             "newest": dict(latest.newest),
             "totals": dict(latest.totals),
+            "delays": dict(latest.memory.get("delays", {})),
+            "warnings": [warning(s, one, "all epochs") for s, one in late_in_all(latest).items() if one.is_much],
             "active_bytes": round(sum(one.active_bytes for one in self.held.values())),
             "inactive_bytes": round(sum(one.inactive_bytes for one in self.held.values())),
             "generations": self.generations(),
@@ -186,6 +190,8 @@ def _show(checkpoint: str, found: _Found) -> None:
         ("state", f"{rows}, {words.size(plain['bytes'])} in {segments}"),
         *([("pushed", _pushed(plain))] if plain["generations"] else []),
         ("watermark", words.moment(plain["watermark"])),
+        *(("delay", f"{name} {describe_duration(us)}, as measured") for name, us in plain["delays"].items()),
+        *(("warning", text) for text in plain["warnings"]),
         *((f"stream {name}", _schema(known["schema"])) for name, known in found.identity.streams.items()),
     ):
         typer.echo(f"  {name:<12} {shown}")

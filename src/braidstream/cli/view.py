@@ -108,6 +108,8 @@ class LineView(QuietView):
 
     def begin(self, run: Run) -> None:
         """Say that it runs."""
+        for stream, delay in run.delays.items():
+            self.phase(f"stream {stream}: delay {delay}")
         self.phase("running")
 
     def epoch(self, entry: EpochProgress) -> None:
@@ -245,6 +247,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  rows        {words.number(rows)} ({words.each(run.rows)}), {words.number(run.rows_per_s)} a second",
         f"  {read.word[1]:11} {words.number(sum(run.results.values()))} ({words.each(run.results)})",
         f"  late        {words.number(sum(run.late.values()))}",
+        *(f"  warning     {text}" for text in run.warnings()),
         f"  state       {read.state_shown}",
         f"  watermark   {words.moment(last.watermark)}",
         *(f"  {name:11} {text}" for name, _, text in read.more),
@@ -262,6 +265,9 @@ def _plain(run: Run) -> dict[str, Any]:
         "rows": dict(run.rows),
         "matches" if last is None else reading(last).word[1]: dict(run.results),
         "late": dict(run.late),
+        "late_by": dict(run.late_by),
+        "warnings": run.warnings(),
+        "delays": dict(run.delays),
         "seconds": run.seconds,
         "rows_per_s": run.rows_per_s,
         "watermark": None if last is None else last.watermark,

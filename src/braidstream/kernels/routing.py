@@ -79,10 +79,15 @@ class Tally:
     late: int = 0
     keyless: int = 0
     newest: int | None = None
+    untimed: int = 0
+    """Late rows that have no time."""
+    oldest_late: int | None = None
+    """The oldest time of the other late rows."""
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
         times = [t for t in (self.newest, other.newest) if t is not None]
+        late = [t for t in (self.oldest_late, other.oldest_late) if t is not None]
         return Tally(
             self.stream,
             self.rows + other.rows,
@@ -90,6 +95,8 @@ class Tally:
             self.late + other.late,
             self.keyless + other.keyless,
             max(times) if times else None,
+            self.untimed + other.untimed,
+            min(late) if late else None,
         )
 
     def pack(self) -> bytes:
@@ -173,7 +180,10 @@ def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelop
         indexed += stored
     seen = clock if untimed is None else clock[~untimed]
     newest = int(seen.max()) if len(seen) else None
-    return envelopes, Tally(branch.stream, table.num_rows, indexed, n_late, keyless, newest)
+    n_untimed = 0 if untimed is None else int(untimed.sum())
+    behind = clock[late if untimed is None else late & ~untimed]
+    oldest = int(behind.min()) if len(behind) else None
+    return envelopes, Tally(branch.stream, table.num_rows, indexed, n_late, keyless, newest, n_untimed, oldest)
 
 
 def _times(table: pa.Table) -> pa.Array:

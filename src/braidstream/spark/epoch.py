@@ -28,14 +28,15 @@ from braidstream.control.suspension import suspend
 from braidstream.errors import BraidstreamError
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import COMPOSITES, Store
-from braidstream.kernels.routing import ENVELOPE, TICK, Tally
+from braidstream.kernels.routing import ENVELOPE, TICK
 from braidstream.query import Query
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
 from braidstream.spark.aggregation import reached_watermark, route_composites
 from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
 from braidstream.spark.deliveries import Deliveries
+from braidstream.spark.lateness import late_in_epoch, remembered
 from braidstream.spark.planner import Plan
-from braidstream.spark.progress import EpochProgress
+from braidstream.spark.progress import EpochProgress, tallies_of
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, staged_frame
@@ -216,7 +217,7 @@ class EpochRunner(Deliveries, CleanUps):
                 raw = staged_frame(spark, root, staged[plan.query], self.plan.schema_of(composites_of(plan)))
                 rows = composite_rows(self.queries[plan.query], plan, raw)
                 frames.append(rows.mapInArrow(route_composites(plan, task.manifest, routes_of), ENVELOPE))
-        seen, before = _tallies(reports).values(), self.manifest.watermark
+        seen, before = tallies_of(reports).values(), self.manifest.watermark
         reached = reached_watermark(self.manifest.newest, seen, task.delays_us, before)
         last = slot_task(replace(task, reached=reached), COMPOSITES)
         frame = self._exchange(spark, reduce(DataFrame.unionByName, frames)).mapInArrow(last, REPORTS)
@@ -318,7 +319,7 @@ class EpochRunner(Deliveries, CleanUps):
 
         What these still need must not expire before: until they are done the watermark stays where it was.
         """
-        tallies = _tallies(reports)
+        tallies = tallies_of(reports)
         newest = dict(before.newest)
         for stream, tally in tallies.items():
             if tally.newest is not None:
@@ -334,7 +335,7 @@ class EpochRunner(Deliveries, CleanUps):
             totals.update({f"{query}.matches": result["rows"] for query, result in report["results"].items()})
             totals.update({f"{join}.produced": rows for join, rows in report["produced"].items()})
         spoke = {stream for stream, tally in tallies.items() if tally.rows}
-        memory = dict(before.memory)
+        memory = remembered(before.memory, late_in_epoch(tallies, before.newest))
         decided = suspend(
             self.plan.siblings, self.plan.parents, newest, spoke, self.silence_us, memory.get("suspended", {}), epoch
         )
@@ -400,15 +401,6 @@ def _settle(spark: SparkSession) -> None:
     """Settings of ours, on the session that Spark cloned for this streaming query: the user's keeps its own."""
     for name, value in QUERY_SETTINGS.items():
         spark.conf.set(name, value)
-
-
-def _tallies(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:
-    total: dict[str, Tally] = {}
-    for report in reports:
-        for plain in report["tallies"]:
-            tally = Tally(**plain)
-            total[tally.stream] = total[tally.stream].plus(tally) if tally.stream in total else tally
-    return total
 
 
 def is_ours(error: BaseException | None) -> bool:

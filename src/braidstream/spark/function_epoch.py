@@ -32,6 +32,7 @@ from braidstream.functions.templates import Plan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.spark.epoch import Stopped
 from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader, first_stage, later_stage
+from braidstream.spark.lateness import Lateness, late_in_all, late_warnings
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.checkpoint import Checkpoint
@@ -70,6 +71,8 @@ class FunctionProgress:
     """Time of the steps compute, deliver, commit, and in total."""
     nodes: tuple[NodeReport, ...]
     """What each node did, with times and bytes."""
+    warnings: tuple[str, ...] = ()
+    """More than 1% of the stream's samples were late, in this epoch or in all so far."""
 
     @property
     def step(self) -> int:
@@ -279,6 +282,9 @@ def _progress(
         state_bytes=sum(segment.bytes for segment in after.segments),
         seconds=seconds,
         nodes=nodes,
+        warnings=tuple(
+            late_warnings(epoch, {setup.stream: Lateness(first.samples, first.late_samples)}, late_in_all(after))
+        ),
     )
 
 

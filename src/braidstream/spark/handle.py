@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, RunError
 from braidstream.spark.epoch import EpochRunner, Stopped
+from braidstream.spark.explain import shown_delay
 from braidstream.spark.heavy_keys import explain_heavy_keys
 from braidstream.spark.launch import Launch
 from braidstream.spark.progress import EpochProgress
@@ -59,6 +60,12 @@ class Handle:
     def totals(self) -> dict[str, int]:
         """Counters since the first epoch of the checkpoint."""
         return dict(self._runner.manifest.totals)
+
+    @property
+    def delays(self) -> dict[str, str]:
+        """The delays that were measured from files when the flow started, in words, by stream."""
+        streams = {} if self._launch is None else self._launch.streams
+        return {name: shown_delay(stream) for name, stream in streams.items() if stream.told}
 
     @property
     def locality(self) -> float:

@@ -9,7 +9,9 @@ from typing import Any
 
 from braidstream.control.estimate import Interval
 from braidstream.control.regrid import imbalance
+from braidstream.kernels.routing import Tally
 from braidstream.spark.heavy_keys import HeavyKey, heavy_keys_of
+from braidstream.spark.lateness import late_in_all, late_in_epoch, late_warnings
 from braidstream.spark.shedding import completeness_of
 from braidstream.spark.stages import StageProgress, stages_of
 from braidstream.state.cell_memory import InCells, in_cells
@@ -17,7 +19,7 @@ from braidstream.state.generations import account, held_groups, sizes
 from braidstream.state.manifest import Manifest
 from braidstream.state.shedding import SHEDDING
 
-__all__ = ["EpochProgress"]
+__all__ = ["EpochProgress", "tallies_of"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class EpochProgress:
     """State that was shed after this epoch, as far as it was accounted."""
     stages: tuple[StageProgress, ...] = ()
     """The stages, the first one first: each has groups of its own. `groups` are those of all."""
+    late_by: Mapping[str, int] = field(default_factory=dict)
+    """By stream with late rows: the delay, in microseconds, with which they would have been joined."""
+    untimed: Mapping[str, int] = field(default_factory=dict)
+    """Late rows that have no time, by stream with such."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far."""
 
     @property
     def rows_per_s(self) -> float:
@@ -102,18 +110,12 @@ class EpochProgress:
         spare_s: float = 0.0,
     ) -> EpochProgress:
         """The progress of the epoch between two manifests."""
-        rows: dict[str, int] = defaultdict(int)
-        late: dict[str, int] = defaultdict(int)
+        tallies = tallies_of(reports)
+        late = late_in_epoch(tallies, before.newest)
         matches: dict[str, int] = defaultdict(int)
         produced: dict[str, int] = defaultdict(int)
         recovered: dict[str, int] = defaultdict(int)
-        indexed = keyless = 0
         for report in reports:
-            for tally in report["tallies"]:
-                rows[tally["stream"]] += tally["rows"]
-                late[tally["stream"]] += tally["late"]
-                indexed += tally["indexed"]
-                keyless += tally["keyless"]
             for query, result in report["results"].items():
                 matches[query] += result["rows"]
             for join, made in report["produced"].items():
@@ -127,11 +129,11 @@ class EpochProgress:
         at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
         return cls(
             epoch=after.epoch,
-            rows=dict(rows),
-            indexed=indexed,
+            rows={stream: tally.rows for stream, tally in tallies.items()},
+            indexed=sum(tally.indexed for tally in tallies.values()),
             exchanged_bytes=sum(report["bytes"] for report in reports),
-            late=dict(late),
-            keyless=keyless,
+            late={stream: tally.late for stream, tally in tallies.items()},
+            keyless=sum(tally.keyless for tally in tallies.values()),
             matches=dict(matches),
             produced=dict(produced),
             seconds=dict(seconds),
@@ -160,7 +162,20 @@ class EpochProgress:
             completeness_so_far=so_far,
             shed_bytes=shedding.get("shed_bytes", 0),
             stages=stages_of(after, reports),
+            late_by={stream: one.needed_us for stream, one in late.items() if one.late > one.untimed},
+            untimed={stream: one.untimed for stream, one in late.items() if one.untimed},
+            warnings=tuple(late_warnings(after.epoch, late, late_in_all(after))),
         )
+
+
+def tallies_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:
+    """What routing tasks saw of each stream, by the reports of an epoch."""
+    total: dict[str, Tally] = {}
+    for report in reports:
+        for plain in report["tallies"]:
+            tally = Tally(**plain)
+            total[tally.stream] = total[tally.stream].plus(tally) if tally.stream in total else tally
+    return total
 
 
 def _by_slot(manifest: Manifest) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
