@@ -57,6 +57,7 @@ def main() -> None:
                 time="at",
                 delay="5 seconds",  # order 4 comes 3 s after a newer one: fine. Order 5 comes 18 s after: late.
                 options=one_file_an_epoch,
+                order="modified",  # as they came; by event time, the default here, nothing would be late
             )
         query = flow.query("""
             SELECT o.id AS id, o.what AS item, p.what AS how

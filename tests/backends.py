@@ -78,6 +78,7 @@ class LocalSpark:
                 time="ts",
                 delay=f"{delay_us} microseconds",
                 options={"maxFilesPerTrigger": "1"},
+                order="modified",
             )
         query = flow.query(cql(case)).to("memory")
         flow.start(folder / "ck", warm=False).await_termination()

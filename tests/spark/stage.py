@@ -45,10 +45,11 @@ def write(folder: Path, epochs: Epochs, schema: pa.Schema = SCHEMA) -> dict[str,
 def declare(
     flow: Flow, paths: dict[str, Path], *, directly: bool = True, ddl: str = DDL, delay: str = "0 seconds"
 ) -> Flow:
-    """Each folder as a stream, read one file at a time."""
+    """Each folder as a stream, read one file at a time, as they were written."""
+    options = {"maxFilesPerTrigger": "1"}
     for name, path in paths.items():
         if directly:
-            flow.files(name, path, schema=ddl, time="ts", delay=delay, options={"maxFilesPerTrigger": "1"})
+            flow.files(name, path, schema=ddl, time="ts", delay=delay, options=options, order="modified")
         else:
             frame = flow.spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).parquet(str(path))
             flow.stream(name, frame, time="ts", delay=delay)

@@ -54,7 +54,8 @@ def flow_of(spark: SparkSession, folder: Path, streams: Sequence[str], slots: in
     flow = Flow(spark, slots=slots)
     for name in streams:
         delay = f"{DELAYS[name]} microseconds"
-        flow.files(name, folder / name, schema=DDL, time="ts", delay=delay, options={"maxFilesPerTrigger": "1"})
+        one = {"maxFilesPerTrigger": "1"}
+        flow.files(name, folder / name, schema=DDL, time="ts", delay=delay, options=one, order="modified")
     return flow
 
 

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from braidstream.cli.readings import reading
+from braidstream.spark.lateness import Lateness, warning
 
 if TYPE_CHECKING:
     from braidstream.control.instructions import Decision
@@ -85,8 +86,6 @@ class Run:
 
     def warnings(self) -> list[str]:
         """What the run as a whole warns of."""
-        from braidstream.spark.lateness import Lateness, warning  # noqa: PLC0415  (brings Spark along)
-
         found = {
             stream: Lateness(self.rows[stream], late, self.untimed[stream], self.late_by.get(stream, 0))
             for stream, late in self.late.items()

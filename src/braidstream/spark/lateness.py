@@ -21,7 +21,7 @@ __all__ = ["LATENESS", "MUCH", "Lateness", "late_in_all", "late_in_epoch", "late
 MUCH = 0.01
 """The share of late rows above which something is wrong with the delay or with the order of the source."""
 LATENESS = "lateness"
-"""Where the manifest's memory has, by stream, the rows without a time and the delay that late rows would have needed."""
+"""Where the manifest remembers, by stream, the rows without a time and the delay that late rows would have needed."""
 _STEPS_US = (1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000)
 
 
