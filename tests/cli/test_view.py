@@ -210,3 +210,23 @@ def test_shedding_is_shown_with_its_interval() -> None:
     told = {"q": Interval(0.8, 0.75, 0.84)}
     run = a_run(an_epoch(0, completeness=told, completeness_so_far=told, shed_bytes=2048))
     assert "complete    q 80.0% (75.0% to 84.0%)" in summary("pairs", "ck", run)
+
+
+WARNING = "stream R: 40.0% of the rows of epoch 0 were late, and not joined (400 of 1,000)"
+
+
+def test_late_rows_are_said_once_while_it_runs_and_in_the_summary() -> None:
+    """Again only when the delay that they need has doubled."""
+    run, said = Run(), []
+    for number, needed_us in enumerate((30_000_000, 40_000_000, 90_000_000, 20_000_000)):
+        entry = an_epoch(number, late={"R": 400, "S": 0}, late_by={"R": needed_us}, warnings=(WARNING,) * (number != 3))
+        run.add(entry)
+        said.append(run.news(entry))
+    assert said == [[WARNING], [], [WARNING], []]
+    (line,) = (line for line in summary("pairs", "ck", run).splitlines() if "warning" in line)
+    assert "stream R: 40.0% of the rows of this run were late, and not joined (1,600 of 4,000)" in line
+    assert 'delay = "90 seconds"' in line
+
+
+def test_few_late_rows_are_no_warning() -> None:
+    assert "warning" not in summary("pairs", "ck", a_run(an_epoch(0)))

@@ -31,7 +31,7 @@ FILTERED = QUERY + " AND R.v >= 0 AND S.v >= 0"
 """The same; but rows that are filtered come through Spark."""
 
 
-def copied(folder: Path, times: Callable[[Random], float], n_files: int = 16, rows: int = 200) -> Path:
+def copied(folder: Path, times: Callable[[Random], float], n_files: int = 8, rows: int = 200) -> Path:
     """Two streams, 200 rows of two seconds a file; each file gets some modification time."""
     random = Random(str(folder.name))
     for seed, name in enumerate("RS"):
@@ -83,9 +83,9 @@ def test_a_copied_folder_gives_the_whole_join(
     copied(tmp_path, times)
     handle = files_flow(spark, tmp_path, query).start(tmp_path / "ck", warm=False)
     handle.await_termination()
-    assert handle.totals["R.rows"] == handle.totals["S.rows"] == 3200
+    assert handle.totals["R.rows"] == handle.totals["S.rows"] == 1600
     assert handle.totals["R.late"] == handle.totals["S.late"] == 0
-    assert len(handle.progress) == 8
+    assert len(handle.progress) == 4
     check_output(tmp_path)
 
 
@@ -98,8 +98,8 @@ def test_in_another_order_the_delay_makes_up_for_it(spark: SparkSession, tmp_pat
     assert handle.totals["R.late"] == handle.totals["S.late"] == 0
     check_output(tmp_path)
     measured = handle.manifest.memory["delays"]
-    assert all((us > 10 * SECOND) is (order == "modified") for us in measured.values())
-    assert "measured from 16 files" in handle.explain()
+    assert all((us > 4 * SECOND) is (order == "modified") for us in measured.values())
+    assert "measured from 8 files" in handle.explain()
 
 
 def written(folder: Path, tables: list[pa.Table], random: Random) -> None:
@@ -111,7 +111,7 @@ def written(folder: Path, tables: list[pa.Table], random: Random) -> None:
         pq.write_table(tables[i], folder / f"{names[i]}.parquet", **random.choice(kinds))
 
 
-def overlapping(random: Random, n_files: int = 12) -> list[pa.Table]:
+def overlapping(random: Random, n_files: int = 6) -> list[pa.Table]:
     """Rows of four seconds around the two that a file is about; some files have no rows."""
     rows: list[list[dict[str, int]]] = [[] for _ in range(n_files)]
     for v in range(200 * n_files):
@@ -149,18 +149,18 @@ def test_rows_without_a_time_column_are_late_and_it_is_said_why(spark: SparkSess
 
 def test_a_backfill_that_dies_goes_on_with_files_that_came_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     """Three starts: one dies, one reads what is left and what came, one runs on; every file is read once."""
-    copied(tmp_path, shuffled)
+    copied(tmp_path, shuffled, n_files=16)
     held = {name: sorted((tmp_path / name).iterdir()) for name in "RS"}
     for name in "RS":  # those in the middle of the stream, the end, and what comes in the last start
         (tmp_path / f"held-{name}").mkdir()
         for file in [held[name][9], *held[name][12:]]:
             file.rename(tmp_path / f"held-{name}" / file.name)
     with armed("after-results:3:raise"), pytest.raises(RunError, match="injected fault"):
-        files_flow(spark, tmp_path, n=1).start(tmp_path / "ck", warm=False).await_termination()
+        files_flow(spark, tmp_path).start(tmp_path / "ck", warm=False).await_termination()
     for name in "RS":
         for number in (9, 12, 13):
             (tmp_path / f"held-{name}" / held[name][number].name).rename(held[name][number])
-    handle = files_flow(spark, tmp_path, n=1).start(tmp_path / "ck", warm=False)
+    handle = files_flow(spark, tmp_path).start(tmp_path / "ck", warm=False)
     handle.await_termination()
     assert handle.totals["R.rows"] == handle.totals["S.rows"] == 14 * 200
     for name in "RS":
@@ -177,6 +177,7 @@ def test_a_backfill_that_dies_goes_on_with_files_that_came_meanwhile(spark: Spar
     check_output(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_backfill_is_killed_and_goes_on(tmp_path: Path) -> None:
     """A process of its own, with a JVM of its own: killed in one epoch after its results, in another before."""
     for seed, name in enumerate("RS"):
@@ -200,7 +201,7 @@ def test_late_rows_are_warned_of_with_a_delay_that_helps(spark: SparkSession, tm
     handle = flow.start(tmp_path / "ck", warm=False)
     handle.await_termination()
     late = {name: handle.totals[f"{name}.late"] for name in "RS"}
-    assert all(n > 320 for n in late.values())
+    assert all(n > 160 for n in late.values())
     for entry in handle.progress:
         said = {name for name in "RS" if entry.rows.get(name) and entry.late[name] > 0.01 * entry.rows[name]}
         assert said <= {text.split()[1].removesuffix(":") for text in entry.warnings}

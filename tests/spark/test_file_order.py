@@ -11,7 +11,7 @@ import pytest
 
 from braidstream.errors import StreamError
 from braidstream.spark.file_order import check_order, needed_delay
-from braidstream.spark.file_times import FileTimes, _column_times, footer_times
+from braidstream.spark.file_times import FileTimes, _column_times, _file_times
 from braidstream.spark.sources import FilesSource
 
 TIMES = [5_000_000, None, 2_000_000, 9_000_000]
@@ -29,7 +29,7 @@ def test_a_footer_tells_the_times_of_a_file(tmp_path: Path, kind: pa.DataType) -
     """In any unit; behind a nested column, which has several leaves; in whatever case; over all row groups."""
     nested = pa.array([{"a": 1, "b": 2}] * len(TIMES))
     pq.write_table(table(kind, nested=nested), tmp_path / "f", row_group_size=2)
-    assert footer_times(str(tmp_path / "f"), "ts") == FileTimes(2_000_000, 9_000_000)
+    assert _file_times(str(tmp_path / "f"), "ts") == FileTimes(2_000_000, 9_000_000)
     assert _column_times(str(tmp_path / "f"), "ts") == FileTimes(2_000_000, 9_000_000)
 
 
@@ -37,7 +37,7 @@ def test_a_footer_tells_the_times_of_a_file(tmp_path: Path, kind: pa.DataType) -
 def test_where_a_footer_does_not_tell_the_column_does(tmp_path: Path, how: str) -> None:
     options = {"use_deprecated_int96_timestamps": True} if how == "INT96" else {"write_statistics": False}
     pq.write_table(table(pa.timestamp("us")), tmp_path / "f", row_group_size=2, **options)
-    told = footer_times(str(tmp_path / "f"), "ts")
+    told = _file_times(str(tmp_path / "f"), "ts")
     assert told is not None
     assert told.oldest > told.newest
     assert _column_times(str(tmp_path / "f"), "ts") == FileTimes(2_000_000, 9_000_000)
@@ -55,7 +55,7 @@ def test_some_files_have_no_times(tmp_path: Path, what: str) -> None:
         pq.write_table(made[what], tmp_path / "f")
     elif what == "not Parquet":
         (tmp_path / "f").write_bytes(b"not Parquet")
-    assert footer_times(str(tmp_path / "f"), "ts") is None
+    assert _file_times(str(tmp_path / "f"), "ts") is None
     assert _column_times(str(tmp_path / "f"), "ts") is None
 
 

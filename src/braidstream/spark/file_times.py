@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from braidstream.spark.session import cores
 
-__all__ = ["FileTimes", "footer_times", "leaf_of", "local_path", "times_of_files"]
+__all__ = ["FileTimes", "footer_times", "local_path", "times_of_files"]
 
 _THREADS = 16
 _PER_US = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
@@ -42,7 +42,7 @@ class FileTimes:
 def times_of_files(spark: SparkSession, urls: Sequence[str], time: str) -> list[FileTimes | None]:
     """The times of each file; None where it has none."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(lambda url: footer_times(local_path(url), time), urls))
+        found = list(pool.map(lambda url: _file_times(local_path(url), time), urls))
     unsaid = [i for i, times in enumerate(found) if times is _UNSAID]
     if unsaid:
         paths = [local_path(urls[i]) for i in unsaid]
@@ -56,21 +56,24 @@ _UNSAID = FileTimes(1, 0)
 """In the place of the times of a file whose footer does not tell them."""
 
 
-def footer_times(path: str, time: str) -> FileTimes | None:
-    """The times that a footer tells, with an oldest after the newest where it does not tell them."""
+def _file_times(path: str, time: str) -> FileTimes | None:
     try:
-        metadata = pq.read_metadata(path)
-        leaf = leaf_of(metadata.schema, time)
-        if leaf is None or not metadata.num_rows:
-            return None
-        scale = _scale(metadata.schema.column(leaf))
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        return _UNSAID if scale is None else _all_times([_group_times(g.column(leaf), scale) for g in groups])
+        return footer_times(pq.read_metadata(path), time)
     except (OSError, ValueError, pa.ArrowException):
         return None
 
 
-def leaf_of(schema: pq.ParquetSchema, column: str) -> int | None:
+def footer_times(metadata: pq.FileMetaData, time: str) -> FileTimes | None:
+    """The times that a footer tells, with an oldest after the newest where it does not tell them."""
+    leaf = _leaf(metadata.schema, time)
+    if leaf is None or not metadata.num_rows:
+        return None
+    scale = _scale(metadata.schema.column(leaf))
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    return _UNSAID if scale is None else _all_times([_group_times(g.column(leaf), scale) for g in groups])
+
+
+def _leaf(schema: pq.ParquetSchema, column: str) -> int | None:
     """Where a column stands among a file's leaves, in whatever case; None where the file has no such plain column."""
     found = {schema.column(i).path.lower(): i for i in range(len(schema))}
     return found.get(column.lower())

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from braidstream.control.rates import rates_of
 from braidstream.query import Query
 from braidstream.query.tree import Leaf, Node, Statistics, estimated, plan_tree
+from braidstream.spark.file_times import footer_times
 from braidstream.spark.sources import Stream
 from braidstream.state.manifest import Manifest
 
@@ -113,17 +114,11 @@ def _files(stream: Stream) -> Iterator[pq.ParquetFile]:
 
 def _rate(files: Sequence[pq.ParquetFile], time: str) -> float | None:
     """Rows a second of event time, by the statistics in the footers."""
-    rows, times = 0, []
-    for file in files:
-        names = file.schema_arrow.names
-        if time not in names:
-            return None
-        rows += file.metadata.num_rows
-        for group in range(file.metadata.num_row_groups):
-            entry = file.metadata.row_group(group).column(names.index(time)).statistics
-            times += [entry.min, entry.max] if entry is not None and entry.has_min_max else []
-    seconds = (max(times) - min(times)).total_seconds() if times else 0
-    return rows / seconds if rows and seconds else None
+    found = [times for file in files if (times := footer_times(file.metadata, time)) is not None]
+    told = [times for times in found if times.oldest <= times.newest]
+    seconds = (max(t.newest for t in told) - min(t.oldest for t in told)) / 1e6 if told else 0
+    rows = sum(file.metadata.num_rows for file in files)
+    return rows / seconds if rows and seconds and len(told) == len(found) else None
 
 
 def _values(files: Sequence[pq.ParquetFile], columns: Mapping[str, str]) -> dict[str, pa.Array]:
