@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,8 @@ def test_explain_says_what_the_job_will_do(braid: Braid, workshop: Workshop) -> 
     outcome = braid("explain", workshop.job())
     assert outcome.code == 0
     assert "flow pairs" in outcome.out
-    assert "stream R: time ts, delay 0 seconds" in outcome.out
+    assert "stream R: time ts, delay as measured from its files at the start" in outcome.out
+    assert "stream S: time ts, delay 0 seconds" in outcome.out
     assert "window 10 seconds" in outcome.out
     assert "starts from the beginning" in outcome.out
     assert {**before, "job.toml": ""}.keys() == workshop.tree().keys()
@@ -182,3 +184,37 @@ def _write_json(path: Path, lines: list[str]) -> None:
     path.write_text("\n".join(lines))
     order = 0 if path.stem == "late" else 100 - int(path.stem)
     os.utime(path, (1_800_000_000 - order, 1_800_000_000 - order))
+
+
+def test_a_copied_folder_in_the_order_of_its_copies_is_warned_of(braid: Braid, workshop: Workshop) -> None:
+    """Once while it runs, in the summary and in the state; by default it is read by event time, and nothing is late."""
+    for name in "RS":
+        for i, file in enumerate(sorted((workshop.folder / name).glob("*.parquet"))):
+            os.utime(file, (1_700_000_000 - i, 1_700_000_000 - i))
+    copied = ('time = "ts"\noptions', 'time = "ts"\ndelay = "0 seconds"\norder = "modified"\noptions')
+    also = ('delay = "0 seconds"\noptions', 'delay = "0 seconds"\norder = "modified"\noptions')
+    outcome = braid("run", workshop.job(also, copied, ('"ck"', '"ck0"'), ("out/pairs", "out/other")))
+    assert outcome.code == 0
+    for name in "RS":
+        assert outcome.err.count(f"warning: stream {name}: 100.0% of the rows of epoch 1 were late") == 1
+        said = f"warning     stream {name}: 66.7% of the rows of this run were late, and not joined (400 of 600)"
+        assert said in outcome.out
+    state = braid("state", workshop.folder / "ck0")
+    assert "warning      stream R: 66.7% of the rows of all epochs were late" in state.out
+    assert "or more, and start with a new checkpoint" in state.out
+
+    whole = braid("run", workshop.job(), "--json")
+    end = json.loads(whole.out.splitlines()[-1])
+    assert end["late"] == {"R": 0, "S": 0}
+    assert end["warnings"] == []
+    assert "measured from 3 files; 3 files by their event times" in end["delays"]["R"]
+    assert workshop.verify()
+
+
+def test_an_order_that_a_job_cannot_have_is_refused_by_check(braid: Braid, workshop: Workshop) -> None:
+    for order, wrong in (("newest", "'newest'"), ("time", "a json stream")):
+        text = ('delay = "0 seconds"', f'order = "{order}"')
+        other = [('format = "parquet"\npath = "S"', 'format = "json"\npath = "S"')] if order == "time" else []
+        outcome = braid("check", workshop.job(text, *other))
+        assert outcome.code == 2
+        assert wrong in outcome.err
