@@ -129,6 +129,8 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
         interrupts.count_them()
         run = Run(seen=seen)
         view.begin(run)
+        for text in handle.warnings:
+            view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))
         finally:

@@ -1,0 +1,89 @@
+"""Whether Spark can resolve what a query says, asked before anything starts.
+
+Every predicate, key and output is analyzed on empty rows of the streams' schemas, by the session that is going to run
+it: so its functions, its time zone and its other settings count. No job is run. What Spark's analyzer refuses is
+refused as an error of the query, with the function that was probably meant.
+
+Cost: some milliseconds an expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from braidstream.errors import QueryError, nearest
+from braidstream.query import Query
+from braidstream.spark.aggregate_plan import composite_rows, composites_of
+from braidstream.spark.keys import cast
+from braidstream.spark.planner import Plan, finish
+from braidstream.spark.sinks import staged_frame
+from braidstream.spark.sources import Stream
+
+__all__ = ["refused", "resolve"]
+
+_UNKNOWN = ("UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION")
+
+
+def resolve(spark: SparkSession, streams: Mapping[str, Stream], queries: Iterable[Query], plan: Plan) -> None:
+    """Raise what Spark's analyzer has to say against queries of a plan."""
+    for query in queries:
+        for entry in query.inputs:
+            frame = spark.createDataFrame([], streams[entry.stream].schema)
+            if entry.filter is not None:
+                refused(spark, query, _of(frame.where, entry.filter))
+            for edge in query.join_edges:
+                if entry.alias in edge.aliases:
+                    refused(spark, query, _of(frame.select, cast(edge, entry.alias)))
+        refused(spark, query, lambda query=query: _results(spark, query, plan))  # type: ignore[misc]
+
+
+def _of(method: Callable[[Any], DataFrame], expression: str) -> Callable[[], DataFrame]:
+    return lambda: method(F.expr(expression))
+
+
+def _results(spark: SparkSession, query: Query, plan: Plan) -> None:
+    """What Spark is to make of the slots' output."""
+    for aggregate in plan.aggregates:
+        if aggregate.query == query.name and aggregate.enumeration is not None:
+            raw = staged_frame(spark, "", (), plan.schema_of(composites_of(aggregate)))
+            composite_rows(query, aggregate, raw)
+    if not plan.finished[query.name]:
+        finish(query, staged_frame(spark, "", (), plan.schema_of(query.name)))
+
+
+def refused(spark: SparkSession, query: Query, analyze: Callable[[], Any]) -> Any:
+    """What `analyze` gives; what Spark's analyzer refuses there, as an error of the query."""
+    try:
+        return analyze()
+    except (AnalysisException, ParseException) as error:
+        raise _as_query_error(spark, query, error) from None
+
+
+def _as_query_error(spark: SparkSession, query: Query, error: AnalysisException) -> QueryError:
+    condition = error.getCondition() or ""
+    if condition.startswith(_UNKNOWN):
+        given = dict(error.getMessageParameters() or {})
+        name = str(given.get("routineName") or given.get("name") or "").replace("`", "").split(".")[-1]
+        known = [row.function for row in spark.sql("SHOW FUNCTIONS").collect()]
+        wrong, expected, fix = f"there is no function {name!r}", "a function that Spark knows", nearest(name, known)
+        line, column = _place(query.text, name)
+        return QueryError(f"query {query.name!r}: {wrong}", expected, fix, text=query.text, line=line, column=column)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = re.sub(r"^\[[\w.]+\]\s*", "", lines[0]) if lines else type(error).__name__
+    said = re.sub(r"\s*SQLSTATE: \w+;?.*$", "", said)
+    return QueryError(f"query {query.name!r}: Spark cannot resolve it: {said}", "an expression that Spark can resolve")
+
+
+def _place(text: str, name: str) -> tuple[int, int]:
+    """Where a function is called in a query's text, from 1; zeros where it cannot be told."""
+    found = re.search(rf"(?<![\w.`]){re.escape(name)}\s*\(", text, re.IGNORECASE) if name else None
+    if found is None:
+        return 0, 0
+    before = text[: found.start()]
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
