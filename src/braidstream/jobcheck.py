@@ -20,10 +20,10 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.declared import resolved
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
-from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
 
 __all__ = ["Checked", "check_job"]
@@ -165,8 +165,16 @@ def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
     """No two sinks in one folder, and none in a folder that is read or in the checkpoint."""
     taken = {f"[streams.{name}] path": stream.path for name, stream in job.streams.items() if stream.path}
     taken["[flow] checkpoint"] = job.flow.checkpoint
-    folders = {Files(path).path(""): place for place, path in taken.items() if not any(c in path for c in _WILD)}
+    folders = {resolved(path): place for place, path in taken.items() if not any(c in path for c in _WILD)}
+    kept = dict(folders)
     for place, path in _folders(sinks):
+        for folder, other in kept.items():
+            if path.startswith(folder.rstrip("/") + "/"):
+                raise SinkError(
+                    f"{job.file}: {place}: the path {path} is inside {other}",
+                    "a folder of its own",
+                    "choose another path",
+                )
         other = folders.setdefault(path, place)
         shared = other != place and not (" late " in other and " late " in place)
         if shared:
@@ -176,7 +184,7 @@ def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
 
 
 def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
-    return ((place, sink.files.path("")) for place, sink in sinks.items() if isinstance(sink, FileSink))
+    return ((place, resolved(sink.path)) for place, sink in sinks.items() if isinstance(sink, FileSink))
 
 
 def _checkpoint(

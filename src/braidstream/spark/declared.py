@@ -64,6 +64,11 @@ class ContinuousQuery:
         self._late = {}
         return self
 
+    @property
+    def outputs(self) -> list[Sink]:
+        """All that is written for it: its results, and late tuples."""
+        return [*([] if self.sink is None else [self.sink]), *self.late_sinks().values()]
+
     def late_sinks(self) -> dict[str, Sink]:
         """Where late tuples of each of its streams go, if they are asked for; the same objects each time."""
         if self.late_sink is not None and not self._late:
@@ -118,37 +123,24 @@ def resolved(path: str) -> str:
     return os.path.realpath(base)
 
 
-def refuse_overlaps(
-    sinks: Sequence[tuple[str, Sink]], taken: Sequence[tuple[str, str]], *, late: Sequence[tuple[str, Sink]] = ()
-) -> None:
-    """Refuse outputs that would be written to one folder, or into one that is read or kept (`taken`: what, path).
-
-    Late outputs may share a folder with each other, but with nothing else.
-    """
+def refuse_overlaps(sinks: Sequence[tuple[str, Sink]], taken: Sequence[tuple[str, str]]) -> None:
+    """Refuse outputs that would be written to one folder, or into one that is read or kept (`taken`: what, path)."""
     kept = [(what, resolved(path)) for what, path in taken]
     owners: dict[str, str] = {}
-    for name, sink in [*sinks, *late]:
+    for name, sink in sinks:
         if not isinstance(sink, FileSink):
             continue
         path = resolved(sink.path)
         for what, folder in kept:
             if _is_within(path, folder):
-                where = "is" if path == folder else "is inside"
-                raise SinkError(
-                    f"the sink path {sink.path!r} of {name!r} {where} {what}",
-                    "a folder of its own",
-                    "choose another path",
-                )
+                wrong = f"the sink path {sink.path!r} of {name!r} is {'' if path == folder else 'inside '}{what}"
+                raise SinkError(wrong, "a folder of its own", "choose another path")
         other = next((own for folder, own in owners.items() if _collide(path, folder)), None)
-        if other is not None and not (_is_late(name, late) and _is_late(other, late)):
+        if other is not None:
             raise SinkError(
                 f"{other!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
             )
         owners[path] = name
-
-
-def _is_late(name: str, late: Sequence[tuple[str, Sink]]) -> bool:
-    return any(name == own for own, _ in late)
 
 
 def _collide(path: str, other: str) -> bool:

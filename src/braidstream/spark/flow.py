@@ -242,7 +242,9 @@ class Flow:
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
         if begun.is_new:
             store.create(begun.identity, first)
-        launch.claim(prepared)  # once the checkpoint says which flow this is: a start that dies here can be repeated
+        launch.claim(
+            prepared.queries.values()
+        )  # once the checkpoint says which flow this is: a start that dies here can be repeated
         for sink in [*prepared.sinks.values(), *prepared.late.values()]:
             sink.sweep()
         store.sweep()
@@ -306,7 +308,12 @@ class Flow:
             target = to if isinstance(to, str) else None
             texts = {key: str(value) for key, value in options.items()}
             entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
-            return Change(prepared, lambda last: with_submitted(last, own, entry), self._taken(prepared))
+
+            def noted(last: Manifest) -> Manifest:
+                added.since = last.epoch
+                return with_submitted(last, own, entry)
+
+            return Change(prepared, (added,), noted, self._taken(prepared))
 
         self._running("use flow.query(...) before start").change("submitting a query", prepare)
         return made[0]
@@ -320,7 +327,7 @@ class Flow:
             if len(self._queries) == 1:
                 raise InputError(f"{name!r} is the last query of the flow", "at least one", "stop the flow instead")
             prepared = launch.prepare({key: q for key, q in self._queries.items() if key != name}, manifest, ())
-            return Change(prepared, lambda last: without_query(last, name), self._taken(prepared))
+            return Change(prepared, (), lambda last: without_query(last, name), self._taken(prepared))
 
         self._running().change(f"withdrawing query {name!r}", prepare)
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, InputError, RunError
+from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.heavy_keys import explain_heavy_keys
 from braidstream.spark.launch import Launch, Prepared
@@ -29,8 +30,9 @@ class Change:
     """Other queries for a running flow, checked."""
 
     prepared: Prepared
+    added: tuple[ContinuousQuery, ...]
     noted: Callable[[Manifest], Manifest]
-    """The manifest with a note of the change."""
+    """The manifest with a note of the change, at the epoch at which it comes into effect."""
     committed: Callable[[], None]
     """Called when it is done, whatever comes after."""
 
@@ -108,28 +110,31 @@ class Handle:
             raise InputError(
                 f"{what} was asked for by the flow's own sink", "another thread", "call it from outside of the sink"
             )
-        with self._changing, self._runner.running:
+        with self._changing:
             self._refuse_ended()
-            change = prepare(self._launch, self._runner.manifest)
-            self._launch.claim(change.prepared)
+            change = prepare(self._launch, self._runner.manifest)  # while epochs go on
+            self._launch.claim(change.added)
             reach("change-prepared")
-            self._apply(what, change)
+            self._runner.stopping = True
+            with self._runner.running:
+                self._query.stop()
+                self._apply(what, change)
 
     def _apply(self, what: str, change: Change) -> None:
-        """Stop, deliver what is owed to whom it leaves, commit, run. What fails here stops the flow, and is kept."""
-        assert self._launch is not None
-        old, done = self._runner, False
-        old.stopping = True
-        self._query.stop()
+        """With no epoch running: deliver what is owed to whom it leaves, commit, run. What fails here is kept."""
+        launch, old, done = self._launch, self._runner, False
+        assert launch is not None
         try:
             if old.owes({join.query for join in change.prepared.plan.joins}):
-                old.settle(self._launch.session)
+                old.settle(launch.session)
             reach("change-settled")
-            committed = self._launch.commit(change.prepared, change.noted(old.manifest))
+            noted = change.noted(old.manifest)
+            prepared = launch.planned(change.prepared.queries, noted)
+            committed = launch.commit(prepared, noted)
             done = True
             change.committed()
             reach("change-committed")
-            self._query, self._runner = self._launch.run(change.prepared, committed)
+            self._query, self._runner = launch.run(prepared, committed)
         except Exception as error:
             told = f"{what} was {'done' if done else 'not done'}, and the flow has stopped: {_reason(error)}"
             fix = "start again with the same checkpoint once the cause is gone; nothing is lost"
@@ -137,7 +142,7 @@ class Handle:
             raise self._failure from error
 
     def _refuse_ended(self) -> None:
-        """Under both locks: nothing can be changed in a flow that has ended, failed, or is about to stop."""
+        """Nothing can be changed in a flow that has ended, failed, or is about to stop."""
         if self._failure is not None or self._runner.failure is not None:
             raise InputError("the flow has failed", "a running flow", "start again with the same checkpoint")
         if self._runner.stopping or not self.is_active:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import groupby
@@ -71,8 +71,7 @@ class Prepared:
     @property
     def file_sinks(self) -> list[FileSink]:
         """All that write to folders."""
-        late = [one for sink in self.late.values() for one in getattr(sink, "sinks", [sink])]
-        return [sink for sink in [*self.sinks.values(), *late] if isinstance(sink, FileSink)]
+        return [sink for q in self.queries.values() for sink in q.outputs if isinstance(sink, FileSink)]
 
 
 @dataclass(frozen=True)
@@ -106,32 +105,38 @@ class Launch:
                     "a sink for each query",
                     ".to('parquet', path='...') or .to('memory')",
                 )
-        late = late_sinks(queries.values())
-        self._check_sinks(queries, late)
-        new = [q.query for name, q in queries.items() if added is None or name in added]
-        plan = flow._plan(queries, manifest)
-        unused = {"a controller": flow.controller, "a length of silence": flow.silence}
+        new = [q for name, q in queries.items() if added is None or name in added]
+        self._check_sinks(queries, new)
+        plan, unused = flow._plan(queries, manifest), {"a controller": flow.controller, "silence": flow.silence}
         flow.routing.check(plan.stores, plan.joins, unused)
-        resolve(flow.spark, flow._streams, new, plan)
-        run = uuid.uuid4().hex
-        return Prepared(dict(queries), plan, late, run, self._union(plan, run))
+        resolve(flow.spark, flow._streams, [q.query for q in new], plan)
+        return self._framed(queries, plan)
 
-    def _check_sinks(self, queries: Mapping[str, ContinuousQuery], late: Mapping[str, Sink]) -> None:
-        flow = self.flow
+    def planned(self, queries: Mapping[str, ContinuousQuery], manifest: Manifest) -> Prepared:
+        """What runs for queries that were checked, after a later manifest."""
+        return self._framed(queries, self.flow._plan(queries, manifest))
+
+    def _framed(self, queries: Mapping[str, ContinuousQuery], plan: Plan) -> Prepared:
+        run = uuid.uuid4().hex
+        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, self._union(plan, run))
+
+    def _check_sinks(self, queries: Mapping[str, ContinuousQuery], new: Sequence[ContinuousQuery]) -> None:
+        """No two outputs in one folder, none in one that is read or in the checkpoint, each one that can be used."""
+        flow, late = self.flow, late_sinks(queries.values())
         sources = [(s.name, s.files.path) for s in flow._streams.values() if s.files is not None]
         taken = [(f"the folder of stream {name!r}", path) for name, path in sources if not set(path) & set("*?[{")]
-        taken.append(("the checkpoint", self.checkpoint.root))
-        sinks = {name: q.sink for name, q in queries.items() if q.sink is not None}
-        every_late = [(f"late {s}", one) for s, sink in late.items() for one in getattr(sink, "sinks", [sink])]
-        refuse_overlaps(list(sinks.items()), taken, late=every_late)
-        for sink in [*sinks.values(), *(one for _, one in every_late)]:
+        outputs = [(name, q.sink) for name, q in queries.items() if q.sink is not None]
+        outputs += [(f"late {s}", one) for s, sink in late.items() for one in getattr(sink, "sinks", [sink])]
+        if new:
+            refuse_overlaps(outputs, [*taken, ("the checkpoint", self.checkpoint.root)])
+        for sink in (sink for query in new for sink in query.outputs):
             if isinstance(sink, TableSink):
                 check_sink_format(flow.spark, sink.format)
             sink.check(self.owner)
 
-    def claim(self, prepared: Prepared) -> None:
-        """Mark the sinks as this flow's: what may still be refused, and the first that is written."""
-        for sink in [*prepared.sinks.values(), *prepared.late.values()]:
+    def claim(self, queries: Iterable[ContinuousQuery]) -> None:
+        """Mark the outputs of queries as this flow's: what may still be refused, and the first that is written."""
+        for sink in (sink for query in queries for sink in query.outputs):
             sink.claim(self.owner)
 
     def commit(self, prepared: Prepared, manifest: Manifest) -> Manifest:

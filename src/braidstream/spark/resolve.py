@@ -9,6 +9,7 @@ Cost: some milliseconds an expression.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -59,20 +60,24 @@ def _results(spark: SparkSession, query: Query, plan: Plan) -> None:
 
 def refused(spark: SparkSession, query: Query, analyze: Callable[[], Any]) -> Any:
     """What `analyze` gives; what Spark's analyzer refuses there, as an error of the query."""
+    log = logging.getLogger("SQLQueryContextLogger")  # pyspark's: it would say the same on standard error, as JSON
+    before, log.disabled = log.disabled, True
     try:
         return analyze()
     except (AnalysisException, ParseException) as error:
         raise _as_query_error(spark, query, error) from None
+    finally:
+        log.disabled = before
 
 
 def _as_query_error(spark: SparkSession, query: Query, error: AnalysisException) -> QueryError:
     condition = error.getCondition() or ""
     if condition.startswith(_UNKNOWN):
         given = dict(error.getMessageParameters() or {})
-        name = str(given.get("routineName") or given.get("name") or "").replace("`", "").split(".")[-1]
+        said = str(given.get("routineName") or given.get("name") or "").replace("`", "").split(".")[-1]
+        name, line, column = _place(query.text, said)
         known = [row.function for row in spark.sql("SHOW FUNCTIONS").collect()]
         wrong, expected, fix = f"there is no function {name!r}", "a function that Spark knows", nearest(name, known)
-        line, column = _place(query.text, name)
         return QueryError(f"query {query.name!r}: {wrong}", expected, fix, text=query.text, line=line, column=column)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = re.sub(r"^\[[\w.]+\]\s*", "", lines[0]) if lines else type(error).__name__
@@ -80,10 +85,10 @@ def _as_query_error(spark: SparkSession, query: Query, error: AnalysisException)
     return QueryError(f"query {query.name!r}: Spark cannot resolve it: {said}", "an expression that Spark can resolve")
 
 
-def _place(text: str, name: str) -> tuple[int, int]:
-    """Where a function is called in a query's text, from 1; zeros where it cannot be told."""
-    found = re.search(rf"(?<![\w.`]){re.escape(name)}\s*\(", text, re.IGNORECASE) if name else None
+def _place(text: str, name: str) -> tuple[str, int, int]:
+    """A function as a query's text spells it, and where, from 1; zeros where it cannot be told."""
+    found = re.search(rf"(?<![\w.`]){re.escape(name)}(?=\s*\()", text, re.IGNORECASE) if name else None
     if found is None:
-        return 0, 0
+        return name, 0, 0
     before = text[: found.start()]
-    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    return found.group(), before.count("\n") + 1, len(before) - before.rfind("\n")
