@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from braidstream.control.overflow import Overflow, parse_size
@@ -20,7 +21,9 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.catalogue import with_changes
 from braidstream.spark.declared import resolved
+from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
@@ -41,6 +44,8 @@ OWN_SCHEMA = {
 """Sources that bring their schema with them."""
 _TIMES = ("timestamp", "timestamp_ntz")
 _WILD = "*?[{"
+_BRINGS = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog", "spark.plugins", "spark.submit")
+"""Settings by which a session may have functions that are none of Spark's."""
 _OURS = {"manifests", "segments", "staged", "offsets"}
 
 
@@ -76,6 +81,10 @@ def check_job(job: Job) -> Checked:
     for place, sink in sinks.items():
         with_place(job, place, sink.check, "" if identity is None else identity.flow)
     left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
+    for name, query in queries.items():
+        others = any(setting.startswith(_BRINGS) for setting in job.spark)
+        unknown = with_place(job, f"[queries.{name}] cql", partial(refuse_unknown_functions, others=others), query)
+        left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     return Checked(queries, epoch, tuple(left))
 
@@ -196,9 +205,12 @@ def _checkpoint(
     if identity is None:
         _refuse_strange_folder(store)
         return None, None
-    if not job.functions and len(queries) == len(job.queries) and len(schemas) == len(job.streams):
-        _comparable(identity).check(_identity(job, schemas, queries), job.flow.checkpoint)
     latest = _undamaged(store)
+    knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
+    if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
+        mine = _identity(job, schemas, queries)
+        expected = with_changes(_comparable(identity), latest, mine.queries, schemas)
+        expected.check(mine, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None
 
 

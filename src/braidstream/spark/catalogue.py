@@ -16,11 +16,21 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from braidstream.query import Schema, parse
 from braidstream.query.tree import plain_tree
 from braidstream.spark.planner import Plan
+from braidstream.state.checkpoint import Identity
 from braidstream.state.manifest import Manifest
 
-__all__ = ["delivered_folders", "expected_queries", "with_folders", "with_plan", "with_submitted", "without_query"]
+__all__ = [
+    "delivered_folders",
+    "expected_queries",
+    "with_changes",
+    "with_folders",
+    "with_plan",
+    "with_submitted",
+    "without_query",
+]
 
 _FOLDERS = "folders"
 
@@ -56,6 +66,16 @@ def expected_queries(
         elif declared[name] != known.get(name):
             expected[name] = own
     return expected
+
+
+def with_changes(
+    known: Identity, manifest: Manifest, declared: Mapping[str, str], schemas: Mapping[str, Schema]
+) -> Identity:
+    """What a checkpoint belongs to, with the queries that came and went while its flow ran."""
+    entries = manifest.memory.get("submitted", {})
+    submitted = {name: parse(entry["text"], schemas, name).fingerprint for name, entry in entries.items()}
+    withdrawn = manifest.memory.get("withdrawn", [])
+    return replace(known, queries=expected_queries(known.queries, declared, submitted, withdrawn))
 
 
 def with_folders(manifest: Manifest, folders: Iterable[str]) -> Manifest:

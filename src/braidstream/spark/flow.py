@@ -33,7 +33,7 @@ from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.catalogue import delivered_folders, expected_queries, with_submitted, without_query
+from braidstream.spark.catalogue import delivered_folders, with_changes, with_submitted, without_query
 from braidstream.spark.declared import (
     ContinuousQuery,
     check_count,
@@ -269,7 +269,7 @@ class Flow:
         known = store.identity()
         mine = self._identity(known)
         last = None if known is None else store.latest()
-        expected = mine if known is None or last is None else self._expected(known, last)
+        expected = mine if known is None or last is None else with_changes(known, last, mine.queries, self.schemas)
         is_other = (expected.queries, expected.streams) != (mine.queries, mine.streams)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
         if last is None or is_new:
@@ -341,16 +341,6 @@ class Flow:
             self._queries = dict(prepared.queries)
 
         return take
-
-    def _expected(self, known: Identity, manifest: Manifest) -> Identity:
-        """What a checkpoint belongs to, with the queries that came and went while its flow ran."""
-        submitted = {
-            name: parse(entry["text"], self.schemas, name).fingerprint
-            for name, entry in manifest.memory.get("submitted", {}).items()
-        }
-        declared = {name: q.query.fingerprint for name, q in self._queries.items()}
-        withdrawn = manifest.memory.get("withdrawn", [])
-        return replace(known, queries=expected_queries(known.queries, declared, submitted, withdrawn))
 
     def _recalled(self, manifest: Manifest) -> dict[str, ContinuousQuery]:
         """The queries to start with: the declared ones, with what was submitted, without what was withdrawn."""

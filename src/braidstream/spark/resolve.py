@@ -2,21 +2,26 @@
 
 Every predicate, key and output is analyzed on empty rows of the streams' schemas, by the session that is going to run
 it: so its functions, its time zone and its other settings count. No job is run. What Spark's analyzer refuses is
-refused as an error of the query, with the function that was probably meant.
+refused as an error of the query, with the function that was probably meant. Without a session at hand
+(`braid check`), function names are compared with those of the installed pyspark.
 
 Cost: some milliseconds an expression.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
+import sqlglot
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from sqlglot import exp
 
 from braidstream.errors import QueryError, nearest
 from braidstream.query import Query
@@ -26,8 +31,14 @@ from braidstream.spark.planner import Plan, finish
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.sources import Stream
 
-__all__ = ["refused", "resolve"]
+__all__ = ["refuse_unknown_functions", "refused", "resolve"]
 
+_CLOSE = 0.75
+_ONLY_SQL = frozenset({
+    "bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string", "timestamp",
+    "timestamp_ltz", "timestamp_ntz", "tinyint", "if", "mod", "div",
+})  # fmt: skip
+"""Functions of Spark's SQL that `pyspark.sql.functions` does not have."""
 _UNKNOWN = ("UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION")
 
 
@@ -42,6 +53,42 @@ def resolve(spark: SparkSession, streams: Mapping[str, Stream], queries: Iterabl
                 if entry.alias in edge.aliases:
                     refused(spark, query, _of(frame.select, cast(edge, entry.alias)))
         refused(spark, query, lambda query=query: _results(spark, query, plan))  # type: ignore[misc]
+
+
+def refuse_unknown_functions(query: Query, *, others: bool = False) -> list[str]:
+    """Without Spark: refuse a function that is nearly one of Spark's; gives those that only Spark can tell.
+
+    With `others` the session may bring functions of its own, so none is refused.
+    """
+    left = []
+    for said in dict.fromkeys(name for sql in _texts(query) for name in _called(sql)):
+        if said.lower() in _known():
+            continue
+        if others or not difflib.get_close_matches(said.lower(), _known(), n=1, cutoff=_CLOSE):
+            left.append(said.lower())
+            continue
+        name, line, column = _place(query.text, said)
+        wrong, expected = f"there is no function {name!r}", "a function that Spark knows"
+        fix = nearest(name.lower(), _known())
+        raise QueryError(wrong, expected, fix, text=query.text, line=line, column=column)
+    return left
+
+
+def _texts(query: Query) -> list[str]:
+    keys = [text for edge in query.join_edges for _, text in edge.members]
+    filters = [entry.filter for entry in query.inputs if entry.filter is not None]
+    arguments = [entry.argument for entry in query.aggregates if entry.argument is not None]
+    return [*keys, *filters, *arguments, *query.residual, *(o.sql for o in (*query.outputs, *query.group_by))]
+
+
+def _called(sql: str) -> list[str]:
+    """The functions in an expression that are none of SQL's own."""
+    return [node.name for node in sqlglot.parse_one(sql, dialect="spark").find_all(exp.Anonymous)]
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset({name.lower() for name in dir(F) if not name.startswith("_")} | _ONLY_SQL)
 
 
 def _of(method: Callable[[Any], DataFrame], expression: str) -> Callable[[], DataFrame]:
