@@ -24,6 +24,9 @@ from braidstream.testing.faults import reach
 
 __all__ = ["Change", "Handle"]
 
+_PATIENCE_S = 5.0
+"""How long a change waits for a good moment, beside the epoch that runs."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -115,10 +118,23 @@ class Handle:
             change = prepare(self._launch, self._runner.manifest)  # while epochs go on
             self._launch.claim(change.added)
             reach("change-prepared")
+            self._await_rest()
             self._runner.stopping = True
             with self._runner.running:
                 self._query.stop()
                 self._apply(what, change)
+
+    def _await_rest(self) -> None:
+        """Wait for the end of an epoch, or until Spark has none to run.
+
+        Stopped anywhere else, it says so with the stack of whatever it did, on standard error.
+        """
+        query, runner, began = self._query, self._runner, self._runner.manifest.epoch
+        deadline = time.monotonic() + _PATIENCE_S
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            if runner.manifest.epoch > began:
+                return
+            time.sleep(0.005)
 
     def _apply(self, what: str, change: Change) -> None:
         """With no epoch running: deliver what is owed to whom it leaves, commit, run. What fails here is kept."""

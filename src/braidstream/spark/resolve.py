@@ -35,8 +35,10 @@ __all__ = ["refuse_unknown_functions", "refused", "resolve"]
 
 _CLOSE = 0.75
 _ONLY_SQL = frozenset({
-    "bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string", "timestamp",
-    "timestamp_ltz", "timestamp_ntz", "tinyint", "if", "mod", "div",
+    "approx_top_k", "bigint", "binary", "boolean", "case", "collations", "date", "decimal", "div", "double", "float",
+    "from_avro", "from_protobuf", "if", "int", "len", "localtime", "luhn_check", "map", "mod", "percentile_cont",
+    "percentile_disc", "range", "smallint", "space", "string", "time", "timestamp", "timestamp_ltz", "timestamp_ntz",
+    "tinyint", "to_avro", "to_protobuf",
 })  # fmt: skip
 """Functions of Spark's SQL that `pyspark.sql.functions` does not have."""
 _UNKNOWN = ("UNRESOLVED_ROUTINE", "UNRESOLVABLE_TABLE_VALUED_FUNCTION")
