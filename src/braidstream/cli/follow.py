@@ -10,6 +10,7 @@ the JVM from there would mix up the two; so a thread of its own stops the flow.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -32,6 +33,7 @@ __all__ = ["INTERRUPTED", "Interrupts", "Run", "View", "follow"]
 INTERRUPTED = 130
 _POLL_S = 0.2
 _PATIENCE_S = 20.0
+logging.getLogger("braidstream").addHandler(logging.NullHandler())  # what is logged there, views show as notes
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -129,7 +131,7 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
         interrupts.count_them()
         run = Run(seen=seen)
         view.begin(run)
-        for text in handle.warnings:
+        for text in getattr(handle, "warnings", ()):
             view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))

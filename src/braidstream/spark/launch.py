@@ -16,7 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -176,9 +176,9 @@ class Launch:
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
         return query, runner
 
-    @cached_property
+    @property
     def session(self) -> SparkSession:
-        """For jobs outside of epochs."""
+        """For jobs outside of epochs; a new one each time, for the user's may have got functions since the last."""
         return own_session(self.flow.spark, self.checkpoint.root)
 
     def _union(self, plan: Plan, run: str) -> DataFrame:

@@ -1,9 +1,9 @@
 """Whether Spark can resolve what a query says, asked before anything starts.
 
-Every predicate, key and output is analyzed on empty rows of the streams' schemas, by the session that is going to run
-it: so its functions, its time zone and its other settings count. No job is run. What Spark's analyzer refuses is
-refused as an error of the query, with the function that was probably meant. Without a session at hand
-(`braid check`), function names are compared with those of the installed pyspark.
+Every predicate and key is analyzed over its stream, every output over empty rows of what the slots will put out, by
+the session that is going to run it: so its functions, its time zone and its other settings count. No job is run. What
+Spark's analyzer refuses is refused as an error of the query, with the function that was probably meant. Without a
+session at hand (`braid check`), function names are compared with those of the installed pyspark.
 
 Cost: some milliseconds an expression.
 """
@@ -48,7 +48,7 @@ def resolve(spark: SparkSession, streams: Mapping[str, Stream], queries: Iterabl
     """Raise what Spark's analyzer has to say against queries of a plan."""
     for query in queries:
         for entry in query.inputs:
-            frame = spark.createDataFrame([], streams[entry.stream].schema)
+            frame = streams[entry.stream].frame
             if entry.filter is not None:
                 refused(spark, query, _of(frame.where, entry.filter))
             for edge in query.join_edges:
