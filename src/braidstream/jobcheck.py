@@ -209,7 +209,9 @@ def _checkpoint(
     knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
     if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
         mine = _identity(job, schemas, queries)
-        expected = with_changes(_comparable(identity), latest, mine.queries, schemas)
+        expected = with_changes(
+            _comparable(identity), latest, mine.queries, lambda text, name: parse(text, schemas, name)
+        )
         expected.check(mine, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None
 

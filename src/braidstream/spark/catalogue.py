@@ -12,11 +12,11 @@ Pure: manifests in, manifests out. Cost: the number of queries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from braidstream.query import Schema, parse
+from braidstream.query import Query
 from braidstream.query.tree import plain_tree
 from braidstream.spark.planner import Plan
 from braidstream.state.checkpoint import Identity
@@ -69,11 +69,14 @@ def expected_queries(
 
 
 def with_changes(
-    known: Identity, manifest: Manifest, declared: Mapping[str, str], schemas: Mapping[str, Schema]
+    known: Identity, manifest: Manifest, declared: Mapping[str, str], parsed: Callable[[str, str], Query]
 ) -> Identity:
-    """What a checkpoint belongs to, with the queries that came and went while its flow ran."""
+    """What a checkpoint belongs to, with the queries that came and went while its flow ran.
+
+    `parsed` gives a query from its text and name.
+    """
     entries = manifest.memory.get("submitted", {})
-    submitted = {name: parse(entry["text"], schemas, name).fingerprint for name, entry in entries.items()}
+    submitted = {name: parsed(entry["text"], name).fingerprint for name, entry in entries.items()}
     withdrawn = manifest.memory.get("withdrawn", [])
     return replace(known, queries=expected_queries(known.queries, declared, submitted, withdrawn))
 

@@ -191,13 +191,16 @@ class Flow:
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
-        parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
+        parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen)
         if parsed.is_aggregate:
             refused(self.spark, parsed, lambda: draft(parsed, self._streams))
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
         return ContinuousQuery(parsed, recovered=recovered)
+
+    def _parsed(self, text: str, name: str) -> Query:
+        return parse(text, self.schemas, name)
 
     def _new_name(self) -> str:
         """The next number that no query of this flow has had."""
@@ -269,7 +272,7 @@ class Flow:
         known = store.identity()
         mine = self._identity(known)
         last = None if known is None else store.latest()
-        expected = mine if known is None or last is None else with_changes(known, last, mine.queries, self.schemas)
+        expected = mine if known is None or last is None else with_changes(known, last, mine.queries, self._parsed)
         is_other = (expected.queries, expected.streams) != (mine.queries, mine.streams)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
         if last is None or is_new:
@@ -346,7 +349,7 @@ class Flow:
         """The queries to start with: the declared ones, with what was submitted, without what was withdrawn."""
         queries = {n: q for n, q in self._queries.items() if n not in manifest.memory.get("withdrawn", [])}
         for name, entry in manifest.memory.get("submitted", {}).items():
-            query = parse(entry["text"], self.schemas, name)
+            query = self._parsed(entry["text"], name)
             known = self._queries.get(name)
             if known is not None and known.query.fingerprint == query.fingerprint:
                 queries[name] = replace(known, since=entry["since"])
