@@ -11,6 +11,7 @@ import pytest
 
 from braidstream import jobs
 from braidstream.errors import InputError, JobError, QueryError, SinkError
+from braidstream.jobcheck import Checked
 from tests.cli.workshop import JOB, Workshop
 
 if TYPE_CHECKING:
@@ -231,3 +232,17 @@ def test_what_only_spark_knows_is_refused_when_the_flow_is_built(tmp_path: Path,
     broken = jobs.Job(job.file, job.flow, {**job.streams, "S": jobs.JobStream("socket", "ts")}, job.queries)
     with pytest.raises(InputError, match=r"\[streams.S\]: stream 'S' cannot be opened"):
         jobs.build(broken, spark)
+
+
+def test_a_misspelt_function_is_found_without_spark(tmp_path: Path) -> None:
+    for name in "RS":
+        (tmp_path / name).mkdir()
+
+    def check(select: str) -> Checked:
+        return jobs.check(jobs.read(write(tmp_path, JOB.replace("R.k AS k", f"{select} AS k"))))
+
+    with pytest.raises(QueryError, match="there is no function 'roundd'") as refused:
+        check("roundd(R.k, 1)")
+    assert "did you mean 'round'?" in str(refused.value)
+    assert "their_very_own" in check("their_very_own(R.k)").open[0]
+    assert check("bigint(round(R.k, 1))").open == ()

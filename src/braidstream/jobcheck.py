@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from braidstream.control.overflow import Overflow, parse_size
@@ -20,11 +21,13 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.catalogue import with_changes
+from braidstream.spark.declared import resolved
 from braidstream.spark.file_order import check_order
+from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
-from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
 
 __all__ = ["Checked", "check_job"]
@@ -42,6 +45,8 @@ OWN_SCHEMA = {
 """Sources that bring their schema with them."""
 _TIMES = ("timestamp", "timestamp_ntz")
 _WILD = "*?[{"
+_BRINGS = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog", "spark.plugins", "spark.submit")
+"""Settings by which a session may have functions that are none of Spark's."""
 _OURS = {"manifests", "segments", "staged", "offsets"}
 
 
@@ -77,6 +82,10 @@ def check_job(job: Job) -> Checked:
     for place, sink in sinks.items():
         with_place(job, place, sink.check, "" if identity is None else identity.flow)
     left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
+    for name, query in queries.items():
+        others = any(setting.startswith(_BRINGS) for setting in job.spark)
+        unknown = with_place(job, f"[queries.{name}] cql", partial(refuse_unknown_functions, others=others), query)
+        left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     return Checked(queries, epoch, tuple(left))
 
@@ -176,8 +185,16 @@ def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
     """No two sinks in one folder, and none in a folder that is read or in the checkpoint."""
     taken = {f"[streams.{name}] path": stream.path for name, stream in job.streams.items() if stream.path}
     taken["[flow] checkpoint"] = job.flow.checkpoint
-    folders = {Files(path).path(""): place for place, path in taken.items() if not any(c in path for c in _WILD)}
+    folders = {resolved(path): place for place, path in taken.items() if not any(c in path for c in _WILD)}
+    kept = dict(folders)
     for place, path in _folders(sinks):
+        for folder, other in kept.items():
+            if path.startswith(folder.rstrip("/") + "/"):
+                raise SinkError(
+                    f"{job.file}: {place}: the path {path} is inside {other}",
+                    "a folder of its own",
+                    "choose another path",
+                )
         other = folders.setdefault(path, place)
         shared = other != place and not (" late " in other and " late " in place)
         if shared:
@@ -187,7 +204,7 @@ def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
 
 
 def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
-    return ((place, sink.files.path("")) for place, sink in sinks.items() if isinstance(sink, FileSink))
+    return ((place, resolved(sink.path)) for place, sink in sinks.items() if isinstance(sink, FileSink))
 
 
 def _checkpoint(
@@ -199,9 +216,14 @@ def _checkpoint(
     if identity is None:
         _refuse_strange_folder(store)
         return None, None
-    if not job.functions and len(queries) == len(job.queries) and len(schemas) == len(job.streams):
-        _comparable(identity).check(_identity(job, schemas, queries), job.flow.checkpoint)
     latest = _undamaged(store)
+    knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
+    if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
+        mine = _identity(job, schemas, queries)
+        expected = with_changes(
+            _comparable(identity), latest, mine.queries, lambda text, name: parse(text, schemas, name)
+        )
+        expected.check(mine, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None
 
 

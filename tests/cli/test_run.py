@@ -94,6 +94,17 @@ def test_explain_says_what_the_job_will_do(braid: Braid, workshop: Workshop) -> 
     assert {**before, "job.toml": ""}.keys() == workshop.tree().keys()
 
 
+def test_check_with_spark_resolves_what_cannot_be_told_without(braid: Braid, workshop: Workshop) -> None:
+    job = workshop.job(("R.k AS k", "their_very_own(R.k) AS k"))
+    before = workshop.tree()
+    assert "not checked: the function their_very_own" in braid("check", job).out
+    outcome = braid("check", job, "--spark")
+    assert outcome.code == 2
+    assert "there is no function 'their_very_own'" in outcome.err
+    assert workshop.tree() == before
+    assert braid("check", workshop.job(), "--spark").code == 0
+
+
 def test_state_says_what_the_checkpoint_holds(braid: Braid, finished: Workshop) -> None:
     before = finished.tree()
     plain = json.loads(braid("state", finished.folder / "ck", "--json").out)

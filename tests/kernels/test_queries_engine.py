@@ -24,6 +24,7 @@ from braidstream.testing.strategies import Case, many_streams
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless
+from tests.kernels.test_spilled_join import BUDGETS, SPILLS
 from tests.kernels.test_streams_join import QUIET, crowded, leftovers, often_compacted, with_a_fault
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
@@ -135,6 +136,38 @@ def test_queries_come_and_go_at_random_epochs(case: Case, slots: int, data: st.D
             if harness.manifest.epoch < number:
                 harness.epoch(rows)
         harness.epoch(stories.words_of_all(case))
+        assert stories.found(harness, "base") == stories.joined(case.streams, case.equalities, [])
+        for name, (template, begin, end) in lives.items():
+            assert stories.found(harness, name) == seen_by(case, template, begin, end), name
+        assert leftovers(harness) == []
+
+
+@settings(SOME, max_examples=40)
+@given(many_streams(min_streams=3, max_streams=3, max_rows=8, max_epochs=7), SLOTS, SPILLS, st.data())
+def test_what_pushed_state_and_suspended_joins_owe_is_delivered_when_queries_change(
+    case: Case, slots: int, spills: dict[str, Any], data: st.DataObject
+) -> None:
+    """Whoever goes has got all that it is owed by then; some queries make that state is not pushed any more."""
+    case = replace(case, equalities=(("A.k", "B.k"), ("B.k", "C.k")))
+    base = f"SELECT {stories.select(case)} FROM {stories.from_clause(case)} WHERE {stories.equal(case.equalities)}"
+    lives: dict[str, tuple[Any, int, int]] = {}
+    silence = data.draw(SILENCES, label="silence")
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = harness_of(folder, case, {"base": base}, slots=slots, silence_us=silence, **spills)
+        for number, epoch in enumerate(case.epochs):
+            for _ in range(data.draw(st.integers(0, 2), label="changes")):
+                change(harness, case, lives, number, data)
+                for name in (name for name, (_, _, end) in lives.items() if end == number):
+                    template, begin, end = lives[name]
+                    assert stories.found(harness, name) == seen_by(case, template, begin, end), name
+            rows = tables(case, epoch)
+            if data.draw(st.booleans(), label="crash"):
+                with_a_fault(harness, data.draw(st.sampled_from(stories.POINTS)), number, rows)
+                harness._overflow = data.draw(st.none() | BUDGETS, label="budget") or harness._overflow
+                harness.restart(data.draw(SLOTS, label="slots"))
+            if harness.manifest.epoch < number:
+                harness.epoch(rows)
+        harness.finish()
         assert stories.found(harness, "base") == stories.joined(case.streams, case.equalities, [])
         for name, (template, begin, end) in lives.items():
             assert stories.found(harness, name) == seen_by(case, template, begin, end), name

@@ -10,6 +10,7 @@ the JVM from there would mix up the two; so a thread of its own stops the flow.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -33,6 +34,7 @@ __all__ = ["INTERRUPTED", "Interrupts", "Run", "View", "follow"]
 INTERRUPTED = 130
 _POLL_S = 0.2
 _PATIENCE_S = 20.0
+logging.getLogger("braidstream").addHandler(logging.NullHandler())  # what is logged there, views show as notes
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -159,6 +161,8 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
         interrupts.count_them()
         run = Run(seen=seen, delays=getattr(handle, "delays", {}))
         view.begin(run)
+        for text in getattr(handle, "warnings", ()):
+            view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,17 +79,32 @@ def run_loaded(
 
 
 @app.command("check")
-def check_job(job: Path = _JOB) -> None:
-    """Validate a job file; nothing is started and nothing is written.
+def check_job(
+    job: Path = _JOB,
+    with_spark: bool = typer.Option(False, "--spark", help="Also start Spark, and let it resolve every expression."),
+    master: str | None = _MASTER,
+    conf: list[str] = _CONF,
+) -> None:
+    """Validate a job file; no flow is started and nothing is written.
 
     Exit code 2 and a message when something is wrong with the job, 3 when its checkpoint is damaged.
 
-    Example:
+    Examples:
 
       braid check job.toml
+
+      braid check job.toml --spark
     """
     loaded = jobs.read(job)
     checked = jobs.check(loaded)
+    if with_spark:
+        settings = {**loaded.spark, **parse_settings(conf)}
+        try:
+            with spark_session(loaded.flow.name, settings, master=master, verbose=False) as spark:
+                jobs.build(loaded, spark).check(loaded.flow.checkpoint)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        checked = replace(checked, open=())
     at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
     parts = {"streams": loaded.streams, "queries": loaded.queries, "functions": loaded.functions}
     told = [f"  {what}: {', '.join(names)}" for what, names in parts.items() if names]

@@ -1,23 +1,38 @@
 """What a manifest remembers of a flow's queries: which came and went while it ran, and how their state is arranged.
 
 A query that is submitted or withdrawn is in the manifest before anything runs by it, so a restart finds the same
-queries. The filters that rows were marked with, and the trees by which intermediate results are arranged, are
-remembered as soon as they are chosen: state on disk means the same to every later start.
+queries. A program, or a job file, still declares what it declared at first: what was withdrawn since stays withdrawn,
+and of two queries of one name the submitted one runs (`expected_queries` says what may be declared).
+
+The filters that rows were marked with, and the trees by which intermediate results are arranged, are remembered as
+soon as they are chosen: state on disk means the same to every later start.
 
 Pure: manifests in, manifests out. Cost: the number of queries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from braidstream.query import Query
 from braidstream.query.tree import plain_tree
 from braidstream.spark.planner import Plan
+from braidstream.state.checkpoint import Identity
 from braidstream.state.manifest import Manifest
 
-__all__ = ["with_plan", "with_submitted", "without_query"]
+__all__ = [
+    "delivered_folders",
+    "expected_queries",
+    "with_changes",
+    "with_folders",
+    "with_plan",
+    "with_submitted",
+    "without_query",
+]
+
+_FOLDERS = "folders"
 
 
 def with_submitted(manifest: Manifest, name: str, entry: Mapping[str, Any]) -> Manifest:
@@ -34,6 +49,48 @@ def without_query(manifest: Manifest, name: str) -> Manifest:
     memory["submitted"] = {key: value for key, value in memory.get("submitted", {}).items() if key != name}
     memory["withdrawn"] = sorted({*memory.get("withdrawn", []), name})
     return replace(manifest, memory=memory)
+
+
+def expected_queries(
+    known: Mapping[str, str], declared: Mapping[str, str], submitted: Mapping[str, str], withdrawn: Collection[str]
+) -> dict[str, str]:
+    """The queries (name and fingerprint) that a flow has to declare to go on with a checkpoint made by `known`.
+
+    One that was withdrawn may be left out. One that was submitted may be declared, also instead of one that had its
+    name before.
+    """
+    expected = {name: own for name, own in known.items() if name in declared or name not in withdrawn}
+    for name, own in submitted.items():
+        if name not in declared:
+            expected.pop(name, None)
+        elif declared[name] != known.get(name):
+            expected[name] = own
+    return expected
+
+
+def with_changes(
+    known: Identity, manifest: Manifest, declared: Mapping[str, str], parsed: Callable[[str, str], Query]
+) -> Identity:
+    """What a checkpoint belongs to, with the queries that came and went while its flow ran.
+
+    `parsed` gives a query from its text and name.
+    """
+    entries = manifest.memory.get("submitted", {})
+    submitted = {name: parsed(entry["text"], name).fingerprint for name, entry in entries.items()}
+    withdrawn = manifest.memory.get("withdrawn", [])
+    return replace(known, queries=expected_queries(known.queries, declared, submitted, withdrawn))
+
+
+def with_folders(manifest: Manifest, folders: Iterable[str]) -> Manifest:
+    """The manifest with the folders that results go to from now on, each with the last epoch before it was there."""
+    known = manifest.memory.get(_FOLDERS, {})
+    now = {folder: known.get(folder, manifest.epoch) for folder in folders}
+    return manifest if now == known else replace(manifest, memory={**manifest.memory, _FOLDERS: now})
+
+
+def delivered_folders(manifest: Manifest) -> frozenset[str]:
+    """The folders that have been given results, of however few rows."""
+    return frozenset(folder for folder, since in manifest.memory.get(_FOLDERS, {}).items() if since < manifest.epoch)
 
 
 def with_plan(manifest: Manifest, plan: Plan) -> Manifest:

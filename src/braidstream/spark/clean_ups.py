@@ -1,7 +1,10 @@
-"""The driver's part of clean-up: as a job within an epoch, and after the last epoch of a finite flow.
+"""The driver's part of clean-up: a job within an epoch, after the last epoch of a finite flow, before queries change.
 
 A mixin of `EpochRunner`, so that one file shows how an epoch goes and this one what comes on top of it.
 `control.overflow` says what is cleaned up, `spark.spilling` writes that into manifests, slots do `spark.cleaning`.
+
+What is owed: results between generations, and what suspended joins have not produced yet. A finite flow ends, and a
+query is withdrawn, when nothing is owed any more.
 
 Invariant: the manifest with the intent is committed before any result of a step is delivered, and a step's number is
 never used again. So what a lost attempt delivered is delivered again, the same, under the same number.
@@ -14,7 +17,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +28,8 @@ from braidstream.errors import DamagedState, RunError
 from braidstream.spark.cleaning import CleanTask, clean_task
 from braidstream.spark.planner import Plan
 from braidstream.spark.progress import EpochProgress
-from braidstream.spark.spilling import CLEANING, STEPS, Spiller, intent, some_of
+from braidstream.spark.spilling import CLEANING, RESUMED, STEPS, SUSPENDED, Spiller, intent, resumption, some_of
+from braidstream.state import generations
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 from braidstream.state.results import Staging
@@ -65,45 +69,88 @@ class CleanUps(ABC):
         self, before: Manifest, epoch: int, reports: Sequence[Mapping[str, Any]], *, expires: bool = True
     ) -> tuple[Manifest, Mapping[str, int]]: ...
 
+    @abstractmethod
+    def _resumed(self, spark: SparkSession, reached: Manifest, joins: Mapping[str, int]) -> Reports: ...
+
     def finish(self, spark: SparkSession) -> None:
-        """At the end of a finite flow, after Spark's last batch: clean up until no result is missing.
+        """At the end of a finite flow, after Spark's last batch: deliver what is owed, until nothing is.
 
         Spark counts epochs, so this may not: each step replaces the manifest of the last epoch, and its results are
         delivered under a number of its own. The intent is committed first; a step that was begun is ended first at
         the next start (`complete`), before anything else happens to its groups.
         """
-        self.complete(spark)
-        while self.spiller is not None and (groups := self.spiller.incomplete(self.manifest)):
+        while True:
             with self.running:
-                if self.stopping:
+                if self.stopping or not self._made_up(spark):
                     return
-                step = self.manifest.memory.get(STEPS, 0) + 1
-                self.manifest = intent(self.manifest, groups, step)
-                self.checkpoint.commit(self.manifest)
-                self._step(spark)
+
+    def settle(self, spark: SparkSession) -> None:
+        """The same between two epochs, by who sees to it that none begins: before anything is changed that is owed."""
+        while self._made_up(spark):
+            pass
 
     def complete(self, spark: SparkSession) -> None:
-        """End a step of the last clean-up that was begun and not committed."""
+        """End a step that was begun and not committed."""
         if self.is_in_step:
             with self.running:
                 self._step(spark)
 
+    def prepare_state(self, spark: SparkSession) -> None:
+        """Before the first epoch of a start: end what was begun, and leave nothing pushed that may not be pushed now.
+
+        Other queries, or another choice of what to do beyond the budget, may have made it so.
+        """
+        self.complete(spark)
+        if self.spiller is not None and self.spiller.is_at_odds(self.manifest):
+            self.settle(spark)
+            active = generations.activated(self.manifest, self.spiller.stores)
+            if active != self.manifest:
+                self.checkpoint.commit(active)
+                self.manifest = active
+
+    def owes(self, others: Collection[str]) -> bool:
+        """Whether joins that are not among `others` miss results: of pushed state, or because they are suspended."""
+        left = [join for join in self.plan.joins if join.query not in others]
+        if self.is_in_step or {join.query for join in left} & set(self.manifest.memory.get(SUSPENDED, {})):
+            return True
+        read = {self.plan.stores[entry.store].name for join in left for entry in join.inputs}
+        return bool(read & generations.pushed_stores(self.manifest))
+
+    def _made_up(self, spark: SparkSession) -> bool:
+        """Deliver one step of what is owed; False when nothing is."""
+        if not self.is_in_step:
+            intended = self._intended(self.manifest.memory.get(STEPS, 0) + 1)
+            if intended is None:
+                return False
+            self.checkpoint.commit(intended)
+            self.manifest = intended
+        self._step(spark)
+        return True
+
+    def _intended(self, step: int) -> Manifest | None:
+        """The manifest with the next step: suspended joins first, for what they produce may be owed by pushed state."""
+        if suspended := self.manifest.memory.get(SUSPENDED):
+            return resumption(self.manifest, suspended, step)
+        groups = [] if self.spiller is None else self.spiller.incomplete(self.manifest)
+        return intent(self.manifest, groups, step) if groups else None
+
     @property
     def is_in_step(self) -> bool:
-        """Whether a step of the last clean-up was begun and not committed."""
+        """Whether a step was begun and not committed."""
         return bool(self.manifest.memory.get(CLEANING, {}).get("step"))
 
     def _step(self, spark: SparkSession) -> None:
         started, before = time.perf_counter(), self.manifest
         cleaning = before.memory[CLEANING]
-        step = cleaning["step"]
-        reports = self._clean(spark, before, cleaning)
+        step, resumed = cleaning["step"], cleaning.get(RESUMED, {})
+        reports = self._resumed(spark, before, resumed) if resumed else self._clean(spark, before, cleaning)
         joined = time.perf_counter()
         self._deliver(spark, -step, reports, is_step=True)
         reach("clean-up-results", epoch=before.epoch)
         delivered = time.perf_counter()
         after = self._after_clean_up(self._next(before, before.epoch, reports)[0], cleaning)
-        after = replace(after, memory={**after.memory, STEPS: step})
+        still = {join: since for join, since in after.memory.get(SUSPENDED, {}).items() if join not in resumed}
+        after = replace(after, memory={**after.memory, STEPS: step, SUSPENDED: still})
         self.checkpoint.commit(after)
         self.manifest = after
         reach("clean-up-end", epoch=before.epoch)
@@ -134,7 +181,8 @@ class CleanUps(ABC):
         return reports
 
     def _after_clean_up(self, reached: Manifest, cleaning: Mapping[str, Any]) -> Manifest:
-        assert self.spiller is not None
+        if self.spiller is None:
+            return intent(reached, (), 0)
         known = reached.directory.by_id
         some = {group: numbers for group, numbers in some_of(cleaning).items() if group in known}
         return self.spiller.cleaned(reached, [group for group in cleaning["groups"] if group in known], some)

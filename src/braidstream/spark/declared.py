@@ -1,13 +1,15 @@
 """What users declare of a flow, checked: its queries with their sinks, delays, counts, epochs and paths.
 
 Everything here happens before anything starts; what is wrong is refused with what was expected. Pure, except that
-`folders` looks at a directory.
+`folders` and `resolved` look at directories and links.
 """
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from pyspark.sql import DataFrame
 
 from braidstream.errors import InputError, SinkError, StreamError
 from braidstream.query import Query, parse_duration
-from braidstream.spark.sinks import FileSink, Sink, make_sink
+from braidstream.spark.sinks import STAGING, FileSink, Sink, make_sink
+from braidstream.state.files import COPY, Files
 
 __all__ = [
     "ContinuousQuery",
@@ -25,7 +28,8 @@ __all__ = [
     "folders",
     "interval_s",
     "located",
-    "refuse_shared_paths",
+    "refuse_overlaps",
+    "resolved",
     "trigger_of",
 ]
 
@@ -41,6 +45,7 @@ class ContinuousQuery:
     late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
     recovered: bool = False
     """Whether results carry the columns `recovered` and `epoch`."""
+    _late: dict[str, Sink] = field(default_factory=dict)
 
     def to(
         self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
@@ -56,7 +61,21 @@ class ContinuousQuery:
         texts = {key: str(value) for key, value in options.items()}
         make_sink(target, path, texts)
         self.late_sink = (target, path, texts)
+        self._late = {}
         return self
+
+    @property
+    def outputs(self) -> list[Sink]:
+        """All that is written for it: its results, and late tuples."""
+        return [*([] if self.sink is None else [self.sink]), *self.late_sinks().values()]
+
+    def late_sinks(self) -> dict[str, Sink]:
+        """Where late tuples of each of its streams go, if they are asked for; the same objects each time."""
+        if self.late_sink is not None and not self._late:
+            target, path, options = self.late_sink
+            for stream in self.query.streams:
+                self._late[stream] = make_sink(target, None if path is None else f"{path}/stream={stream}", options)
+        return self._late
 
 
 def check_count(what: str, value: int | None, least: int, most: int) -> None:
@@ -96,14 +115,38 @@ def folders(path: str) -> Sequence[str]:
     return [p.name for p in Path(path).iterdir() if p.is_dir()] if Path(path).is_dir() else []
 
 
-def refuse_shared_paths(sinks: Sequence[tuple[str, Sink]]) -> None:
-    """Refuse two outputs that would be written to one folder."""
+def resolved(path: str) -> str:
+    """A folder under its one name: whatever links, dots, slashes or `file:` it was given with."""
+    base = Files(path).path("")
+    if "://" in path.removeprefix(COPY) and not path.removeprefix(COPY).startswith("file:"):
+        return f"{path.split('://', 1)[0]}://{posixpath.normpath(base)}"
+    return os.path.realpath(base)
+
+
+def refuse_overlaps(sinks: Sequence[tuple[str, Sink]], taken: Sequence[tuple[str, str]]) -> None:
+    """Refuse outputs that would be written to one folder, or into one that is read or kept (`taken`: what, path)."""
+    kept = [(what, resolved(path)) for what, path in taken]
     owners: dict[str, str] = {}
     for name, sink in sinks:
-        if isinstance(sink, FileSink):
-            path = sink.files.path("")
-            if path in owners:
-                raise SinkError(
-                    f"{owners[path]!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
-                )
-            owners[path] = name
+        if not isinstance(sink, FileSink):
+            continue
+        path = resolved(sink.path)
+        for what, folder in kept:
+            if _is_within(path, folder):
+                wrong = f"the sink path {sink.path!r} of {name!r} is {'' if path == folder else 'inside '}{what}"
+                raise SinkError(wrong, "a folder of its own", "choose another path")
+        other = next((own for folder, own in owners.items() if _collide(path, folder)), None)
+        if other is not None:
+            raise SinkError(
+                f"{other!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
+            )
+        owners[path] = name
+
+
+def _collide(path: str, other: str) -> bool:
+    """Whether what is written to two folders may meet: they are one, or one is where the other stages its files."""
+    return path == other or _is_within(path, f"{other}/{STAGING}") or _is_within(other, f"{path}/{STAGING}")
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

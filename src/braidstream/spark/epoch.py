@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,8 @@ class EpochRunner(Deliveries, CleanUps):
     failure: BaseException | None = None
     stopping: bool = False
     running: threading.Lock = field(default_factory=threading.Lock)
+    thread: int | None = None
+    """The thread in which an epoch runs now."""
     spiller: Spiller | None = None
     """None: all state is active, however much there is."""
     _anchor: DataFrame | None = None
@@ -107,6 +110,7 @@ class EpochRunner(Deliveries, CleanUps):
         try:
             if self.stopping:
                 raise Stopped
+            self.thread = threading.get_ident()
             if epoch > self.manifest.epoch:
                 self._run(envelopes, epoch)
         except OSError as error:
@@ -116,6 +120,7 @@ class EpochRunner(Deliveries, CleanUps):
             self.failure = error
             raise
         finally:
+            self.thread = None
             self.running.release()
 
     def _run(self, envelopes: DataFrame, epoch: int) -> None:
@@ -165,6 +170,15 @@ class EpochRunner(Deliveries, CleanUps):
             "total": time.perf_counter() - started,
         }
         self.progress.append(EpochProgress.of(before, after, reports, seconds, spare_s))
+
+    def _resumed(self, spark: SparkSession, reached: Manifest, joins: Mapping[str, int]) -> list[dict[str, Any]]:
+        """What suspended joins have not produced until a manifest, in a job between two epochs."""
+        reached.write(self.checkpoint.files, pending=True)
+        run = f"{self.run}:{uuid.uuid4().hex}"
+        task = replace(self._task(reached.epoch), run=run, merges={}, adoptions=())
+        reports = self._join(spark, self._ticks(spark), replace(task, suspended=frozenset(), deferred=joins))
+        raise_damage(reports)
+        return reports
 
     def _woken(self, spark: SparkSession, run: SlotFunction) -> list[dict[str, Any]]:
         """Wake every slot to run a function, and gather the reports."""

@@ -12,11 +12,13 @@ Everything that can be wrong with the declarations is found before anything star
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.catalogue import with_submitted, without_query
+from braidstream.spark.catalogue import delivered_folders, with_changes, with_submitted, without_query
 from braidstream.spark.declared import (
     ContinuousQuery,
     check_count,
@@ -39,19 +41,21 @@ from braidstream.spark.declared import (
     folders,
     interval_s,
     located,
-    refuse_shared_paths,
+    resolved,
     trigger_of,
 )
 from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
-from braidstream.spark.handle import Handle
-from braidstream.spark.launch import RECENT, Launch
+from braidstream.spark.handle import Change, Handle
+from braidstream.spark.launch import RECENT, Launch, Prepared
 from braidstream.spark.planner import Plan, make_plan
+from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.resolve import refused
 from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, default_memory, warm_up
-from braidstream.spark.sinks import Sink, make_sink
+from braidstream.spark.sinks import OWNER, CallableSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.spark.stages import explain_stages
 from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
@@ -104,6 +108,7 @@ class Flow:
         self._streams: dict[str, Stream] = {}
         self._arranged: dict[str, Stream] = {}
         """The streams as the last start reads them, in their order and with measured delays."""
+        self._names: set[str] = set()
         self._queries: dict[str, ContinuousQuery] = {}
         self._function: FunctionQuery | None = None
 
@@ -186,17 +191,32 @@ class Flow:
         """Add a continuous query in CQL; with `recovered`, results say whether clean-up found them, and their epoch."""
         if self._function is not None:
             raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
-        chosen = name or (text.name if isinstance(text, Query) else f"query{len(self._queries) + 1}")
+        made = self._made(text, name, recovered=recovered)
+        self._queries[made.query.name] = made
+        return made
+
+    def _made(self, text: str | Query, name: str | None, *, recovered: bool = False) -> ContinuousQuery:
+        """A query with a name of its own, parsed and checked; not one of the flow's yet."""
+        chosen = name or (text.name if isinstance(text, Query) else self._new_name())
         if not _NAME.match(chosen):
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
-        parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
-        self._refuse_unsupported(parsed)
+        parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen)
+        if parsed.is_aggregate:
+            refused(self.spark, parsed, lambda: draft(parsed, self._streams))
         if recovered:
             check_told(parsed)
-        self._queries[chosen] = ContinuousQuery(parsed, recovered=recovered)
-        return self._queries[chosen]
+        self._names.add(chosen)
+        return ContinuousQuery(parsed, recovered=recovered)
+
+    def _parsed(self, text: str, name: str) -> Query:
+        return parse(text, self.schemas, name)
+
+    def _new_name(self) -> str:
+        """The next number that no query of this flow has had."""
+        taken = {*self._names, *self._queries}
+        return next(name for i in count(len(self._queries) + 1) if (name := f"query{i}") not in taken)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -216,10 +236,11 @@ class Flow:
         if self._function is not None:
             return explain_function(self.name, self._function)
         manifest = self._handle.manifest if self._handle is not None else None
-        plan, queries = self._plan(manifest), [q.query for q in self._queries.values()]
-        better = better_trees(queries, plan.trees, self._statistics(manifest, plan.trees))
+        plan, queries = self._plan(self._queries, manifest), [q.query for q in self._queries.values()]
+        better = better_trees(queries, plan.trees, self._statistics(queries, manifest, plan.trees))
+        sinks = {name: q.sink for name, q in self._queries.items() if q.sink is not None}
         streams = {**self._streams, **self._arranged}
-        shown = explain(self.name, streams, queries, plan, self._sinks(), self.routing.router, better)
+        shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
 
@@ -227,55 +248,58 @@ class Flow:
         self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
     ) -> Handle:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
-        if self._function is None:
-            self._check_complete()
-            plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
-            self.routing.check(plan.stores, plan.joins, unused)
         trigger = trigger_of(epoch)
         check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
         if self._function is not None:
             return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
-        identity = store.identity()
-        mine = self._identity(identity)
-        if identity is not None:
-            identity.check(mine, str(checkpoint))
-            first = self._resumed(store)
-            self._recall(first)
-            first = self._arrange(store, first, trigger, is_new=False)
-        else:
-            n_slots = self._n_slots()
-            first = Manifest(-1, Directory.of(self.groups, n_slots), n_slots, memory=self.routing.memory(n_slots))
-            first = self._arrange(store, first, trigger, is_new=True)
-        sinks, late = self._sinks(), self._late_sinks()
-        refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
-        every_sink = [*sinks.values(), *late.values()]
-        for sink in every_sink:
-            sink.check(mine.flow)
-        if identity is None:
-            store.create(mine, first)
-        for sink in every_sink:  # once the checkpoint says which flow this is: a start that dies here can be repeated
-            sink.claim(mine.flow)
+        begun = self._prepared(store, str(checkpoint), trigger, interval_s(epoch))
+        launch, prepared, first = begun.launch, begun.prepared, begun.manifest
+        if begun.is_new:
+            store.create(begun.identity, first)
+        # once the checkpoint says which flow this is: a start that dies here can be repeated
+        launch.claim(prepared.queries.values())
+        for sink in [*prepared.sinks.values(), *prepared.late.values()]:
             sink.sweep()
         store.sweep()
         if warm:
             warm_up(self.spark)
+        self._queries, self._arranged = dict(prepared.queries), dict(launch.streams)
+        running = launch.run(prepared, launch.commit(prepared, first))
+        self._handle = Handle(*running, self.explain, launch, begun.warnings)
+        return self._handle
+
+    def check(self, checkpoint: str | Path) -> None:
+        """Refuse what `start` would refuse; Spark resolves every expression. Nothing is started or written."""
+        if self._function is None:
+            self._prepared(Checkpoint(located(checkpoint)), str(checkpoint), trigger_of("available"), None)
+
+    def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> _Begun:
+        """What a start is about to write and run, or why it is refused. Nothing is changed."""
+        if not self._queries:
+            raise InputError(
+                "the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')"
+            )
+        known = store.identity()
+        mine = self._identity(known)
+        last = None if known is None else store.latest()
+        expected = mine if known is None or last is None else with_changes(known, last, mine.queries, self._parsed)
+        is_other = (expected.queries, expected.streams) != (mine.queries, mine.streams)
+        is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
+        if last is None or is_new:
+            last = self._first(last)
+        else:
+            expected.check(mine, shown)
+            last = self._resumed(store, last)
+        streams, last = arrange(self.spark, store, last, self._streams, is_finite="availableNow" in trigger)
         reorganizer = None
         if self.controller is not None:
-            reorganizer = Reorganizer.of(self.controller, interval_s(epoch), self._balanced_bytes())
-        launch = Launch(
-            self,
-            store,
-            trigger,
-            mine.flow,
-            deque(maxlen=RECENT),
-            reorganizer,
-            self.routing.regridder(),
-            interval_s(epoch),
-            dict(self._arranged),
-        )
-        self._handle = Handle(*launch.start(first), self.explain, launch)
-        return self._handle
+            reorganizer = Reorganizer.of(self.controller, interval, self._balanced_bytes())
+        recent: deque[EpochProgress] = deque(maxlen=RECENT)
+        regridder = self.routing.regridder()
+        launch = Launch(self, store, trigger, mine.flow, recent, reorganizer, regridder, interval, streams)
+        prepared = launch.prepare(self._recalled(last), last)
+        return _Begun(launch, prepared, last, mine, is_new, _gone_folders(prepared, last))
 
     def submit(
         self,
@@ -285,53 +309,66 @@ class Flow:
         path: str | None = None,
         **options: Any,
     ) -> ContinuousQuery:
-        """Add a query to the running flow, effective at the next epoch. It sees the tuples that arrive from then on."""
-        if self._handle is None or not self._handle.is_active:
-            raise InputError("the flow is not running", "a started flow", "use flow.query(...) before start")
-        added = self.query(text, name).to(to, path, **options)
-        try:
-            self._handle.relaunch(lambda manifest: self._remember(manifest, added, to, path, options))
-        except InputError:
-            del self._queries[added.query.name]
-            raise
-        return added
+        """Add a query to the running flow, effective at the next epoch. It sees the tuples that arrive from then on.
+
+        What is refused changes nothing: the flow goes on as it was.
+        """
+        made: list[ContinuousQuery] = []
+
+        def prepare(launch: Launch, manifest: Manifest) -> Change:
+            added = self._made(text, name).to(to, path, **options)
+            added.since = manifest.epoch
+            made.append(added)
+            own = added.query.name
+            prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
+            target = to if isinstance(to, str) else None
+            texts = {key: str(value) for key, value in options.items()}
+            entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
+
+            def noted(last: Manifest) -> Manifest:
+                added.since = last.epoch
+                return with_submitted(last, own, entry)
+
+            return Change(prepared, (added,), noted, self._taken(prepared))
+
+        self._running("use flow.query(...) before start").change("submitting a query", prepare)
+        return made[0]
 
     def withdraw(self, name: str) -> None:
-        """Remove a query from the running flow, effective at the next epoch."""
-        if self._handle is None or not self._handle.is_active:
-            raise InputError("the flow is not running", "a started flow")
-        if name not in self._queries:
-            raise InputError(f"there is no query {name!r}", "a query of the flow", nearest(name, self._queries))
-        if len(self._queries) == 1:
-            raise InputError(f"{name!r} is the last query of the flow", "at least one", "stop the flow instead")
-        del self._queries[name]
-        self._handle.relaunch(lambda manifest: without_query(manifest, name))
+        """Remove a query from the running flow, effective at the next epoch. What it is owed is delivered first."""
 
-    def _remember(
-        self, manifest: Manifest, added: ContinuousQuery, to: Any, path: str | None, options: Any
-    ) -> Manifest:
-        """The manifest with a submitted query: its text and sink, and the last epoch before it."""
-        added.since = manifest.epoch
-        texts = {key: str(value) for key, value in options.items()}
-        target = to if isinstance(to, str) else None
-        entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
-        return with_submitted(manifest, added.query.name, entry)
+        def prepare(launch: Launch, manifest: Manifest) -> Change:
+            if name not in self._queries:
+                raise InputError(f"there is no query {name!r}", "a query of the flow", nearest(name, self._queries))
+            if len(self._queries) == 1:
+                raise InputError(f"{name!r} is the last query of the flow", "at least one", "stop the flow instead")
+            prepared = launch.prepare({key: q for key, q in self._queries.items() if key != name}, manifest, ())
+            return Change(prepared, (), lambda last: without_query(last, name), self._taken(prepared))
 
-    def _recall(self, manifest: Manifest) -> None:
-        """After a restart: the queries that were submitted to the running flow, without those withdrawn from it."""
+        self._running().change(f"withdrawing query {name!r}", prepare)
+
+    def _running(self, fix: str = "") -> Handle:
+        if self._handle is None:
+            raise InputError("the flow is not running", "a started flow", fix)
+        return self._handle
+
+    def _taken(self, prepared: Prepared) -> Callable[[], None]:
+        def take() -> None:
+            self._queries = dict(prepared.queries)
+
+        return take
+
+    def _recalled(self, manifest: Manifest) -> dict[str, ContinuousQuery]:
+        """The queries to start with: the declared ones, with what was submitted, without what was withdrawn."""
+        queries = {n: q for n, q in self._queries.items() if n not in manifest.memory.get("withdrawn", [])}
         for name, entry in manifest.memory.get("submitted", {}).items():
+            query = self._parsed(entry["text"], name)
             known = self._queries.get(name)
-            if known is None:
-                if entry["to"] is None:
-                    raise SinkError(
-                        f"query {name!r}, submitted while the flow ran, had a function as its sink",
-                        "that sink again",
-                        f"flow.query(..., name={name!r}).to(function) before start",
-                    )
-                known = self.query(entry["text"], name).to(entry["to"], entry["path"], **entry["options"])
-            known.since = entry["since"]
-        for name in manifest.memory.get("withdrawn", []):
-            self._queries.pop(name, None)
+            if known is not None and known.query.fingerprint == query.fingerprint:
+                queries[name] = replace(known, since=entry["since"])
+            else:
+                queries[name] = ContinuousQuery(query, _sink_again(name, entry, known), entry["since"])
+        return queries
 
     def _add(self, stream: Stream) -> None:
         if not _NAME.match(stream.name):
@@ -362,63 +399,23 @@ class Flow:
             )
         self._streams[stream.name] = replace(stream, time=spelled)
 
-    def _refuse_unsupported(self, query: Query) -> None:
-        if query.is_aggregate:
-            draft(query, self._streams)
-
-    def _check_complete(self) -> None:
-        if not self._queries:
-            raise InputError(
-                "the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')"
-            )
-        for name, query in self._queries.items():
-            if query.sink is None:
-                raise SinkError(
-                    f"query {name!r} has no sink",
-                    "a sink for each query",
-                    ".to('parquet', path='...') or .to('memory')",
-                )
-
-    def _plan(self, manifest: Manifest | None = None) -> Plan:
-        late = {stream: True for q in self._queries.values() if q.late_sink for stream in q.query.streams}
-        since = {name: q.since for name, q in self._queries.items()}
-        queries = [q.query for q in self._queries.values()]
+    def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
+        late = {stream: True for q in declared.values() if q.late_sink for stream in q.query.streams}
+        since = {name: q.since for name, q in declared.items()}
+        queries = [q.query for q in declared.values()]
         memory = {} if manifest is None else manifest.memory
         trees = {q.name: tree_of(q, memory["trees"][q.name]) for q in queries if q.name in memory.get("trees", {})}
-        filters = memory.get("filters", {})
-        plan = make_plan(self._streams, queries, late, self._statistics(manifest, trees), since, filters, trees)
-        return told(plan, {name for name, q in self._queries.items() if q.recovered})
+        filters, statistics = memory.get("filters", {}), self._statistics(queries, manifest, trees)
+        plan = make_plan(self._streams, queries, late, statistics, since, filters, trees)
+        return told(plan, {name for name, q in declared.items() if q.recovered})
 
-    def _statistics(self, manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
+    def _statistics(self, queries: Sequence[Query], manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
         """What trees are chosen from: a sample before the first epoch, then what was measured."""
-        queries = [q.query for q in self._queries.values()]
         if manifest is None or manifest.epoch < 0:
             return sampled_statistics(self._streams, queries)
         if "trees" not in manifest.memory:  # written before trees were remembered: they were chosen from nothing
             return Statistics()
         return measured_statistics(manifest, queries, trees)
-
-    def _sinks(self) -> dict[str, Sink]:
-        return {name: q.sink for name, q in self._queries.items() if q.sink is not None}
-
-    def _late_sinks(self) -> dict[str, Sink]:
-        sinks: dict[str, Sink] = {}
-        for q in self._queries.values():
-            if q.late_sink is None:
-                continue
-            target, path, options = q.late_sink
-            for stream in q.query.streams:
-                folder = None if path is None else f"{path}/stream={stream}"
-                sinks.setdefault(stream, make_sink(target, folder, options))
-        return sinks
-
-    def _arrange(self, store: Checkpoint, first: Manifest, trigger: Mapping[str, Any], *, is_new: bool) -> Manifest:
-        """Put files into their order; the manifest with the delays that were measured."""
-        is_finite = "availableNow" in trigger
-        self._arranged, made = arrange(self.spark, store, first, self._streams, is_finite=is_finite)
-        if made != first and not is_new:
-            made.write(store.files)
-        return made
 
     def _balanced_bytes(self) -> int | None:
         """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""
@@ -437,15 +434,62 @@ class Flow:
         made = Identity.new(self.name, streams, queries)
         return made if known is None else replace(made, flow=known.flow)
 
-    def _resumed(self, store: Checkpoint) -> Manifest:
+    def _first(self, before: Manifest | None) -> Manifest:
+        """The manifest of a new checkpoint; `before` is that of one without commits, whose notes stay."""
+        n_slots = self._n_slots()
+        known = {} if before is None else before.memory
+        memory = {name: known[name] for name in ("submitted", "withdrawn") if name in known}
+        return Manifest(
+            -1, Directory.of(self.groups, n_slots), n_slots, memory={**self.routing.memory(n_slots), **memory}
+        )
+
+    def _resumed(self, store: Checkpoint, last: Manifest) -> Manifest:
         """The last manifest, over the slots that this start asks for; or those that a controller has arrived at."""
-        last = store.latest()
         store.check_offsets(last.epoch)
         store.verify(last)
         self.routing.check_restart(last, self.slots)
         declusters = self.controller is not None and self.controller.settings.declustering
         wanted = last.n_slots if declusters else self.slots or last.n_slots
         if wanted != last.n_slots:
-            last = resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
-            last.write(store.files)
+            return resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
         return last
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A start that was checked: what it writes first, and runs then."""
+
+    launch: Launch
+    prepared: Prepared
+    manifest: Manifest
+    identity: Identity
+    is_new: bool
+    """Whether the checkpoint is made, or made anew because nothing was ever committed to it."""
+    warnings: tuple[str, ...]
+
+
+def _sink_again(name: str, entry: Mapping[str, Any], declared: ContinuousQuery | None) -> Sink:
+    """The sink of a query that was submitted before a restart; functions are not remembered."""
+    if entry["to"] is not None:
+        return make_sink(entry["to"], entry["path"], entry["options"])
+    if declared is not None and isinstance(declared.sink, CallableSink):
+        return declared.sink
+    raise SinkError(
+        f"query {name!r}, submitted while the flow ran, had a function as its sink",
+        "that sink again",
+        f"flow.query(..., name={name!r}).to(function) before start",
+    )
+
+
+def _gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
+    """What to say of folders that had results until the last epoch, and are not there any more."""
+    delivered = delivered_folders(last)
+    gone = (sink for sink in prepared.file_sinks if resolved(sink.path) in delivered and not sink.files.exists(OWNER))
+    told = tuple(
+        f"the results in {sink.path} are gone: the flow delivered there until epoch {last.epoch}; "
+        "it goes on with the next epoch, and what was deleted does not come again"
+        for sink in gone
+    )
+    for one in told:
+        logging.getLogger("braidstream").warning(one)
+    return told

@@ -5,32 +5,57 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.control.instructions import Decision
-from braidstream.errors import BraidstreamError, RunError
+from braidstream.errors import BraidstreamError, InputError, RunError
+from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.explain import shown_delay
 from braidstream.spark.heavy_keys import explain_heavy_keys
-from braidstream.spark.launch import Launch
+from braidstream.spark.launch import Launch, Prepared
 from braidstream.spark.progress import EpochProgress
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
+from braidstream.testing.faults import reach
 
-__all__ = ["Handle"]
+__all__ = ["Change", "Handle"]
+
+_PATIENCE_S = 5.0
+"""How long a change waits for a good moment, beside the epoch that runs."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Other queries for a running flow, checked."""
+
+    prepared: Prepared
+    added: tuple[ContinuousQuery, ...]
+    noted: Callable[[Manifest], Manifest]
+    """The manifest with a note of the change, at the epoch at which it comes into effect."""
+    committed: Callable[[], None]
+    """Called when it is done, whatever comes after."""
 
 
 class Handle:
-    """A running flow: look at it, wait for it, stop it."""
+    """A running flow: look at it, wait for it, stop it. `warnings` is what was noticed at its start."""
 
     def __init__(
-        self, query: StreamingQuery, runner: EpochRunner, explain: Callable[[], str], launch: Launch | None = None
+        self,
+        query: StreamingQuery,
+        runner: EpochRunner,
+        explain: Callable[[], str],
+        launch: Launch | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> None:
         self._query, self._runner, self._explain, self._launch = query, runner, explain, launch
         self._changing = threading.Lock()
+        self._failure: RunError | None = None
+        self.warnings = warnings
         self._finisher: threading.Thread | None = None
         if launch is not None and launch.is_finite:
             self._finisher = threading.Thread(target=self._finish, name="braidstream-finish", daemon=True)
@@ -85,17 +110,66 @@ class Handle:
         assert self._launch is not None
         self._launch.flow.withdraw(name)
 
-    def relaunch(self, change: Callable[[Manifest], Manifest]) -> None:
-        """Between two epochs: change the manifest, and go on with the flow's queries as they are now."""
+    def change(self, what: str, prepare: Callable[[Launch, Manifest], Change]) -> None:
+        """Between two epochs: other queries. What `prepare` refuses changes nothing, and the flow goes on.
+
+        `what` says what is done, for messages.
+        """
         assert self._launch is not None
+        if threading.get_ident() == self._runner.thread:
+            raise InputError(
+                f"{what} was asked for by the flow's own sink", "another thread", "call it from outside of the sink"
+            )
         with self._changing:
-            old = self._runner
-            old.stopping = True
-            with old.running:
+            self._refuse_ended()
+            change = prepare(self._launch, self._runner.manifest)  # while epochs go on
+            self._launch.claim(change.added)
+            reach("change-prepared")
+            self._await_rest()
+            self._runner.stopping = True
+            with self._runner.running:
                 self._query.stop()
-                changed = change(old.manifest)
-                changed.write(self._launch.checkpoint.files)
-                self._query, self._runner = self._launch.start(changed)
+                self._apply(what, change)
+
+    def _await_rest(self) -> None:
+        """Wait for the end of an epoch, or until Spark has none to run.
+
+        Stopped anywhere else, it says so with the stack of whatever it did, on standard error.
+        """
+        query, runner, began = self._query, self._runner, self._runner.manifest.epoch
+        deadline = time.monotonic() + _PATIENCE_S
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            if runner.manifest.epoch > began:
+                return
+            time.sleep(0.005)
+
+    def _apply(self, what: str, change: Change) -> None:
+        """With no epoch running: deliver what is owed to whom it leaves, commit, run. What fails here is kept."""
+        launch, old, done = self._launch, self._runner, False
+        assert launch is not None
+        try:
+            if old.owes({join.query for join in change.prepared.plan.joins}):
+                old.settle(launch.session)
+            reach("change-settled")
+            noted = change.noted(old.manifest)
+            prepared = launch.planned(change.prepared.queries, noted)
+            committed = launch.commit(prepared, noted)
+            done = True
+            change.committed()
+            reach("change-committed")
+            self._query, self._runner = launch.run(prepared, committed)
+        except Exception as error:
+            told = f"{what} was {'done' if done else 'not done'}, and the flow has stopped: {_reason(error)}"
+            fix = "start again with the same checkpoint once the cause is gone; nothing is lost"
+            self._failure = RunError(told, "", fix)
+            raise self._failure from error
+
+    def _refuse_ended(self) -> None:
+        """Nothing can be changed in a flow that has ended, failed, or is about to stop."""
+        if self._failure is not None or self._runner.failure is not None:
+            raise InputError("the flow has failed", "a running flow", "start again with the same checkpoint")
+        if self._runner.stopping or not self.is_active:
+            raise InputError("the flow is not running", "a started flow", "use flow.query(...) before start")
 
     def explain(self) -> str:
         """The plan in words, and the keys that are heavy now."""
@@ -142,6 +216,8 @@ class Handle:
                     return
 
     def _await_finish(self, deadline: float | None) -> bool:
+        if self._failure is not None:
+            raise self._failure
         if self._finisher is None:
             return True
         self._finisher.join(None if deadline is None else max(deadline - time.monotonic(), 0.001))

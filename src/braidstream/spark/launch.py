@@ -1,34 +1,44 @@
-"""Starting the streaming query of a flow, and starting it again when its queries change.
+"""Starting the streaming query of a flow, and starting it again when its queries change: prepare, commit, run.
+
+`prepare` checks and plans everything that can be wrong with the queries: their sinks and paths, their expressions (by
+Spark's analyzer), the router, the streaming plan. It may refuse, and it changes nothing. `commit` writes the manifest;
+from then on the queries are the flow's, also after a crash. `run` starts. A start, a submitted and a withdrawn query
+all take this way.
 
 Spark fixes the upstream part of a streaming plan when it starts. So when a query is submitted or withdrawn, the
 streaming query is stopped between two epochs and started anew on the same checkpoint, with all declared streams as its
-sources and the new queries' needs in their branches. Offsets and state go on where they were; the change is in the
-manifest first.
+sources and the new queries' needs in their branches. Offsets and state go on where they were.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.errors import SinkError
 from braidstream.query import parse_duration
-from braidstream.spark.catalogue import with_plan
+from braidstream.spark.catalogue import with_folders, with_plan
+from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.formats import check_sink_format
+from braidstream.spark.late import late_sinks
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.regions import with_regions
 from braidstream.spark.regrid import GridRouter
 from braidstream.spark.reorganize import Reorganizer
+from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.shedding import spiller_of
+from braidstream.spark.sinks import FileSink, Sink, TableSink
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
@@ -37,10 +47,31 @@ from braidstream.state.manifest import Manifest
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
-__all__ = ["RECENT", "Launch"]
+__all__ = ["RECENT", "Launch", "Prepared"]
 
 RECENT = 200
 """How many epochs `progress` looks back."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Queries that were checked, and what runs for them. Nothing has been changed so far."""
+
+    queries: Mapping[str, ContinuousQuery]
+    plan: Plan
+    late: Mapping[str, Sink]
+    run: str
+    frame: DataFrame
+
+    @property
+    def sinks(self) -> dict[str, Sink]:
+        """The sink of each query."""
+        return {name: q.sink for name, q in self.queries.items() if q.sink is not None}
+
+    @property
+    def file_sinks(self) -> list[FileSink]:
+        """All that write to folders."""
+        return [sink for q in self.queries.values() for sink in q.outputs if isinstance(sink, FileSink)]
 
 
 @dataclass(frozen=True)
@@ -64,26 +95,76 @@ class Launch:
         """Whether the flow ends by itself, with all that was there."""
         return bool(self.trigger.get("availableNow"))
 
-    def start(self, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
-        """Start from a manifest. What its rows are arranged by is remembered in it first, with regions for all stages.
+    def prepare(
+        self, queries: Mapping[str, ContinuousQuery], manifest: Manifest, added: Collection[str] | None = None
+    ) -> Prepared:
+        """Check and plan queries after a manifest, or refuse them; `added` are new among them (None: all)."""
+        flow = self.flow
+        for name, query in queries.items():
+            if query.sink is None:
+                raise SinkError(
+                    f"query {name!r} has no sink",
+                    "a sink for each query",
+                    ".to('parquet', path='...') or .to('memory')",
+                )
+        new = [q for name, q in queries.items() if added is None or name in added]
+        self._check_sinks(queries, new)
+        plan, unused = flow._plan(queries, manifest), {"a controller": flow.controller, "silence": flow.silence}
+        flow.routing.check(plan.stores, plan.joins, unused)
+        resolve(flow.spark, flow._streams, [q.query for q in new], plan)
+        return self._framed(queries, plan)
+
+    def planned(self, queries: Mapping[str, ContinuousQuery], manifest: Manifest) -> Prepared:
+        """What runs for queries that were checked, after a later manifest."""
+        return self._framed(queries, self.flow._plan(queries, manifest))
+
+    def _framed(self, queries: Mapping[str, ContinuousQuery], plan: Plan) -> Prepared:
+        run = uuid.uuid4().hex
+        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, self._union(plan, run))
+
+    def _check_sinks(self, queries: Mapping[str, ContinuousQuery], new: Sequence[ContinuousQuery]) -> None:
+        """No two outputs in one folder, none in one that is read or in the checkpoint, each one that can be used."""
+        flow, late = self.flow, late_sinks(queries.values())
+        sources = [(s.name, s.files.path) for s in flow._streams.values() if s.files is not None]
+        taken = [(f"the folder of stream {name!r}", path) for name, path in sources if not set(path) & set("*?[{")]
+        outputs = [(name, q.sink) for name, q in queries.items() if q.sink is not None]
+        outputs += [(f"late {s}", one) for s, sink in late.items() for one in getattr(sink, "sinks", [sink])]
+        if new:
+            refuse_overlaps(outputs, [*taken, ("the checkpoint", self.checkpoint.root)])
+        for sink in (sink for query in new for sink in query.outputs):
+            if isinstance(sink, TableSink):
+                check_sink_format(flow.spark, sink.format)
+            sink.check(self.owner)
+
+    def claim(self, queries: Iterable[ContinuousQuery]) -> None:
+        """Mark the outputs of queries as this flow's: what may still be refused, and the first that is written."""
+        for sink in (sink for query in queries for sink in query.outputs):
+            sink.claim(self.owner)
+
+    def commit(self, prepared: Prepared, manifest: Manifest) -> Manifest:
+        """Write what runs from now on: the queries, and what rows are arranged by, with regions for all stages.
 
         Keys with a grid over stores that are not joined any more are light again.
         """
-        flow = self.flow
-        plan = flow._plan(manifest)
-        families = {store.family for store in plan.stores if store.family and self.regridder is not None}
-        planned = without_families(with_regions(with_plan(manifest, plan), plan.stores, flow.groups), families)
-        if planned != manifest:
-            planned.write(self.checkpoint.files)
-        manifest = planned
+        stores = prepared.plan.stores
+        families = {store.family for store in stores if store.family and self.regridder is not None}
+        planned = with_regions(with_plan(manifest, prepared.plan), stores, self.flow.groups)
+        folders = (resolved(sink.path) for sink in prepared.file_sinks)
+        planned = with_folders(without_families(planned, families), folders)
+        planned.write(self.checkpoint.files)
+        return planned
+
+    def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
+        """Start what was committed, after what a lost process had begun and what is owed."""
+        flow, plan = self.flow, prepared.plan
         runner = EpochRunner(
             self.checkpoint,
-            uuid.uuid4().hex,
+            prepared.run,
             plan,
             self.streams,
-            {name: q.query for name, q in flow._queries.items()},
-            flow._sinks(),
-            flow._late_sinks(),
+            {name: q.query for name, q in prepared.queries.items()},
+            prepared.sinks,
+            prepared.late,
             not is_single_executor(flow.spark),
             manifest,
             None if flow.silence is None else parse_duration(flow.silence),
@@ -92,17 +173,14 @@ class Launch:
             self.progress,
             spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
-        for sink in [*runner.sinks.values(), *runner.late.values()]:
-            sink.claim(self.owner)
-        if runner.is_in_step:
-            runner.complete(self.session)
-        writer = self._union(plan, runner.run).writeStream.foreachBatch(runner)
+        runner.prepare_state(self.session)
+        writer = prepared.frame.writeStream.foreachBatch(runner)
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
         return query, runner
 
-    @cached_property
+    @property
     def session(self) -> SparkSession:
-        """For jobs outside of epochs."""
+        """For jobs outside of epochs; a new one each time, for the user's may have got functions since the last."""
         return own_session(self.flow.spark, self.checkpoint.root)
 
     def _union(self, plan: Plan, run: str) -> DataFrame:

@@ -116,6 +116,10 @@ class Shedder(Spiller):
                         merges.setdefault(slot, []).append(task)
         return merges
 
+    def is_at_odds(self, manifest: Manifest) -> bool:
+        """Whether results of an earlier spill are missing: they come before anything is shed."""
+        return bool(self.incomplete(manifest)) or super().is_at_odds(manifest)
+
     def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
         """Nothing is pushed."""
         del manifest, groups, before

@@ -31,9 +31,21 @@ from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import address_of_grid
 from braidstream.state.manifest import Manifest
 
-__all__ = ["CLEANING", "STEPS", "Spiller", "intent", "pinned_groups", "some_of", "spillable"]
+__all__ = [
+    "CLEANING",
+    "RESUMED",
+    "STEPS",
+    "SUSPENDED",
+    "Spiller",
+    "intent",
+    "pinned_groups",
+    "resumption",
+    "some_of",
+    "spillable",
+]
 
 CLEANING, STEPS, _MEASURES, _SOME = "cleaning", "steps", "spilling", "some"
+RESUMED, SUSPENDED = "resumed", "suspended"
 _URGENT = 2.0
 """A slot pushes in an epoch in which groups were moved only if it holds more than this many times its budget."""
 _FIRST_RATE = float(8 << 20)
@@ -134,11 +146,11 @@ class Spiller:
             return manifest
         return generations.spilled(_begun_anew(manifest, groups), groups, self.stores)
 
-    def groups(self, manifest: Manifest) -> list[GroupMemory]:
-        """What each group holds of the state that may be pushed, and its measures."""
+    def groups(self, manifest: Manifest, stores: Collection[str] | None = None) -> list[GroupMemory]:
+        """What each group holds of the state that may be pushed, or of some stores, and its measures."""
         known = manifest.memory.get(_MEASURES, {})
         touched, outputs = known.get("touched", {}), known.get("outputs", {})
-        held, found = generations.account(manifest, self.stores), []
+        held, found = generations.account(manifest, self.stores if stores is None else stores), []
         watermark = manifest.watermark
         for group in manifest.directory.groups:
             own, key = held[group.id], str(group.id)
@@ -168,10 +180,15 @@ class Spiller:
         active = fits_again(self.groups(left), self.overflow, groups, taken) | pinned_groups(left)
         return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
 
+    def is_at_odds(self, manifest: Manifest) -> bool:
+        """Whether state is pushed that may not be any more, because of queries that came since."""
+        return bool(generations.pushed_stores(manifest) - self.stores)
+
     def incomplete(self, manifest: Manifest) -> list[int]:
         """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot."""
         chosen, room = [], dict.fromkeys(range(manifest.n_slots), float(self.overflow.memory_bytes))
-        for one in sorted(self.groups(manifest), key=lambda one: (-one.bytes, one.state.group)):
+        stores = self.stores | generations.pushed_stores(manifest)
+        for one in sorted(self.groups(manifest, stores), key=lambda one: (-one.bytes, one.state.group)):
             if one.is_incomplete and one.generations and room[one.state.slot] > 0:
                 room[one.state.slot] -= one.bytes
                 chosen.append(one.state.group)
@@ -203,6 +220,11 @@ def intent(
     if some:
         memory[CLEANING][_SOME] = {str(group): list(numbers) for group, numbers in some.items()}
     return replace(manifest, memory=memory)
+
+
+def resumption(manifest: Manifest, joins: Mapping[str, int], step: int) -> Manifest:
+    """The manifest with the intent to produce, in a numbered step, what suspended joins have not since an epoch."""
+    return replace(manifest, memory={**manifest.memory, CLEANING: {"groups": [], "step": step, RESUMED: dict(joins)}})
 
 
 def some_of(cleaning: Mapping[str, Any]) -> dict[int, frozenset[int]]:

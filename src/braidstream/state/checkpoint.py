@@ -109,7 +109,8 @@ class Checkpoint:
         return Manifest.epochs(self.files) == [-1] and not self.files.exists(OFFSETS)
 
     def create(self, identity: Identity, first: Manifest) -> None:
-        """Make an empty checkpoint."""
+        """Make an empty checkpoint; what Spark has logged for one that never committed an epoch does not count."""
+        self.files.delete_folder(OFFSETS)
         self.files.make("", manifests.FOLDER, segments.FOLDER, STAGED)
         first.write(self.files)
         plain = {"format": FORMAT, **identity.__dict__}

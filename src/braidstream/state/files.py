@@ -26,9 +26,9 @@ from pyarrow import fs
 
 from braidstream.errors import RunError
 
-__all__ = ["Files", "unwritable"]
+__all__ = ["COPY", "Files", "unwritable"]
 
-_COPY = "copy+"
+COPY = "copy+"
 _CHUNK = 1 << 24
 _FRESH_S = 600.0
 _LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -39,8 +39,8 @@ class Files:
 
     def __init__(self, root: str, cache: str | None = None) -> None:
         self.root = root
-        self._system, self._base = _resolve(root.removeprefix(_COPY))
-        self.is_local = isinstance(self._system, fs.LocalFileSystem) and not root.startswith(_COPY)
+        self._system, self._base = _resolve(root.removeprefix(COPY))
+        self.is_local = isinstance(self._system, fs.LocalFileSystem) and not root.startswith(COPY)
         own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
         self._cache = Path(cache or tempfile.gettempdir()) / "braidstream-copies" / own
         self.fetched = 0

@@ -24,7 +24,19 @@ from dataclasses import dataclass, field, replace
 from braidstream.control.directory import Directory, Group
 from braidstream.state.manifest import Manifest, Part, Segment
 
-__all__ = ["Held", "account", "cleaned", "held_groups", "held_ranges", "joined", "sizes", "spilled", "unexpired"]
+__all__ = [
+    "Held",
+    "account",
+    "activated",
+    "cleaned",
+    "held_groups",
+    "held_ranges",
+    "joined",
+    "pushed_stores",
+    "sizes",
+    "spilled",
+    "unexpired",
+]
 
 
 @dataclass
@@ -77,6 +89,17 @@ def held_groups(manifest: Manifest) -> list[Group]:
     """The groups with inactive generations, in the order of their addresses."""
     lows = {part.low for segment in manifest.segments for part in segment.parts if part.generation}
     return sorted({manifest.directory.at(low) for low in lows}, key=lambda group: group.low)
+
+
+def pushed_stores(manifest: Manifest) -> frozenset[str]:
+    """The stores that have inactive generations."""
+    return frozenset(s.store for s in manifest.segments if any(part.generation for part in s.parts))
+
+
+def activated(manifest: Manifest, stores: Collection[str]) -> Manifest:
+    """The manifest with all state active again that is not in `stores`. For groups of which nothing is missing."""
+    others = {segment.store for segment in manifest.segments} - set(stores)
+    return _mapped(manifest, lambda part, _: replace(part, generation=0), others)
 
 
 def held_ranges(manifest: Manifest) -> dict[int, tuple[tuple[int, int], ...]]:

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["ACTIONS", "ONCE_VARIABLE", "POINTS", "VARIABLE", "Fault", "InjectedFault", "armed", "reach"]
+__all__ = ["ACTIONS", "CHANGES", "ONCE_VARIABLE", "POINTS", "VARIABLE", "Fault", "InjectedFault", "armed", "reach"]
 
 POINTS = (
     "epoch-start",
@@ -43,6 +43,10 @@ POINTS = (
     "clean-up-results",
     "clean-up-end",
 )
+"""The points of an epoch, and of clean-ups."""
+CHANGES = ("change-prepared", "change-settled", "change-committed")
+"""The points of a change of queries."""
+_ALL = (*POINTS, *CHANGES)
 ACTIONS = ("kill", "raise", "executor")
 VARIABLE = "BRAIDSTREAM_FAULT"
 ONCE_VARIABLE = "BRAIDSTREAM_FAULT_ONCE"
@@ -76,8 +80,8 @@ class Fault:
         if len(parts) != 3 or not parts[1].isdecimal():
             raise InputError(f"{VARIABLE} is {text!r}", "point:number:action", "for example before-manifest:3:kill")
         point, number, action = parts
-        if point not in POINTS:
-            raise InputError(f"{VARIABLE} names no fault point: {point!r}", ", ".join(POINTS), nearest(point, POINTS))
+        if point not in _ALL:
+            raise InputError(f"{VARIABLE} names no fault point: {point!r}", ", ".join(_ALL), nearest(point, _ALL))
         if action not in ACTIONS:
             raise InputError(f"{VARIABLE} names no action: {action!r}", " or ".join(ACTIONS), nearest(action, ACTIONS))
         return cls(point, int(number), action, once)
@@ -104,8 +108,8 @@ def armed(text: str) -> Iterator[Fault]:
 
 
 def _visit(fault: Fault, point: str, epoch: int | None) -> None:
-    if point not in POINTS:
-        raise InputError(f"no fault point is named {point!r}", ", ".join(POINTS), nearest(point, POINTS))
+    if point not in _ALL:
+        raise InputError(f"no fault point is named {point!r}", ", ".join(_ALL), nearest(point, _ALL))
     if point != fault.point:
         return
     if epoch is None:

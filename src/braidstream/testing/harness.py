@@ -200,7 +200,7 @@ class Harness:
             regridder=self._regridder,
             spiller=self._spiller(),
         )
-        runner.complete(None)
+        runner.prepare_state(None)
         return runner
 
     def _spiller(self) -> Spiller | None:

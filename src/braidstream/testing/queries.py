@@ -73,7 +73,9 @@ class QueryHarness(Harness):
         self.restart()
 
     def withdraw(self, name: str) -> None:
-        """Remove a query, effective at the next epoch."""
+        """Remove a query, effective at the next epoch; what it is owed is delivered first."""
+        if self.runner.owes({j.query for j in self.plan.joins if j.query.split(":")[0] != name}):
+            self.runner.settle(None)
         without_query(self.manifest, name).write(self.runner.checkpoint.files)
         self.restart()
 

@@ -1,0 +1,95 @@
+"""Late outputs: each query that asks for one gets the late tuples of its streams, however many ask.
+
+Slots stage the late tuples of a stream once. Where one output wants them, they are staged where it takes them from;
+where several do, in the checkpoint, and each is given a copy. Outputs that are the same folder are one output.
+
+Invariant: what is delivered under an epoch's number replaces what a lost attempt delivered under it, for every output.
+Cost: one copy of the late tuples for each output beyond the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from braidstream.spark.declared import ContinuousQuery, resolved
+from braidstream.spark.sinks import FileSink, Sink
+from braidstream.state.files import Files
+from braidstream.state.results import Staging
+
+__all__ = ["SeveralSinks", "late_sinks"]
+
+
+class SeveralSinks(Sink):
+    """Several outputs of the same rows."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self.sinks = tuple(sinks)
+        self.idempotent = all(sink.idempotent for sink in sinks)
+        self.description = ", ".join(sink.description for sink in sinks)
+        self._root = ""
+
+    def check(self, flow: str) -> None:
+        """Refuse what one of them refuses."""
+        for sink in self.sinks:
+            sink.check(flow)
+
+    def claim(self, flow: str) -> None:
+        """Mark all of them."""
+        for sink in self.sinks:
+            sink.claim(flow)
+
+    def sweep(self) -> None:
+        """Sweep all of them."""
+        for sink in self.sinks:
+            sink.sweep()
+
+    def staging(self, checkpoint: str, finished: bool) -> Staging:
+        """In the checkpoint, from where each gets its own."""
+        self._root = checkpoint
+        return super().staging(checkpoint, finished)
+
+    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+        """Give each a copy, of files where it takes files."""
+        for sink in self.sinks:
+            own = sink.staging(self._root, finished)
+            names = staged if own.root in (None, self._root) else _copied(self._root, staged, own)
+            sink.deliver(epoch, names, frame, finished=finished)
+
+
+def _copied(root: str, staged: Sequence[str], own: Staging) -> list[str]:
+    """Staged files of the checkpoint, copied to where a sink takes them from."""
+    source, target, made = Files(root), Files(own.root or root), []
+    for name in staged:
+        copy = f"{own.folder}/{name.rsplit('/', 1)[-1]}"
+        with source.map(name) as content, target.create(copy) as sink:
+            rows = pq.ParquetFile(content)
+            with pq.ParquetWriter(sink, rows.schema_arrow, compression=own.compression) as writer:
+                for i in range(rows.num_row_groups):
+                    writer.write_table(rows.read_row_group(i))
+        made.append(copy)
+    return made
+
+
+def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
+    """The output of late tuples by stream, over all queries that ask for one."""
+    found: dict[str, dict[Any, Sink]] = {}
+    for query in queries:
+        for stream, sink in query.late_sinks().items():
+            found.setdefault(stream, {}).setdefault(_address(sink), sink)
+    return {stream: _together(own) for stream, own in found.items()}
+
+
+def _together(sinks: Mapping[Any, Sink]) -> Sink:
+    own = list(sinks.values())
+    return own[0] if len(own) == 1 else SeveralSinks(own)
+
+
+def _address(sink: Sink) -> Any:
+    """What tells two outputs apart: a folder and how it is written, or the sink itself."""
+    if isinstance(sink, FileSink):
+        return resolved(sink.path), sink.format, tuple(sorted(sink.options.items()))
+    return id(sink)
