@@ -212,9 +212,19 @@ class Flow:
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
 
     def start(
-        self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
+        self,
+        checkpoint: str | Path,
+        *,
+        epoch: str | timedelta = "available",
+        keep: int = 10,
+        warm: bool = True,
+        wait: str | timedelta = "0 seconds",
     ) -> Handle:
-        """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
+        """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop.
+
+        `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
+        for its end.
+        """
         if self._function is None:
             self._check_complete()
             plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
@@ -222,12 +232,19 @@ class Flow:
         trigger = trigger_of(epoch)
         check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
-        if self._function is not None:
-            return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
+        with store.starting(wait_s=parse_duration(wait) / 1e6):
+            if self._function is not None:
+                return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
+            return self._start(store, trigger, epoch, warm=warm, shown=str(checkpoint))
+
+    def _start(
+        self, store: Checkpoint, trigger: Mapping[str, Any], epoch: str | timedelta, *, warm: bool, shown: str
+    ) -> Handle:
+        """Start with the lease of the checkpoint."""
         identity = store.identity()
         mine = self._identity(identity)
         if identity is not None:
-            identity.check(mine, str(checkpoint))
+            identity.check(mine, shown)
             first = self._resumed(store)
             self._recall(first)
         else:
@@ -241,7 +258,7 @@ class Flow:
         if identity is None:
             store.create(mine, first)
         for sink in every_sink:  # once the checkpoint says which flow this is: a start that dies here can be repeated
-            sink.claim(mine.flow)
+            sink.claim(mine.flow, store.owner)
             sink.sweep()
         store.sweep()
         if warm:

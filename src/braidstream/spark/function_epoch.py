@@ -35,7 +35,7 @@ from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader,
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.testing.faults import reach
 
@@ -129,6 +129,9 @@ class FunctionRunner:
                 raise Stopped
             if epoch > self.manifest.epoch:
                 self._run(rows, epoch)
+        except OSError as error:
+            self.failure = unwritable(error, self.checkpoint.root) or error
+            raise self.failure from error
         except BaseException as error:
             self.failure = error
             raise
@@ -186,6 +189,7 @@ class FunctionRunner:
         return [json.loads(bytes(row.blob)) for row in frame.collect()]
 
     def _deliver(self, rows: DataFrame, epoch: int, task: FunctionTask, reports: Sequence[Mapping[str, Any]]) -> None:
+        self.checkpoint.fence()
         staged = [r["results"]["file"] for r in reports if r.get("results", {}).get("file")]
         schema = result_schema(task.gives, task.reader.time, task.time_type)
         root = task.staging.root or self.checkpoint.root

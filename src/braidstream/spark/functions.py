@@ -244,11 +244,12 @@ def start_function(
         mine = replace(mine, flow=known.flow)
         known.check(mine, shown)
         first = _resumed(store, query, shown)
-    query.sink.claim(mine.flow)
+    query.sink.check(mine.flow)
     if known is None:
         store.create(mine, first)
-    store.sweep()
+    query.sink.claim(mine.flow, store.owner)  # once the checkpoint says which flow this is
     query.sink.sweep()
+    store.sweep()
     if warm:
         warm_up(flow.spark)
     runner = _runner(store, query, first)

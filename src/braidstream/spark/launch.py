@@ -91,7 +91,7 @@ class Launch:
             spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
         for sink in [*runner.sinks.values(), *runner.late.values()]:
-            sink.claim(self.owner)
+            sink.claim(self.owner, self.checkpoint.owner)
         if runner.is_in_step:
             runner.complete(self.session)
         writer = self._union(plan, runner.run).writeStream.foreachBatch(runner)
