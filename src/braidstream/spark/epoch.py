@@ -106,6 +106,7 @@ class EpochRunner(Deliveries, CleanUps):
         try:
             if self.stopping:
                 raise Stopped
+            self.checkpoint.fence()
             if epoch > self.manifest.epoch:
                 self._run(envelopes, epoch)
         except OSError as error:

@@ -127,6 +127,7 @@ class FunctionRunner:
         try:
             if self.stopping:
                 raise Stopped
+            self.checkpoint.fence()
             if epoch > self.manifest.epoch:
                 self._run(rows, epoch)
         except OSError as error:

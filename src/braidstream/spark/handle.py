@@ -22,6 +22,8 @@ from braidstream.state.manifest import Manifest
 
 __all__ = ["Handle"]
 
+_PATIENCE_S = 5.0
+
 
 class Handle:
     """A running flow: look at it, wait for it, stop it."""
@@ -104,8 +106,8 @@ class Handle:
             if has_ended and not self._runner.stopping:
                 self._runner.checkpoint.confirm()
         finally:
-            if has_ended and not self.is_active:
-                self._runner.checkpoint.release()
+            if has_ended:
+                self._release()
         return has_ended
 
     def _is_over(self) -> bool:
@@ -187,7 +189,9 @@ class Handle:
         self._release()
 
     def _release(self) -> None:
-        """Give the checkpoint back, unless the last clean-up is still at it: then its end does."""
+        """Give the checkpoint back once nothing is at it any more; later, by the lease's thread, if that takes long."""
+        if self._finisher is not None:
+            self._finisher.join(_PATIENCE_S)
         if not self.is_active:
             self._runner.checkpoint.release()
 

@@ -148,6 +148,8 @@ class Harness:
     def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
         """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
         checkpoint = self._checkpoint()
+        self._sinks = {name: self._sink(name) for name in self._sinks}  # the runner before keeps its own
+        self._late = {name: FileSink("parquet", sink.path, {}) for name, sink in self._late.items()}
         last = checkpoint.latest()
         checkpoint.verify(last)
         n_slots = slots or last.n_slots
