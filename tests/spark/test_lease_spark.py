@@ -32,6 +32,7 @@ pytestmark = pytest.mark.spark
 
 SECOND = 1_000_000
 WINDOW = 40
+WINDOWS = f"FROM R [RANGE {WINDOW} SECONDS], S [RANGE {WINDOW} SECONDS]"
 JOB = f"""
 [flow]
 checkpoint = "ck"
@@ -53,11 +54,11 @@ schema = "k long, v long, ts timestamp"
 time = "ts"
 
 [queries.q]
-cql = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE {WINDOW} SECONDS], S [RANGE {WINDOW} SECONDS] WHERE R.k = S.k"
+cql = "SELECT R.k AS k, R.v AS rv, S.v AS sv {WINDOWS} WHERE R.k = S.k"
 sink = {{ format = "parquet", path = "out" }}
 """
-TTL_S = 3
-LIMIT_S = 300.0
+LIMIT_S = 600.0
+HOURS_S = 4 * 3600
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Stage:
     random: Random
     n_files: int = 0
     n_rows: int = 0
+    ttl_s: int = 30
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -89,7 +91,7 @@ class Stage:
         self.n_rows += n
 
     def run(self, *arguments: str) -> subprocess.Popen[str]:
-        """`braid run`, in a process group of its own."""
+        """`braid run`, in a process group of its own; a stopped one loses its lease after `ttl_s`."""
         command = [sys.executable, "-m", "braidstream", "run", str(self.folder / "job.toml"), "--quiet"]
         settings = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
         errors = (self.folder / f"{len(self.processes)}.err").open("w")
@@ -99,7 +101,7 @@ class Stage:
             stderr=errors,
             text=True,
             start_new_session=True,
-            env={**os.environ, TTL_VARIABLE: str(TTL_S)},
+            env={**os.environ, TTL_VARIABLE: str(self.ttl_s)},
         )
         self.processes.append(made)
         return made
@@ -227,6 +229,7 @@ def stop(stage: Stage, *, is_going_on: bool) -> None:
         assert stage.visible() == before, "it changed something after it had lost the checkpoint"
 
 
+@pytest.mark.timeout(HOURS_S)
 @pytest.mark.parametrize("n", [1, pytest.param(50, marks=pytest.mark.slow)])
 def test_the_same_job_started_twice_loses_nothing(stage: Stage, n: int) -> None:
     for number in range(n):
@@ -234,8 +237,10 @@ def test_the_same_job_started_twice_loses_nothing(stage: Stage, n: int) -> None:
         print(f"overlap {number + 1}: {stage.n_rows} rows of each stream, as DuckDB", flush=True)
 
 
+@pytest.mark.timeout(HOURS_S)
 @pytest.mark.parametrize("n", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_stopped_process_that_wakes_up_after_a_takeover_changes_nothing(stage: Stage, n: int) -> None:
+    stage.ttl_s = 3
     for number in range(n):
         stop(stage, is_going_on=stage.random.random() < 0.5)
         print(f"takeover {number + 1}: {stage.n_rows} rows of each stream, as DuckDB", flush=True)

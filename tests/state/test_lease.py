@@ -35,6 +35,12 @@ def put(folder: Path, term: int, owner: Owner) -> None:
     (own / "owner.json").write_text(json.dumps(asdict(owner)), encoding="utf-8")
 
 
+def other(ttl_s: float) -> Owner:
+    """Another process of this machine, which lives."""
+    parent = os.getppid()
+    return replace(Owner.new(ttl_s), process=parent, began=leases._began(parent) or "")
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     return Files(str(tmp_path))
@@ -100,10 +106,10 @@ def test_a_lease_from_before_the_machine_was_started_again_is_taken_at_once(
 
 
 def test_a_process_that_stands_still_loses_its_lease_after_its_time_to_live(files: Files) -> None:
-    put(Path(files.root), 1, replace(Owner.new(30.0), at=leases.time.monotonic() - 29))
+    put(Path(files.root), 1, replace(other(30.0), at=leases.time.monotonic() - 29))
     with pytest.raises(CheckpointInUse):
         take(files)
-    put(Path(files.root), 1, replace(Owner.new(30.0), at=leases.time.monotonic() - 31))
+    put(Path(files.root), 1, replace(other(30.0), at=leases.time.monotonic() - 31))
     assert take(files).took_over
 
 
@@ -179,7 +185,7 @@ def test_of_many_that_would_take_over_one_does(tmp_path: Path) -> None:
 
 
 def test_who_looked_long_ago_does_not_get_a_lower_term(files: Files) -> None:
-    put(Path(files.root), 7, Owner.new(600.0))
+    put(Path(files.root), 7, other(600.0))
     assert leases._claimed(files, 3, None, 30.0) is None
     assert files.folders("lease") == ["0000000007"]
 
@@ -189,7 +195,7 @@ def test_the_owner_renews_and_notices_that_it_lost(files: Files) -> None:
     first = take(files, ttl_s=0.6)
     first.watch(lambda: False, lost.set)
     assert wait_until(lambda: first.owner.beat >= 3)
-    put(Path(files.root), 2, Owner.new(600.0))
+    put(Path(files.root), 2, other(600.0))
     leases._remove(Path(files.root) / "lease" / "0000000001")
     assert lost.wait(30)
     assert not first.is_held

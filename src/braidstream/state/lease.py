@@ -122,7 +122,6 @@ class Lease:
 
     def renew_always(self) -> Lease:
         """Renew from now on, until it is released or lost; not one that may be taken over at any time, for tests."""
-        _HELD[self.owner.id] = self
         if self.owner.ttl_s > 0:
             threading.Thread(target=self._renew, name="braidstream-lease", daemon=True).start()
         return self
@@ -215,7 +214,7 @@ def take(files: Files, *, wait_s: float = 0.0, ttl_s: float | None = None) -> Le
         watched = (term, None if owner is None else (owner.id, owner.beat))
         if owner is not None and _has_ended(owner):
             continue
-        is_free = term == 0 or (owner is not None and owner.is_gone)
+        is_free = term == 0 or (owner is not None and (owner.is_gone or _is_forgotten(owner)))
         has_changed = seen is not None and watched != seen
         if watched != seen:
             seen, seen_at = watched, time.monotonic()
@@ -234,7 +233,8 @@ def take(files: Files, *, wait_s: float = 0.0, ttl_s: float | None = None) -> Le
 def holder(files: Files) -> Owner | None:
     """Who has the lease and is known, without waiting, to be alive."""
     _, owner = _newest(files)
-    return owner if owner is not None and owner.is_near and not (owner.is_gone or _has_ended(owner)) else None
+    is_known = owner is not None and owner.is_near and not (owner.is_gone or _is_forgotten(owner) or _has_ended(owner))
+    return owner if is_known else None
 
 
 def _has_ended(owner: Owner) -> bool:
@@ -246,12 +246,23 @@ def _has_ended(owner: Owner) -> bool:
     return True
 
 
+def _is_forgotten(owner: Owner) -> bool:
+    """Whether it is this very process, which could not say that it has released the lease."""
+    return owner.is_near and owner.process == os.getpid() and owner.id not in _HELD
+
+
 def _claimed(files: Files, term: int, before: Owner | None, ttl_s: float) -> Lease | None:
     """The lease, unless another was faster."""
     owner = replace(Owner.new(ttl_s), at=time.monotonic())
     took_over = term > 1 and not (before is not None and before.released)
     lease = Lease(files, term, owner, took_over=took_over)
-    is_ours = _put_by_rename(files, term, owner) if files.has_renames else _put(files, term, owner)
+    _HELD[owner.id] = lease
+    is_ours = False
+    try:
+        is_ours = _put_by_rename(files, term, owner) if files.has_renames else _put(files, term, owner)
+    finally:
+        if not is_ours:
+            del _HELD[owner.id]
     return lease if is_ours else None
 
 
