@@ -6,9 +6,11 @@
     │   ├── StreamError         a stream whose declaration does not fit its DataFrame
     │   ├── JobError            a job file
     │   ├── SinkError           a sink or its path
-    │   └── CheckpointMismatch  a checkpoint that belongs to something else
+    │   ├── CheckpointMismatch  a checkpoint that belongs to something else
+    │   └── CheckpointInUse     a checkpoint that another process has, or another flow of this one
     └── RunError                failed while running; the checkpoint restarts       (exit code 3)
         ├── DamagedState        a manifest or a segment is missing or unreadable
+        ├── LeaseLost           another process has taken the checkpoint over
         └── SinkFailed          a sink did not take the results of an epoch
 
 A message has three parts: what was wrong with which value, what was expected, and the likely fix. Each part is a field.
@@ -21,10 +23,12 @@ from collections.abc import Iterable
 
 __all__ = [
     "BraidstreamError",
+    "CheckpointInUse",
     "CheckpointMismatch",
     "DamagedState",
     "InputError",
     "JobError",
+    "LeaseLost",
     "QueryError",
     "RunError",
     "SinkError",
@@ -83,6 +87,19 @@ class CheckpointMismatch(InputError):
     """A checkpoint that belongs to another flow, query or schema."""
 
 
+class CheckpointInUse(InputError):
+    """A checkpoint that a running flow has. `owner` says who: process, host, since when."""
+
+    def __init__(self, checkpoint: str, owner: str, process: int, ttl_s: float) -> None:
+        self.checkpoint, self.owner, self.process = checkpoint, owner, process
+        super().__init__(
+            f"the checkpoint {checkpoint} is in use by {owner}",
+            "one running job for each checkpoint",
+            f"stop process {process} there (kill {process}), or wait for its end with --wait 60s, wait= in Flow.start; "
+            f"when it dies, or shows no sign of life for {ttl_s:g} seconds, a start takes over",
+        )
+
+
 class RunError(BraidstreamError):
     """Failed while running; the checkpoint restarts."""
 
@@ -94,6 +111,18 @@ class DamagedState(RunError):
         self.path = path
         remedy = fix or "restore the file from a copy, or start again with a new checkpoint; nothing was changed"
         super().__init__(f"{path}: {wrong}", "", remedy)
+
+
+class LeaseLost(RunError):
+    """Another process has taken the checkpoint over; this one changes nothing any more."""
+
+    def __init__(self, checkpoint: str, successor: str = "") -> None:
+        self.checkpoint, self.successor = checkpoint, successor
+        super().__init__(
+            f"the checkpoint {checkpoint} was taken over" + (f" by {successor}" if successor else ""),
+            "a process that renews its lease; this one was stopped or cut off for too long",
+            "let the other one go on: nothing was changed here since, and nothing is lost",
+        )
 
 
 class SinkFailed(RunError):

@@ -27,8 +27,8 @@ from braidstream.spark.file_order import check_order
 from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, make_sink
-from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
-from braidstream.state.manifest import Manifest, manifest_name
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
 
 __all__ = ["Checked", "check_job"]
 
@@ -47,7 +47,8 @@ _TIMES = ("timestamp", "timestamp_ntz")
 _WILD = "*?[{"
 _BRINGS = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog", "spark.plugins", "spark.submit")
 """Settings by which a session may have functions that are none of Spark's."""
-_OURS = {"manifests", "segments", "staged", "offsets"}
+_OURS = {"manifests", "segments", "staged", "offsets", "lease"}
+_LOOKS = 5
 
 
 @dataclass(frozen=True)
@@ -227,16 +228,24 @@ def _checkpoint(
     return identity, latest.epoch if latest.epoch >= 0 else None
 
 
-def _undamaged(store: Checkpoint) -> Manifest:
-    """The last manifest of a checkpoint whose manifests can all be read, and whose segments are all there."""
+def _undamaged(store: Checkpoint, looks: int = _LOOKS) -> Manifest:
+    """The last manifest of a checkpoint whose manifests can all be read, and whose segments are all there.
+
+    One that a flow runs on may change while it is looked at; then it is looked at again.
+    """
+    try:
+        return _looked_at(store)
+    except DamagedState:
+        if looks == 1 or (looks < _LOOKS and not store.is_held):
+            raise
+        return _undamaged(store, looks - 1)
+
+
+def _looked_at(store: Checkpoint) -> Manifest:
     for epoch in Manifest.epochs(store.files):
         Manifest.read(store.files, epoch)
     latest = store.latest()
     store.check_offsets(latest.epoch)
-    committed = max((int(name) for name in store.files.names(f"{OFFSETS}/commits") if name.isdigit()), default=-1)
-    if committed > latest.epoch:
-        missing = store.files.path(manifest_name(latest.epoch + 1))
-        raise DamagedState(missing, f"this manifest is missing: Spark has committed epoch {committed}")
     store.verify(latest)
     return latest
 
@@ -274,7 +283,8 @@ def _refuse_strange_folder(store: Checkpoint) -> None:
     if not store.files.is_local:
         return
     folder = Path(store.files.path(""))
-    if folder.is_file() or (folder.is_dir() and any(entry.name not in _OURS for entry in folder.iterdir())):
+    names = {entry.name.partition("-")[0] for entry in folder.iterdir()} if folder.is_dir() else set()
+    if folder.is_file() or not names <= _OURS:
         raise CheckpointMismatch(
             f"the checkpoint {folder} is no checkpoint, and is not empty",
             "a checkpoint of this flow, or a new folder",

@@ -191,9 +191,16 @@ def build(job: Job, spark: Any) -> Flow:
     return flow
 
 
-def start(job: Job, spark: Any) -> Handle:
-    """Build the job's flow and start it, or go on where its checkpoint ends."""
-    return build(job, spark).start(job.flow.checkpoint, epoch=job.flow.epoch, keep=job.flow.keep)
+def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle:
+    """Build the job's flow and start it, or go on where its checkpoint ends; `wait` for another run's end."""
+    return build(job, spark).start(job.flow.checkpoint, epoch=job.flow.epoch, keep=job.flow.keep, wait=wait)
+
+
+def refuse_running(job: Job) -> None:
+    """Refuse, before Spark is started, a job that surely runs already."""
+    from braidstream.state.checkpoint import Checkpoint  # noqa: PLC0415  (reading a job needs none of it)
+
+    Checkpoint(job.flow.checkpoint).refuse_held()
 
 
 def with_place(job: Job, place: str, action: Callable[..., Result], *arguments: Any) -> Result:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from braidstream import jobs
+from braidstream.state.checkpoint import Checkpoint
 from tests.cli.workshop import Workshop
 
 pytestmark = pytest.mark.spark
@@ -89,3 +91,18 @@ def test_two_interrupts_stop_at_once(long_job: Workshop, spark: object) -> None:
     assert "Traceback" not in err
     assert json.loads(out.splitlines()[-1])["epoch"] < N_FILES - 1
     finish_and_verify(long_job, spark)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_an_interrupt_while_it_is_warming_up_ends_quietly(long_job: Workshop, number: int) -> None:
+    made = long_job.folder / "ck" / "flow.json"
+    with running(long_job.job()) as process:
+        while not made.exists():  # it is made right before the workers are warmed up
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "KeyboardInterrupt" not in err
+    Checkpoint(str(long_job.folder / "ck")).refuse_held()

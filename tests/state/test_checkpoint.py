@@ -98,8 +98,9 @@ def test_manifests_and_offsets_must_fit_together(tmp_path: Path) -> None:
     checkpoint = made(tmp_path)
     (tmp_path / "offsets" / "offsets").mkdir(parents=True)
     checkpoint.check_offsets(-1)
+    (tmp_path / "offsets" / "metadata").write_text('{"id": "x"}')
     for epoch in range(3):
-        (tmp_path / "offsets" / "offsets" / str(epoch)).touch()
+        (tmp_path / "offsets" / "offsets" / str(epoch)).write_text("v1\n{}\n{}")
     checkpoint.check_offsets(2)  # Spark died before its commit
     checkpoint.check_offsets(1)  # we died before ours
     with pytest.raises(DamagedState, match="offset log ends at epoch 2, the state at epoch 3"):

@@ -82,7 +82,7 @@ def until_it_fails(flow: Harness) -> tuple[RunError, int]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize("method", ["creating", "replace"])
+@pytest.mark.parametrize("method", ["creating", "add"])
 def test_whoever_meets_it_slot_or_driver(tmp_path: Path, number: int, method: str) -> None:
     """A state folder that cannot be written, for a segment (by a slot) or for a manifest (by the driver)."""
     flow = harness(tmp_path, tmp_path / "ck")

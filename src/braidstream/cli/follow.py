@@ -134,13 +134,20 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
+        logging.getLogger().addFilter(self._is_news)
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeFilter(self._is_news)
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    @staticmethod
+    def _is_news(record: logging.LogRecord) -> bool:
+        """Not that the user interrupted a call to the JVM, which Py4J logs with its stack."""
+        return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
     def count_them(self) -> None:
         """From now on there is a flow to stop in good order."""

@@ -12,6 +12,7 @@ import typer
 from braidstream import jobs
 from braidstream.cli import app
 from braidstream.cli.session import parse_settings, spark_session
+from braidstream.query.duration import parse_duration
 
 if TYPE_CHECKING:
     from braidstream.spark.progress import EpochProgress
@@ -32,8 +33,11 @@ def run_job(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object for each epoch, and one at the end."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing but errors."),
     verbose: bool = _VERBOSE,
+    wait: str = typer.Option("0s", help="How long to wait for another run of the job to end.", metavar="TIME"),
 ) -> None:
     """Run a job file, or go on where its checkpoint ends.
+
+    A job that is running already is refused with exit code 2, unless --wait lets it end first.
 
     Ctrl-C stops after the running epoch, a second one at once; both leave a checkpoint that restarts.
 
@@ -46,9 +50,11 @@ def run_job(
       braid run job.toml --json > progress.jsonl
     """
     loaded = jobs.read(job)
+    if not parse_duration(wait):
+        jobs.refuse_running(loaded)
     jobs.check(loaded)
     settings = {**loaded.spark, **parse_settings(conf)}
-    raise typer.Exit(run_loaded(loaded, settings, master, as_json=as_json, quiet=quiet, verbose=verbose))
+    raise typer.Exit(run_loaded(loaded, settings, master, as_json=as_json, quiet=quiet, verbose=verbose, wait=wait))
 
 
 def run_loaded(
@@ -60,6 +66,7 @@ def run_loaded(
     quiet: bool,
     verbose: bool,
     seen: list[EpochProgress] | None = None,
+    wait: str = "0s",
 ) -> int:
     """Run a job that was checked, and give the exit code. The epochs are added to `seen`."""
     from braidstream.cli.follow import INTERRUPTED, follow  # noqa: PLC0415
@@ -70,7 +77,7 @@ def run_loaded(
         view.phase("starting Spark")
         with spark_session(job.flow.name, settings, master=master, verbose=verbose) as spark:
             view.phase("warming up")
-            run = follow(lambda: jobs.start(job, spark), view, seen)
+            run = follow(lambda: jobs.start(job, spark, wait), view, seen)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:

@@ -55,6 +55,7 @@ class Deliveries:
         self, spark: SparkSession, epoch: int, reports: Sequence[Mapping[str, Any]], *, is_step: bool = False
     ) -> None:
         """Hand results and late tuples to their sinks; a step of the last clean-up has results of joins only."""
+        self.checkpoint.fence()
         joined = {join.query for join in self.plan.cleaned_joins}
         for name, sink in self.sinks.items():
             if is_step and name not in joined:

@@ -110,6 +110,7 @@ class EpochRunner(Deliveries, CleanUps):
         try:
             if self.stopping:
                 raise Stopped
+            self.checkpoint.fence()
             self.thread = threading.get_ident()
             if epoch > self.manifest.epoch:
                 self._run(envelopes, epoch)

@@ -43,7 +43,7 @@ from pyspark.sql import SparkSession
 from braidstream.errors import RunError, StreamError, nearest
 from braidstream.spark.file_times import FileTimes, local_path, times_of_files
 from braidstream.spark.sources import FilesSource, Stream
-from braidstream.state.checkpoint import OFFSETS, Checkpoint
+from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
 __all__ = ["DELAYS", "FIRST", "ORDERS", "arrange", "check_order", "needed_delay"]
@@ -242,7 +242,7 @@ def _seen(store: Checkpoint, place: int | None) -> frozenset[str]:
 
     It only saves looking at them again: whether a file is read is for Spark to say.
     """
-    folder = f"{OFFSETS}/sources"
+    folder = f"{store.log.folder}/sources"
     places = [place] if place is not None else range(64)
     return frozenset(url for one in places for url in _logged_files(store, f"{folder}/{one}"))
 

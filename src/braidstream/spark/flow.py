@@ -245,15 +245,32 @@ class Flow:
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
 
     def start(
-        self, checkpoint: str | Path, *, epoch: str | timedelta = "available", keep: int = 10, warm: bool = True
+        self,
+        checkpoint: str | Path,
+        *,
+        epoch: str | timedelta = "available",
+        keep: int = 10,
+        warm: bool = True,
+        wait: str | timedelta = "0 seconds",
     ) -> Handle:
-        """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
+        """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop.
+
+        `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
+        for its end.
+        """
         trigger = trigger_of(epoch)
         check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
-        if self._function is not None:
-            return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
-        begun = self._prepared(store, str(checkpoint), trigger, interval_s(epoch))
+        with store.starting(wait_s=parse_duration(wait) / 1e6):
+            if self._function is not None:
+                return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
+            return self._start(store, trigger, interval_s(epoch), warm=warm, shown=str(checkpoint))
+
+    def _start(
+        self, store: Checkpoint, trigger: Mapping[str, Any], interval: float | None, *, warm: bool, shown: str
+    ) -> Handle:
+        """Start with the lease of the checkpoint."""
+        begun = self._prepared(store, shown, trigger, interval)
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
         if begun.is_new:
             store.create(begun.identity, first)

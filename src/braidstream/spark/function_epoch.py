@@ -36,7 +36,7 @@ from braidstream.spark.lateness import Lateness, late_in_all, late_warnings
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.testing.faults import reach
 
@@ -130,8 +130,12 @@ class FunctionRunner:
         try:
             if self.stopping:
                 raise Stopped
+            self.checkpoint.fence()
             if epoch > self.manifest.epoch:
                 self._run(rows, epoch)
+        except OSError as error:
+            self.failure = unwritable(error, self.checkpoint.root) or error
+            raise self.failure from error
         except BaseException as error:
             self.failure = error
             raise
@@ -189,6 +193,7 @@ class FunctionRunner:
         return [json.loads(bytes(row.blob)) for row in frame.collect()]
 
     def _deliver(self, rows: DataFrame, epoch: int, task: FunctionTask, reports: Sequence[Mapping[str, Any]]) -> None:
+        self.checkpoint.fence()
         staged = [r["results"]["file"] for r in reports if r.get("results", {}).get("file")]
         schema = result_schema(task.gives, task.reader.time, task.time_type)
         root = task.staging.root or self.checkpoint.root

@@ -250,11 +250,12 @@ def start_function(
     if made != first and known is not None:
         made.write(store.files)
     first = made
-    query.sink.claim(mine.flow)
+    query.sink.check(mine.flow)
     if known is None:
         store.create(mine, first)
-    store.sweep()
+    query.sink.claim(mine.flow, store.owner)  # once the checkpoint says which flow this is
     query.sink.sweep()
+    store.sweep()
     if warm:
         warm_up(flow.spark)
     query = replace(query, source=replace(query.source, stream=arranged[stream.name]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,7 @@ class Handle:
         if launch is not None and launch.is_finite:
             self._finisher = threading.Thread(target=self._finish, name="braidstream-finish", daemon=True)
             self._finisher.start()
+        runner.checkpoint.watch(self._is_over, self._lost)
 
     @property
     def progress(self) -> list[EpochProgress]:
@@ -177,6 +179,31 @@ class Handle:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the flow ends; True when it has. Raises what made it fail."""
+        has_ended = True
+        try:
+            has_ended = self._awaited(timeout)
+            if has_ended and not self._runner.stopping:
+                self._runner.checkpoint.confirm()
+        finally:
+            if has_ended:
+                self._release()
+        return has_ended
+
+    def _is_over(self) -> bool:
+        """Whether the flow has ended, and is not about to go on with other queries."""
+        if not self._changing.acquire(blocking=False):
+            return False
+        try:
+            return not self.is_active
+        finally:
+            self._changing.release()
+
+    def _lost(self) -> None:
+        """Another process has taken the checkpoint over: stop, whatever is running."""
+        with suppress(Exception):
+            self._query.stop()
+
+    def _awaited(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             query, runner = self._query, self._runner
@@ -234,16 +261,26 @@ class Handle:
             self._runner.stopping = True
             with self._runner.running:
                 self._query.stop()
+        self._release()
 
     def kill(self) -> None:
         """Stop at once; the running epoch is lost and replayed at the next start."""
         self._runner.stopping = True
         self._query.stop()
+        self._release()
+
+    def _release(self) -> None:
+        """Give the checkpoint back once nothing is at it any more; later, by the lease's thread, if that takes long."""
+        if self._finisher is not None:
+            self._finisher.join(_PATIENCE_S)
+        if not self.is_active:
+            self._runner.checkpoint.release()
 
     def _raise(self, runner: EpochRunner, error: BaseException) -> None:
         failure: Any = runner.failure
         if isinstance(failure, Stopped) or runner.stopping:
             return
+        runner.checkpoint.confirm()
         if isinstance(failure, BraidstreamError):
             raise failure from None
         raise RunError(

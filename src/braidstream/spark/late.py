@@ -37,10 +37,10 @@ class SeveralSinks(Sink):
         for sink in self.sinks:
             sink.check(flow)
 
-    def claim(self, flow: str) -> None:
+    def claim(self, flow: str, owner: str = "") -> None:
         """Mark all of them."""
         for sink in self.sinks:
-            sink.claim(flow)
+            sink.claim(flow, owner)
 
     def sweep(self) -> None:
         """Sweep all of them."""

@@ -139,7 +139,7 @@ class Launch:
     def claim(self, queries: Iterable[ContinuousQuery]) -> None:
         """Mark the outputs of queries as this flow's: what may still be refused, and the first that is written."""
         for sink in (sink for query in queries for sink in query.outputs):
-            sink.claim(self.owner)
+            sink.claim(self.owner, self.checkpoint.owner)
 
     def commit(self, prepared: Prepared, manifest: Manifest) -> Manifest:
         """Write what runs from now on: the queries, and what rows are arranged by, with regions for all stages.

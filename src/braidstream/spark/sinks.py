@@ -11,12 +11,18 @@ the same state: an epoch is replayed when the process died before its manifest w
 - A callable `(DataFrame, epoch)`, which should itself be idempotent for an epoch.
 - Memory, for a notebook: the results are kept in the driver.
 
+A process that has lost its checkpoint to another may not touch a folder of results either. So whatever changes there
+passes, by one rename, through a folder in the staging area that is named after the holder of the lease, its gate; who
+takes over removes the gates of others before it delivers (`state.lease`). Other sinks are asked after a look at the
+lease only: between the look and the delivery a process may be stopped, and a table may then see an epoch twice.
+
 A number below 0 is no epoch but a step of the last clean-up of a finite flow: -1, -2, ... over the life of the flow.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,7 +31,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from braidstream.errors import SinkError, SinkFailed, nearest
+from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
+from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.results import Staging
 
@@ -47,9 +54,9 @@ class Sink(ABC):
         """Refuse, before anything starts, a sink that belongs to another flow or cannot be one."""
         del flow
 
-    def claim(self, flow: str) -> None:
-        """Mark the sink as this flow's; refuse it like `check`."""
-        del flow
+    def claim(self, flow: str, owner: str = "") -> None:
+        """Mark the sink as this flow's; refuse it like `check`. `owner` holds the lease of the flow's checkpoint."""
+        del flow, owner
 
     def sweep(self) -> None:
         """At a start: drop what a lost attempt left behind."""
@@ -116,31 +123,49 @@ class FileSink(Sink):
         if self.files.exists() and self.files.size("") is not None:
             raise SinkError(f"the sink path {self.path!r} is a file", "a folder", "choose another path")
 
-    def claim(self, flow: str) -> None:
+    def claim(self, flow: str, owner: str = "") -> None:
         """Mark the folder as this flow's, or refuse it when it is another's."""
         self.check(flow)
         self.flow = flow
-        if self._owner() == flow:
-            return
+        self.files.gate = f"{STAGING}/{owner}" if owner and self.files.has_renames else None
         try:
-            self.files.make("", STAGING)
-            self.files.replace(OWNER, json.dumps({"flow": flow}).encode())
+            self.files.make(self._staging)
+            if self._owner() != flow:
+                self.files.replace(OWNER, json.dumps({"flow": flow}).encode())
         except OSError as error:
             raise SinkError(f"the sink path {self.path!r} cannot be written ({error})", "a writable folder") from None
 
+    @property
+    def _staging(self) -> str:
+        return self.files.gate or STAGING
+
     def _owner(self) -> str | None:
-        return json.loads(self.files.read(OWNER)).get("flow") if self.files.exists(OWNER) else None
+        """The flow that the folder belongs to."""
+        if not self.files.exists(OWNER):
+            return None
+        try:
+            return str(json.loads(self.files.read(OWNER))["flow"])
+        except (ValueError, KeyError, TypeError):
+            raise SinkError(
+                f"{self.files.path(OWNER)} is damaged: it says no longer to which flow the folder belongs",
+                'a file such as {"flow": "..."}',
+                f"restore it from a copy, or write it again with the flow's id from {IDENTITY} in the checkpoint",
+            ) from None
 
     def sweep(self) -> None:
-        """Drop what was staged and never moved into place."""
-        self.files.delete_folder(STAGING)
-        self.files.make(STAGING)
+        """Drop what was staged and never moved into place, with the gates of others."""
+        self.files.make(self._staging)
+        for name in self.files.folders(STAGING):
+            if f"{STAGING}/{name}" != self.files.gate:
+                self.files.delete_folder(f"{STAGING}/{name}")
+        for folder in {STAGING, self._staging}:
+            for name in self.files.names(folder):
+                self.files.delete(f"{folder}/{name}")
 
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """Beside the folder's files when they can be moved into place as they are."""
         if finished and self._is_native:
-            self.files.make(STAGING)
-            return Staging(self.path, STAGING, self.options.get("compression", "snappy"))
+            return Staging(self.path, self._staging, self.options.get("compression", "snappy"))
         return super().staging(checkpoint, finished)
 
     def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
@@ -156,9 +181,10 @@ class FileSink(Sink):
             return
         if not staged:
             return
-        folder = f"{STAGING}/{number}"
+        written, folder = f"{STAGING}/{uuid.uuid4().hex}", f"{self._staging}/{number}"
+        frame().write.format(self.format).options(**self.options).mode("overwrite").save(self.files.path(written))
         self.files.delete_folder(folder)
-        frame().write.format(self.format).options(**self.options).mode("overwrite").save(self.files.path(folder))
+        self.files.move(written, self.files, folder)  # Spark makes any folder anew, so it must not write in the gate
         for i, name in enumerate(n for n in self.files.names(folder) if not n.startswith(("_", "."))):
             self.files.move(f"{folder}/{name}", self.files, f"{mark}{i:04d}.{name.split('.', 1)[-1]}")
         self.files.delete_folder(folder)
@@ -177,8 +203,9 @@ class TableSink(Sink):
             "" if self.idempotent else " (an epoch may be appended twice after a crash)"
         )
 
-    def claim(self, flow: str) -> None:
+    def claim(self, flow: str, owner: str = "") -> None:
         """Remember the flow, for formats that recognize a repeated write."""
+        del owner
         self.flow = flow
 
     def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
@@ -253,6 +280,8 @@ def deliver(sink: Sink, query: str, epoch: int, **arguments: Any) -> None:
     """Deliver, naming query and epoch when it fails."""
     try:
         sink.deliver(epoch, **arguments)
+    except LeaseLost:
+        raise
     except Exception as error:
         raise SinkFailed(query, epoch, f"{type(error).__name__}: {error}") from error
 

@@ -1,7 +1,8 @@
 """The checkpoint of a flow: a folder with an identity, Spark's offset log, manifests, and segments.
 
     flow.json            what the checkpoint belongs to: the flow's id, its streams and queries
-    offsets/             Spark's own checkpoint of the streaming query
+    lease/               which process may change it (`state.lease`)
+    offsets/             Spark's own checkpoint of the streaming query; offsets-N after term N was taken over
     manifests/N.json     one for each of the last epochs
     segments/*.arrow     state
     staged/              results on their way to a sink
@@ -11,21 +12,29 @@ before it; what the lost attempt wrote is an orphan, and is swept at the next st
 only they refer to are retired after `keep` epochs.
 
 Nothing is deleted unless every kept manifest could be read: a damaged checkpoint stays as it is.
+
+Who starts a flow takes the lease first. Commits are create-if-absent and pass through the lease's gate like every other
+change; Spark knows nothing of gates, so whoever takes over from an owner that did not release renames Spark's folder,
+and what the other's JVM still writes goes where nobody looks.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from braidstream.errors import CheckpointMismatch, DamagedState
+from braidstream.errors import CheckpointInUse, CheckpointMismatch, DamagedState, InputError, LeaseLost
+from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
 from braidstream.state import segments
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
+from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
+from braidstream.state.offsetlog import OffsetLog
 
 __all__ = ["IDENTITY", "STAGED", "Checkpoint", "Identity"]
 
@@ -83,12 +92,96 @@ class Checkpoint:
         self.root, self.keep = root, keep
         self.files = Files(root)
         self._kept: dict[int, frozenset[str]] = {}
+        self._log: OffsetLog | None = None
+        self.lease: Lease | None = None
+        self._is_new = False
+
+    def take(self, *, wait_s: float = 0.0, ttl_s: float | None = None) -> None:
+        """Take the lease, before anything is written; `CheckpointInUse` when another has it and is alive."""
+        try:
+            self._is_new = not self.files.exists()
+            self.files.make("", leases.FOLDER)
+            self.lease = leases.take(self.files, wait_s=wait_s, ttl_s=ttl_s)
+        except OSError as error:
+            raise _unusable(error, self.root) from None
+        self.files.gate = self.lease.gate
+        self._log = self._renamed(self.lease) if self.lease.took_over else self._found_log()
+
+    @contextmanager
+    def starting(self, *, wait_s: float = 0.0) -> Iterator[None]:
+        """Take the lease for a start; one that fails gives it back."""
+        self.take(wait_s=wait_s)
+        try:
+            yield
+        except BaseException as error:
+            self.release()
+            if isinstance(error, OSError):
+                raise _unusable(error, self.root) from error
+            raise
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody who is known to be alive has the lease."""
+        return leases.holder(self.files) is not None
+
+    def refuse_held(self) -> None:
+        """Refuse a checkpoint that somebody has who is known, without waiting, to be alive."""
+        owner = leases.holder(self.files)
+        if owner is not None:
+            raise CheckpointInUse(self.root, str(owner), owner.process, owner.ttl_s)
+
+    @property
+    def owner(self) -> str:
+        """The holder of the lease, by id; empty without one."""
+        return "" if self.lease is None else self.lease.owner.id
+
+    def fence(self) -> None:
+        """Refuse to go on when the lease is another's by now."""
+        if self.lease is not None:
+            self.lease.check()
+
+    def confirm(self) -> None:
+        """After the end of a flow: say it if the lease was lost to another."""
+        if self.lease is not None:
+            self.lease.confirm()
+
+    def watch(self, is_over: Callable[[], bool], on_loss: Callable[[], None]) -> None:
+        """Give the lease back once `is_over`; tell when it was lost."""
+        if self.lease is not None:
+            self.lease.watch(is_over, on_loss)
+
+    def release(self) -> None:
+        """Let the next start take the checkpoint; one that was never made is gone."""
+        if self.lease is None:
+            return
+        if self.files.exists(IDENTITY) or Manifest.epochs(self.files):
+            self.lease.release()
+        else:
+            self.lease.vanish(with_root=self._is_new)
+
+    def _renamed(self, lease: Lease) -> OffsetLog:
+        """Spark's log under a name that the owner before does not know."""
+        log, name = self._found_log(), f"{OFFSETS}-{lease.term}"
+        if self.files.has_renames and self.files.exists(log.folder):
+            self.files.move(log.folder, self.files, name)
+            return OffsetLog(self.files, name)
+        return log
+
+    def _found_log(self) -> OffsetLog:
+        """Spark's log: the last one, should an owner of earlier terms have made its own again."""
+        known = {int(name.partition("-")[2] or 0): name for name in self.files.folders("") if _is_log(name)}
+        return OffsetLog(self.files, known[max(known)] if known else OFFSETS)
+
+    @property
+    def log(self) -> OffsetLog:
+        """Spark's log."""
+        return self._log or self._found_log()
 
     @property
     def offsets(self) -> str:
         """Where Spark keeps its offset log."""
         base = self.root.removeprefix("copy+")
-        return f"{base}/{OFFSETS}" if "://" in base else self.files.path(OFFSETS)
+        return f"{base}/{self.log.folder}" if "://" in base else self.files.path(self.log.folder)
 
     def identity(self) -> Identity | None:
         """What the checkpoint belongs to; None when there is none yet."""
@@ -104,13 +197,9 @@ class Checkpoint:
         except (ValueError, TypeError, KeyError) as error:
             raise DamagedState(self.files.path(IDENTITY), f"the checkpoint's identity is damaged ({error})") from None
 
-    def _is_unborn(self) -> bool:
-        """Whether the process died while it made the checkpoint: nothing but the first manifest is there."""
-        return Manifest.epochs(self.files) == [-1] and not self.files.exists(OFFSETS)
-
     def create(self, identity: Identity, first: Manifest) -> None:
         """Make an empty checkpoint; what Spark has logged for one that never committed an epoch does not count."""
-        self.files.delete_folder(OFFSETS)
+        self.files.delete_folder(self.log.folder)
         self.files.make("", manifests.FOLDER, segments.FOLDER, STAGED)
         first.write(self.files)
         plain = {"format": FORMAT, **identity.__dict__}
@@ -128,28 +217,19 @@ class Checkpoint:
         return self.files.exists(manifest_name(epoch))
 
     def check_offsets(self, latest: int) -> None:
-        """Refuse a checkpoint whose manifests and whose offset log do not fit together."""
-        last, committed = self._last_in("offsets"), self._last_in("commits")
+        """Refuse a checkpoint whose manifests and whose offset log do not fit together, or whose log is damaged."""
+        last, committed = self.log.last_begun(latest), self.log.last("commits")
         if committed > latest:
             raise DamagedState(
                 self.files.path(manifest_name(committed)),
                 f"this manifest is missing: Spark's log has committed epoch {committed}, the state ends at {latest}",
-            )
-        if latest > last:
-            raise DamagedState(
-                self.files.path(OFFSETS),
-                f"Spark's offset log ends at epoch {last}, the state at epoch {latest}",
-                "restore both from one copy, or start again with a new checkpoint; nothing was changed",
             )
         if last > latest + 1:
             raise DamagedState(
                 self.files.path(manifest_name(last - 1)),
                 f"the state ends at epoch {latest}, Spark's offset log at epoch {last}",
             )
-
-    def _last_in(self, log: str) -> int:
-        """The last epoch in one of Spark's logs."""
-        return max((int(name) for name in self.files.names(f"{OFFSETS}/{log}") if name.isdigit()), default=-1)
+        self.log.check(latest)
 
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a segment of the last manifest is missing or has another size."""
@@ -160,12 +240,17 @@ class Checkpoint:
                 raise DamagedState(self.files.path(segment.name), f"this segment {what}")
 
     def commit(self, manifest: Manifest) -> None:
-        """Write a manifest: the commit of its epoch."""
-        manifest.write(self.files)
+        """Write a manifest: the commit of its epoch. One that another process wrote is never replaced."""
+        self.fence()
+        try:
+            manifest.write(self.files, is_new=manifest.epoch not in self._kept)
+        except FileExistsError:
+            raise LeaseLost(self.root) from None
         self._kept[manifest.epoch] = _names(manifest)
 
     def retire(self, latest: int) -> None:
         """After a commit: drop manifests older than `keep` epochs, and the segments that only they refer to."""
+        self.fence()
         for old in sorted(epoch for epoch in self._kept if epoch <= latest - self.keep):
             for name in self._kept[old] - self._kept[old + 1]:
                 self.files.delete(name)
@@ -173,10 +258,11 @@ class Checkpoint:
             del self._kept[old]
 
     def sweep(self) -> int:
-        """At a start: delete what no kept manifest refers to. Gives the number of files deleted.
+        """At a start: delete what no kept manifest refers to, and what Spark left. Gives the number of files.
 
         Folders are made again: what copies a checkpoint may leave out empty ones.
         """
+        self.fence()
         self.files.make(segments.FOLDER, STAGED)
         self._kept = {epoch: _names(Manifest.read(self.files, epoch)) for epoch in Manifest.epochs(self.files)}
         kept = frozenset().union(*self._kept.values())
@@ -186,9 +272,29 @@ class Checkpoint:
             for name in (f"{folder}/{base}" for base in self.files.names(folder))
             if name not in kept
         ]
+        latest = max(self._kept, default=-1)
+        orphans += self.log.leftovers(latest)
+        outlived = [name for name in self.files.folders("") if _is_log(name) and name != self.log.folder]
+        for folder in [*outlived, *([self.log.folder] if self.log.is_unused(latest) else [])]:
+            self.files.delete_folder(folder)
         for name in orphans:
             self.files.delete(name)
         return len(orphans)
+
+
+def _is_log(name: str) -> bool:
+    stem, dash, term = name.partition("-")
+    return stem == OFFSETS and (not dash or term.isdigit())
+
+
+def _unusable(error: OSError, root: str) -> Exception:
+    """A checkpoint that cannot be made or written, said before anything was started."""
+    lasting = unwritable(error, root)
+    if lasting is not None:
+        return InputError(f"the checkpoint {root} cannot be used: {lasting.wrong}", lasting.expected, lasting.fix)
+    return InputError(
+        f"the checkpoint {root} cannot be made: {error.strerror or error}", "a folder", "choose another path"
+    )
 
 
 def _names(manifest: Manifest) -> frozenset[str]:

@@ -5,6 +5,9 @@ in the executor's temporary folder and mapped from there; `fetched` counts those
 stays there as a copy, so a slot that stays where it is misses nothing. Files are written under a name of their own and
 never changed, except manifests, which are replaced atomically (write beside, then rename).
 
+With a gate, a folder that its owner may lose (`state.lease`), every change is one rename or link out of the gate or
+into it. When the gate is gone nothing is changed, and `LeaseLost` is raised.
+
 `copy+file:///path` names a local folder that is treated like a remote one; the tests use it.
 """
 
@@ -24,7 +27,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from braidstream.errors import RunError
+from braidstream.errors import LeaseLost, RunError
 
 __all__ = ["COPY", "Files", "unwritable"]
 
@@ -32,6 +35,7 @@ COPY = "copy+"
 _CHUNK = 1 << 24
 _FRESH_S = 600.0
 _LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Files:
@@ -44,6 +48,12 @@ class Files:
         own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
         self._cache = Path(cache or tempfile.gettempdir()) / "braidstream-copies" / own
         self.fetched = 0
+        self.gate: str | None = None
+
+    @property
+    def has_renames(self) -> bool:
+        """Whether a rename is one step: on file systems, not on object stores."""
+        return isinstance(self._system, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
         """The path that the file system knows."""
@@ -68,24 +78,63 @@ class Files:
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
         return sorted(info.base_name for info in self._system.get_file_info(selector) if info.is_file)
 
+    def folders(self, folder: str) -> list[str]:
+        """The folders in a folder, sorted; empty when there is no such folder."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        found = self._system.get_file_info(selector)
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
     def read(self, name: str) -> bytes:
         """All of a file."""
         with self._system.open_input_stream(self.path(name)) as stream:
             return bytes(stream.read())
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, gate: str | None = None) -> None:
         """Write a file so that others see the old content or the new, never a part."""
-        if not isinstance(self._system, fs.LocalFileSystem):
+        if not self.has_renames:
             with self._system.open_output_stream(self.path(name)) as stream:
                 stream.write(content)  # object stores show an object when it is complete
             return
+        with self._through(gate or self.gate):
+            self._beside(name, content, gate or self.gate).replace(self.path(name))
+
+    def add(self, name: str, content: bytes) -> None:
+        """Write a file that is not there yet; FileExistsError when it is, and then it stays as it is."""
+        if not self.has_renames:
+            if self.exists(name):
+                raise FileExistsError(self.path(name))
+            self.replace(name, content)
+            return
+        with self._through(self.gate):
+            beside = self._beside(name, content, self.gate)
+            try:
+                Path(self.path(name)).hardlink_to(beside)
+            except OSError as error:
+                if error.errno not in _NO_LINKS or self.exists(name):
+                    raise
+                beside.replace(self.path(name))
+            finally:
+                beside.unlink(missing_ok=True)
+
+    def _beside(self, name: str, content: bytes, gate: str | None) -> Path:
+        """The content in a file of the same file system, on its way."""
         target = Path(self.path(name))
-        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        beside = (target.parent if gate is None else Path(self.path(gate))) / f".{target.name}.{uuid.uuid4().hex}"
         with beside.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(target)
+        return beside
+
+    @contextmanager
+    def _through(self, gate: str | None) -> Iterator[None]:
+        """What fails because the gate is gone fails for that reason."""
+        try:
+            yield
+        except FileNotFoundError:
+            if gate is not None and not self.exists(gate):
+                raise LeaseLost(self.root) from None
+            raise
 
     def create(self, name: str) -> pa.NativeFile:
         """Open a new file for writing."""
@@ -116,13 +165,23 @@ class Files:
 
     def move(self, name: str, other: Files, new_name: str) -> None:
         """Move a file to another folder of the same file system."""
-        self._system.move(self.path(name), other.path(new_name))
+        with self._through(self.gate):
+            self._system.move(self.path(name), other.path(new_name))
 
     def delete(self, name: str) -> None:
         """Delete a file, or do nothing when it is gone; also its local copy."""
         with suppress(FileNotFoundError):
-            self._system.delete_file(self.path(name))
+            self._system.delete_file(self.path(self._taken(name)))
         (self._cache / name).unlink(missing_ok=True)
+
+    def _taken(self, name: str) -> str:
+        """The name of a file or folder after it was moved into the gate, out of everybody's sight."""
+        if self.gate is None or not self.has_renames:
+            return name
+        taken = f"{self.gate}/{uuid.uuid4().hex}"
+        with self._through(self.gate):
+            Path(self.path(name)).rename(self.path(taken))
+        return taken
 
     def keep_copies(self, names: Iterable[str]) -> None:
         """Drop the local copies of files that are not among `names`, but none that is fresh: others may be at it."""
@@ -138,7 +197,7 @@ class Files:
     def delete_folder(self, name: str) -> None:
         """Delete a folder with all that is in it, or do nothing when it is gone."""
         try:
-            self._system.delete_dir(self.path(name))
+            self._system.delete_dir(self.path(self._taken(name)))
         except FileNotFoundError:
             return
 

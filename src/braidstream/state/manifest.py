@@ -169,10 +169,14 @@ class Manifest:
         segments = tuple(replace(s, parts=_fit(s.parts, directory)) for s in self.segments)
         return replace(self, directory=directory, segments=segments)
 
-    def write(self, files: Files, *, pending: bool = False) -> None:
-        """Commit; or, when pending, only show tasks what has been reached so far in the epoch."""
+    def write(self, files: Files, *, pending: bool = False, is_new: bool = False) -> None:
+        """Commit; or, when pending, only show tasks what has been reached so far in the epoch.
+
+        A new one is added, FileExistsError if it is there already; others are replaced.
+        """
         body = json.dumps(_to_plain(self), separators=(",", ":")).encode()
-        files.replace(manifest_name(self.epoch, pending=pending), _sealed(body))
+        put = files.add if is_new else files.replace
+        put(manifest_name(self.epoch, pending=pending), _sealed(body))
 
     @classmethod
     def read(cls, files: Files, epoch: int, *, pending: bool = False) -> Manifest:

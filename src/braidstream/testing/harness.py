@@ -102,8 +102,9 @@ class Harness:
         overflow: Overflow | None = None,
         interval_s: float | None = None,
         restless_spills: int | None = None,
+        leased: bool = False,
     ) -> None:
-        self.folder, self.schemas = Path(folder), schemas
+        self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
         self._regridder = regridder
@@ -118,7 +119,7 @@ class Harness:
         self._sinks = {name: self._sink(name) for name in joins}
         late_to = self.folder / "late"
         self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
-        checkpoint = Checkpoint(self._root, keep)
+        checkpoint = self._checkpoint()
         self._identity = Identity.new("harness", {}, {})
         memory = {} if biclique is None else {"biclique": biclique}
         checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots, memory=memory))
@@ -146,7 +147,9 @@ class Harness:
 
     def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
         """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
-        checkpoint = Checkpoint(self._root, self._keep)
+        checkpoint = self._checkpoint()
+        self._sinks = {name: self._sink(name) for name in self._sinks}  # the runner before keeps its own
+        self._late = {name: FileSink("parquet", sink.path, {}) for name, sink in self._late.items()}
         last = checkpoint.latest()
         checkpoint.verify(last)
         n_slots = slots or last.n_slots
@@ -154,6 +157,13 @@ class Harness:
         if changed != last.directory or n_slots != last.n_slots:
             resettled(replace(last.fitted(changed), executors={}), n_slots).write(checkpoint.files)
         self.runner = self._start(checkpoint)
+
+    def _checkpoint(self) -> Checkpoint:
+        """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
+        checkpoint = Checkpoint(self._root, self._keep)
+        if self._leased:
+            checkpoint.take(ttl_s=0.0)
+        return checkpoint
 
     def finish(self) -> None:
         """The last clean-up of a finite flow."""
@@ -178,7 +188,7 @@ class Harness:
         self, checkpoint: Checkpoint, queries: Mapping[str, Query], silence_us: int | None = None
     ) -> EpochRunner:
         for sink in [*self._sinks.values(), *self._late.values()]:
-            sink.claim(self._identity.flow)
+            sink.claim(self._identity.flow, checkpoint.owner)
             sink.sweep()
         checkpoint.sweep()
         last = checkpoint.latest()

@@ -1,0 +1,165 @@
+"""Spark's own checkpoint of the streaming query, as far as a start depends on it: looked at, never written.
+
+    metadata           the query's id
+    offsets/N          what epoch N reads: a version, a line of settings, and one line for each source
+    commits/N          written when epoch N is done
+    sources/I/K        of a source of files: which files belong to its offset K; K.compact has all up to K
+
+Spark writes each of them in the same way: `.NAME.UUID.tmp` with its checksum `..NAME.UUID.tmp.crc`, then a rename of
+the one and of the other. A process that dies between two of these steps leaves such files, and Spark refuses to start
+beside some of them; a machine that dies may leave an entry that is empty or ends in the middle.
+
+`leftovers` is what the next start may delete: such files, an entry of an epoch that was never committed and cannot be
+read, and the whole folder while it has no entry at all. Anything else that is missing or damaged is refused by `check`,
+by the name of its file. Cost: the entries since the last compact one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from braidstream.errors import DamagedState
+from braidstream.state.files import Files
+
+__all__ = ["OffsetLog"]
+
+_RESTORE = "restore the whole folder from one copy with the manifests, or start again with a new checkpoint"
+
+
+class OffsetLog:
+    """The folder that Spark was given as its checkpoint."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files, self.folder = files, folder
+
+    def last(self, log: str) -> int:
+        """The last epoch in one of the logs; -1 when there is none."""
+        return max((int(name) for name in self._files.names(f"{self.folder}/{log}") if name.isdigit()), default=-1)
+
+    def last_begun(self, latest: int) -> int:
+        """The last epoch whose offsets were logged and can be read, or should be."""
+        last = self.last("offsets")
+        return last - 1 if last > latest and not _is_offsets(self._lines(f"offsets/{last}")) else last
+
+    def leftovers(self, latest: int) -> list[str]:
+        """Files that a crash has left, by name, where `latest` is the last epoch that was committed."""
+        found = [name for folder in self._tree(self.folder) for name in self._strays(folder)]
+        begun, done = self.last("offsets"), self.last("commits")
+        if begun > latest and not _is_offsets(self._lines(f"offsets/{begun}")):
+            found += self._with_sum("offsets", str(begun))
+        if 0 <= done <= latest and not _is_entry(self._lines(f"commits/{done}")):
+            found += self._with_sum("commits", str(done))
+        if self.last_begun(latest) >= 0:
+            known = self._reached(self.last_begun(latest))
+            for source in self._files.folders(f"{self.folder}/sources"):
+                if source in known:
+                    found += self._unread(f"sources/{source}", known[source])
+        return found
+
+    def is_unused(self, latest: int) -> bool:
+        """Whether no epoch was ever begun, so that nothing is lost with the folder."""
+        return latest < 0 and self.last_begun(latest) < 0 and self.last("commits") < 0
+
+    def check(self, latest: int) -> None:
+        """Refuse a log that does not fit the manifests, or from which Spark could not go on."""
+        last, committed = self.last_begun(latest), self.last("commits")
+        if latest > last:
+            raise DamagedState(
+                self._files.path(self.folder),
+                f"Spark's offset log ends at epoch {last}, the state at epoch {latest}",
+                "restore both from one copy, or start again with a new checkpoint; nothing was changed",
+            )
+        if last < 0:
+            return
+        self._readable("metadata", _is_json)
+        if committed > last:
+            raise self._damaged(f"offsets/{committed}", "is missing: its epoch was committed")
+        for epoch in range(max(last - 1, 0), last + 1):
+            self._readable(f"offsets/{epoch}", _is_offsets)
+        for source, reached in self._reached(last).items():
+            self._check_source(source, reached)
+
+    def _check_source(self, source: str, reached: int) -> None:
+        """The entries of a source of files, from the last compact one to where the offsets have come."""
+        folder = f"sources/{source}"
+        names = set(self._files.names(f"{self.folder}/{folder}"))
+        for offset in range(reached, -1, -1):
+            if f"{offset}.compact" in names:
+                self._readable(f"{folder}/{offset}.compact", _is_entry)
+                return
+            self._readable(f"{folder}/{offset}", _is_entry)
+
+    def _reached(self, epoch: int) -> dict[str, int]:
+        """For each source of files, by its number, the entry up to which an epoch has read it."""
+        found = {}
+        lines = self._lines(f"offsets/{epoch}")
+        for source, line in enumerate(lines[2:] if lines[:1] == ["v1"] else ()):
+            plain = _parsed(line)
+            if isinstance(plain, dict) and isinstance(plain.get("logOffset"), int):
+                found[str(source)] = plain["logOffset"]
+        return found
+
+    def _unread(self, folder: str, reached: int) -> Iterator[str]:
+        """Entries of a source that no epoch has come to, and that cannot be read."""
+        for name in self._files.names(f"{self.folder}/{folder}"):
+            number = name.removesuffix(".compact")
+            if number.isdigit() and int(number) > reached and not _is_entry(self._lines(f"{folder}/{name}")):
+                yield from self._with_sum(folder, name)
+
+    def _with_sum(self, folder: str, name: str) -> list[str]:
+        there = set(self._files.names(f"{self.folder}/{folder}"))
+        return [f"{self.folder}/{folder}/{one}" for one in (name, f".{name}.crc") if one in there]
+
+    def _strays(self, folder: str) -> Iterator[str]:
+        """Files on their way when the process died, and checksums of nothing."""
+        names = set(self._files.names(folder))
+        for name in sorted(names):
+            is_on_its_way = name.startswith(".") and name.removesuffix(".crc").endswith(".tmp")
+            is_sum_of_nothing = name.startswith(".") and name.endswith(".crc") and name[1:-4] not in names
+            if is_on_its_way or is_sum_of_nothing:
+                yield f"{folder}/{name}"
+
+    def _tree(self, folder: str) -> Iterator[str]:
+        yield folder
+        for name in self._files.folders(folder):
+            yield from self._tree(f"{folder}/{name}")
+
+    def _lines(self, name: str) -> list[str]:
+        try:
+            return self._files.read(f"{self.folder}/{name}").decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _readable(self, name: str, is_whole: Any) -> None:
+        lines = self._lines(name)
+        if not is_whole(lines):
+            there = self._files.exists(f"{self.folder}/{name}")
+            raise self._damaged(name, "is damaged" if there else "is missing")
+
+    def _damaged(self, name: str, wrong: str) -> DamagedState:
+        path = self._files.path(f"{self.folder}/{name}")
+        return DamagedState(path, f"this file of Spark's offset log {wrong}", f"{_RESTORE}; nothing was changed")
+
+
+def _is_json(lines: list[str]) -> bool:
+    return isinstance(_parsed("\n".join(lines)), dict)
+
+
+def _is_entry(lines: list[str]) -> bool:
+    """A version, then a line of JSON for each thing, or "-" for none; of later versions no more is known."""
+    is_versioned = bool(lines) and lines[0].startswith("v") and lines[0][1:].isdigit()
+    return is_versioned and (lines[0] != "v1" or all(line == "-" or _parsed(line) is not None for line in lines[1:]))
+
+
+def _is_offsets(lines: list[str]) -> bool:
+    """An entry with its settings and at least one source."""
+    return _is_entry(lines) and len(lines) > 2
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
