@@ -12,6 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, RunError
+from braidstream.spark.causes import logged, one_line
 from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.heavy_keys import explain_heavy_keys
 from braidstream.spark.launch import Launch
@@ -162,21 +163,10 @@ class Handle:
         if isinstance(failure, Stopped) or runner.stopping:
             return
         if isinstance(failure, BraidstreamError):
-            raise failure from None
-        raise RunError(
-            f"the flow failed: {_reason(failure or error)}",
+            raise (logged(failure, failure, runner.checkpoint.root) if failure.__cause__ else failure) from None
+        failed = RunError(
+            f"the flow failed: {one_line(failure or error)}",
             "",
             "start again with the same checkpoint once the cause is gone",
-        ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """The lines of a Spark error that say what happened, without its stack."""
-    text = str(error)
-    raised = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))
-    ]
-    ours = [line for line in raised if line.startswith("braidstream.errors.")]
-    if ours:
-        return ours[-1].split(": ", 1)[-1]
-    return raised[0] if raised else type(error).__name__
+        )
+        raise logged(failed, failure or error, runner.checkpoint.root) from None

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import SinkError, SinkFailed, nearest
+from braidstream.spark.causes import in_expression, one_line
 from braidstream.state.files import Files
 from braidstream.state.results import Staging
 
@@ -254,7 +255,7 @@ def deliver(sink: Sink, query: str, epoch: int, **arguments: Any) -> None:
     try:
         sink.deliver(epoch, **arguments)
     except Exception as error:
-        raise SinkFailed(query, epoch, f"{type(error).__name__}: {error}") from error
+        raise SinkFailed(query, epoch, one_line(error), in_expression(error)) from error
 
 
 def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: pa.Schema) -> DataFrame:
