@@ -20,8 +20,9 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Job
 from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
 from braidstream.spark.routers import Routing
-from braidstream.spark.sinks import FileSink, Sink, make_sink
+from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
@@ -77,14 +78,23 @@ def check_job(job: Job) -> Checked:
         with_place(job, place, sink.check, "" if identity is None else identity.flow)
     left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
+    left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
     return Checked(queries, epoch, tuple(left))
+
+
+def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
+    """The formats that not every session has, with the places that use them."""
+    used = [(stream.format, SOURCES, f"[streams.{name}]") for name, stream in job.streams.items()]
+    used += [(sink.format, SINKS, place) for place, sink in sinks.items() if isinstance(sink, (FileSink, TableSink))]
+    return [f"{format_} of {place}" for format_, known, place in used if not is_known(format_, known)]
 
 
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
+    check_source(name, stream.format, stream.options)
     parse_duration(stream.delay)
-    text = stream.schema or OWN_SCHEMA.get(stream.format)
+    text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
         return None
     schema = Schema.from_ddl(text)
@@ -94,9 +104,10 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
 
 def _check_path(stream: JobStream) -> None:
     """A file source has a path, and a schema unless it brings one; a path that is given exists."""
-    if stream.format in FILE_SOURCES and stream.path is None:
+    own = stream.format.lower()
+    if own in FILE_SOURCES and stream.path is None:
         raise JobError(f"a {stream.format} stream without a path", "the folder of its files", 'add path = "data/R"')
-    if stream.format in FILE_SOURCES and stream.schema is None and stream.format not in OWN_SCHEMA:
+    if own in FILE_SOURCES and stream.schema is None and own not in OWN_SCHEMA:
         fix = 'add schema = "k long, v long, ts timestamp"'
         raise JobError(f"a {stream.format} stream without a schema", "its columns and their types", fix)
     path = stream.path

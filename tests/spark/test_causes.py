@@ -19,12 +19,13 @@ from tests.cli.workshop import Workshop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TRACEBACK = "Traceback (most recent call last)"
 SCHEMA = "k long, v long, ts timestamp"
 CQL = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 10 SECONDS], S [RANGE 5 SECONDS] WHERE R.k = S.k"
 MALFORMED = (
-    "[CAST_INVALID_INPUT] The value 'x100' of the type \"STRING\" cannot be cast to \"BIGINT\" because it is malformed. "
-    "Correct the value as per the syntax, or change its target type. Use `try_cast` to tolerate malformed input and "
-    "return NULL instead. (in cast('x' || v as long))"
+    '[CAST_INVALID_INPUT] The value \'x100\' of the type "STRING" cannot be cast to "BIGINT" because it is '
+    "malformed. Correct the value as per the syntax, or change its target type. Use `try_cast` to tolerate malformed "
+    "input and return NULL instead. (in cast('x' || v as long))"
 )
 NOT_PARQUET = (
     "RuntimeException: file:/data/notparquet/a.parquet is not a Parquet file. "
@@ -88,7 +89,7 @@ def test_an_error_of_the_drivers_own_code_names_its_line() -> None:
     assert "test_causes.py, line " in told
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\n", ": ", "Traceback (most recent call last):", "Caused by: x", "\tat a("])
+@pytest.mark.parametrize("text", ["", " ", "\n\n", ": ", f"{TRACEBACK}:", "Caused by: x", "\tat a("])
 def test_whatever_the_text_there_is_one_line(text: str) -> None:
     told = one_line(ValueError(text))
     assert told
@@ -101,10 +102,11 @@ def test_a_very_long_message_is_cut() -> None:
 
 def test_an_executor_that_is_lost_is_named_without_the_stage() -> None:
     text = (
-        "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage"
-        " failure: Task 3 in stage 8.0 failed 4 times, most recent failure: Lost task 3.3 in stage 8.0 (TID 44) "
+        "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
+        "stage failure: Task 3 in stage 8.0 failed 4 times, most recent failure: Lost task 3.3 in stage 8.0 (TID 44) "
         "(10.0.0.7 executor 2): ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: "
-        "Container killed by YARN for exceeding memory limits.\nDriver stacktrace:\n\tat org.apache.spark.X.y(X.scala:1)"
+        "Container killed by YARN for exceeding memory limits.\nDriver stacktrace:\n"
+        "\tat org.apache.spark.X.y(X.scala:1)"
     )
     assert one_line(RuntimeError(text)).startswith("ExecutorLostFailure (executor 2 exited")
 
@@ -158,7 +160,9 @@ def flows(tmp_path: Path, spark: SparkSession) -> Any:
 
 
 @pytest.mark.spark
-def test_a_function_of_the_user_in_a_stream_says_what_it_raised(tmp_path: Path, spark: SparkSession, flows: Any) -> None:
+def test_a_function_of_the_user_in_a_stream_says_what_it_raised(
+    tmp_path: Path, spark: SparkSession, flows: Any
+) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     @F.udf("long")

@@ -237,6 +237,7 @@ class Flow:
         refuse_shared_paths([*sinks.items(), *((f"late {s}", sink) for s, sink in late.items())])
         every_sink = [*sinks.values(), *late.values()]
         for sink in every_sink:
+            sink.find(self.spark)
             sink.check(mine.flow)
         if identity is None:
             store.create(mine, first)
@@ -273,6 +274,7 @@ class Flow:
         """Add a query to the running flow, effective at the next epoch. It sees the tuples that arrive from then on."""
         if self._handle is None or not self._handle.is_active:
             raise InputError("the flow is not running", "a started flow", "use flow.query(...) before start")
+        make_sink(to, path, {key: str(value) for key, value in options.items()}).find(self.spark)
         added = self.query(text, name).to(to, path, **options)
         try:
             self._handle.relaunch(lambda manifest: self._remember(manifest, added, to, path, options))

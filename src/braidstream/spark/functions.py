@@ -37,7 +37,6 @@ from braidstream.functions.training import Monitor
 from braidstream.functions.types import StreamType, find_type
 from braidstream.functions.windows import WindowSpec
 from braidstream.query.duration import describe_duration, parse_duration
-from braidstream.spark.formats import check_sink_format
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
@@ -132,7 +131,7 @@ class FunctionQuery:
     sink: Sink | None = None
 
     def to(
-        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+        self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> FunctionQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
         self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
@@ -193,7 +192,6 @@ def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQu
     query = windows.apply(entry.template(), name)
     if entry.sink is None:
         raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
-    check_sink_format(flow.spark, entry.sink["format"])
     options = {key: str(value) for key, value in entry.sink.get("options", {}).items()}
     return query.to(entry.sink["format"], entry.sink.get("path"), **options)
 
@@ -244,6 +242,7 @@ def start_function(
         mine = replace(mine, flow=known.flow)
         known.check(mine, shown)
         first = _resumed(store, query, shown)
+    query.sink.find(flow.spark)
     query.sink.claim(mine.flow)
     if known is None:
         store.create(mine, first)
