@@ -25,6 +25,7 @@ __all__ = [
     "DamagedState",
     "InputError",
     "JobError",
+    "Note",
     "QueryError",
     "RunError",
     "SinkError",
@@ -32,6 +33,10 @@ __all__ = [
     "StreamError",
     "nearest",
 ]
+
+
+class Note(UserWarning):
+    """Something that is no error, and that the user should know; commands print it as a note."""
 
 
 class BraidstreamError(Exception):

@@ -37,11 +37,11 @@ OTHER_TYPE = (
     "actual Parquet type BINARY."
 )
 TOLD = {
-    "udf in stream (in the driver)": "ValueError: no price for 101 (/home/ann/prices.py, line 41, in bad)",
-    "udf in stream": "ValueError: no price for 101 (/home/ann/prices.py, line 41, in bad)",
-    "mapInPandas in stream (in the driver)": "RuntimeError: broken map; second line (/home/ann/prices.py, line 48, "
+    "udf in stream (in the driver)": "ValueError: no price for 101 (/app/prices.py, line 41, in bad)",
+    "udf in stream": "ValueError: no price for 101 (/app/prices.py, line 41, in bad)",
+    "mapInPandas in stream (in the driver)": "RuntimeError: broken map; second line (/app/prices.py, line 48, "
     "in badmap)",
-    "pandas udf in stream (in the driver)": "KeyError: 'price' (/home/ann/prices.py, line 45, in badp)",
+    "pandas udf in stream (in the driver)": "KeyError: 'price' (/app/prices.py, line 45, in badp)",
     "ansi cast in stream (in the driver)": MALFORMED,
     "ansi cast in stream": MALFORMED,
     "corrupt file stream (in the driver)": NOT_PARQUET,
@@ -60,7 +60,7 @@ TOLD = {
     "to 'true' for the better Python traceback.",
     "unknown fmt (in the driver)": "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: parqet. Make sure the "
     "provider name is correct and the package is properly registered and compatible with your Spark version.",
-    "sink udf write (in the driver)": "ValueError: no price for 164 (/home/ann/prices.py, line 41, in bad)",
+    "sink udf write (in the driver)": "ValueError: no price for 164 (/app/prices.py, line 41, in bad)",
 }
 
 

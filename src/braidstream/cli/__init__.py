@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
+from typing import Any
 
 import typer
 from rich.console import Console
 
 from braidstream import __version__
-from braidstream.errors import BraidstreamError
+from braidstream.errors import BraidstreamError, Note
 
 __all__ = ["app", "main"]
 
@@ -39,13 +41,25 @@ def main() -> None:
     from braidstream.cli import commands  # noqa: F401, PLC0415  (registers the commands)
 
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app()
     except BraidstreamError as error:
-        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"error: {error}")
+        _say(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # 1 would mean that a check did not hold
         traceback.print_exc()
-        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"unexpected error: {error!r}")
+        _say(f"unexpected error: {error!r}")
         sys.exit(3)
+
+
+def _say(text: str) -> None:
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(text)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Notes of ours in a line; what libraries warn of is for developers."""
+    if issubclass(category, Note):
+        _say(f"note: {message}")

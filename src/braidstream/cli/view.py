@@ -236,9 +236,9 @@ def _results_per_s(entry: EpochProgress) -> float:
 
 def summary(name: str, checkpoint: str, run: Run) -> str:
     """The run in a few lines."""
-    how = "interrupted" if run.interrupted else "done"
+    how = "failed" if run.failed else "interrupted" if run.interrupted else "done"
     if run.last is None:
-        return f"{name}: {how}; no new rows"
+        return f"{name}: {how} before the first epoch" if run.failed else f"{name}: {how}; no new rows"
     last, rows, read = run.last, sum(run.rows.values()), reading(run.last)
     lines = [
         f"{name}: {how} after {words.count(run.epochs, 'epoch')} and {words.length(run.seconds)}",
@@ -270,6 +270,7 @@ def _plain(run: Run) -> dict[str, Any]:
         "completeness": {q: asdict(of) for q, of in getattr(last, "completeness_so_far", {}).items()},
         "decisions": dict(run.decisions),
         "interrupted": run.interrupted,
+        "failed": run.failed,
     }
 
 

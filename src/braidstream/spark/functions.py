@@ -18,7 +18,6 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,7 +35,7 @@ from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.types import StreamType, find_type
 from braidstream.functions.windows import WindowSpec
-from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.query.duration import describe_duration
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
@@ -179,11 +178,6 @@ class FunctionHandle(Handle):
     def locality(self) -> float:
         """Nodes are not pinned: their state is small, and read where they run."""
         return 1.0
-
-    def run_for(self, duration: str | timedelta) -> None:
-        """Run for a limited time, then stop after the running epoch; earlier when the input ends."""
-        if not self.await_termination(parse_duration(duration) / 1e6):
-            self.stop()
 
 
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:

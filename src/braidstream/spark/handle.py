@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -12,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, RunError
+from braidstream.query.duration import parse_duration
 from braidstream.spark.causes import logged, one_line
 from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.heavy_keys import explain_heavy_keys
@@ -115,6 +117,11 @@ class Handle:
                     return self._await_finish(deadline)
             elif deadline is not None and time.monotonic() >= deadline:
                 return False
+
+    def run_for(self, duration: str | timedelta) -> None:
+        """Run for a limited time, then stop after the running epoch; earlier when the input ends."""
+        if not self.await_termination(parse_duration(duration) / 1e6):
+            self.stop()
 
     def _finish(self) -> None:
         """In a thread of its own: when a finite flow has read all that was there, its last clean-up."""
