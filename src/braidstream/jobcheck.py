@@ -21,6 +21,7 @@ from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
+from braidstream.spark.moved import note_moved_streams
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
@@ -202,6 +203,8 @@ def _checkpoint(
     if not job.functions and len(queries) == len(job.queries) and len(schemas) == len(job.streams):
         _comparable(identity).check(_identity(job, schemas, queries), job.flow.checkpoint)
     latest = _undamaged(store)
+    paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
+    note_moved_streams(store.files, paths, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None
 
 

@@ -18,7 +18,10 @@ from rich.console import Console
 from braidstream import __version__
 from braidstream.errors import BraidstreamError, Note
 
-__all__ = ["app", "main"]
+__all__ = ["JOBS", "RESEARCH", "TRY", "app", "main"]
+
+JOBS, TRY, RESEARCH = "Jobs", "Try, measure and plan", "Research: the papers' experiments and simulations"
+"""The panels of the help."""
 
 app = typer.Typer(
     name="braid",

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from braidstream.cli import app
+from braidstream.cli import TRY, app
 from braidstream.errors import InputError, nearest
 
 __all__ = ["bench"]
@@ -21,7 +21,7 @@ _WIDE = 150
 """Columns of the table where there is no terminal to fit it to."""
 
 
-@app.command("bench")
+@app.command("bench", rich_help_panel=TRY)
 def bench(
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
     system: list[str] = typer.Option([], "--system", "-s", help="Only this system; may be given again."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from braidstream.cli import app, words
+from braidstream.cli import TRY, app, words
 from braidstream.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["run_demo"]
 
 
-@app.command("demo")
+@app.command("demo", rich_help_panel=TRY)
 def run_demo(
     minutes: float = typer.Option(20.0, help="How many minutes of event time to join.", min=0.1, max=600.0),
     seed: int = typer.Option(1, help="The seed of the random source."),

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from braidstream.cli import app, words
+from braidstream.cli import JOBS, app, words
 from braidstream.errors import InputError
-from braidstream.kernels.plan import shown_stage
+from braidstream.kernels.plan import shown_stage, shown_store
 from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.generations import Held, account
@@ -141,7 +141,7 @@ class _Found:
         return [{"key": shown[grid.id], "grid": grid.shape, "slots": list(grid.slots)} for grid in self.latest.grids]
 
 
-@app.command("state")
+@app.command("state", rich_help_panel=JOBS)
 def show_state(
     checkpoint: str = typer.Argument(help="The folder of a checkpoint, or its URI.", show_default=False),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
@@ -296,6 +296,6 @@ def _queries(found: _Found) -> list[list[str]]:
 
 def _stores(found: _Found) -> list[list[str]]:
     return [
-        [name, str(one["segments"]), words.number(one["rows"]), words.size(one["bytes"])]
+        [shown_store(name), str(one["segments"]), words.number(one["rows"]), words.size(one["bytes"])]
         for name, one in found.stores().items()
     ]

@@ -49,6 +49,7 @@ from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
+from braidstream.spark.moved import note_moved_streams
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
@@ -250,6 +251,8 @@ class Flow:
         if identity is not None:
             identity.check(mine, str(checkpoint))
             first = self._resumed(store)
+            paths = {name: s.files.path if s.files else None for name, s in self._streams.items()}
+            note_moved_streams(store.files, paths, str(checkpoint))
             self._recall(first)
         else:
             n_slots = self._n_slots()
