@@ -99,6 +99,8 @@ class Demo:
         return same_rows(self.folder / "pairs", expected)
 
     def _clear(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{self.folder} is a file", "a new or an empty folder", "choose another one with --folder")
         if not self.folder.exists() or not any(self.folder.iterdir()):
             return
         if not self.job.is_file() or not self.job.read_text(encoding="utf-8").startswith(MARK):

@@ -21,7 +21,7 @@ from braidstream.jobs import Job, JobFlow, JobStream, with_place
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
-from braidstream.spark.moved import note_moved_streams
+from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.routers import Routing
 from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
 from braidstream.state.checkpoint import OFFSETS, Checkpoint, Identity
@@ -196,7 +196,7 @@ def _checkpoint(
 ) -> tuple[Identity | None, int | None]:
     """What the checkpoint belongs to and its last epoch, when it is there, undamaged and this job's."""
     store = Checkpoint(job.flow.checkpoint)
-    identity = store.identity()
+    identity = None if _is_file(store) else store.identity()
     if identity is None:
         _refuse_strange_folder(store)
         return None, None
@@ -204,7 +204,7 @@ def _checkpoint(
         _comparable(identity).check(_identity(job, schemas, queries), job.flow.checkpoint)
     latest = _undamaged(store)
     paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
-    note_moved_streams(store.files, paths, job.flow.checkpoint)
+    refuse_moved_streams(store.files, paths, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None
 
 
@@ -250,12 +250,16 @@ def _canonical(struct: str) -> str:
         return struct
 
 
+def _is_file(store: Checkpoint) -> bool:
+    return store.files.is_local and Path(store.files.path("")).is_file()
+
+
 def _refuse_strange_folder(store: Checkpoint) -> None:
     """A new checkpoint is made in a new or an empty folder, not among somebody's files."""
     if not store.files.is_local:
         return
     folder = Path(store.files.path(""))
-    if folder.is_file() or (folder.is_dir() and any(entry.name not in _OURS for entry in folder.iterdir())):
+    if _is_file(store) or (folder.is_dir() and any(entry.name not in _OURS for entry in folder.iterdir())):
         raise CheckpointMismatch(
             f"the checkpoint {folder} is no checkpoint, and is not empty",
             "a checkpoint of this flow, or a new folder",

@@ -13,12 +13,13 @@ from typing import Any
 
 from braidstream.errors import InputError
 
-__all__ = ["COLORS", "DPI", "GREY", "drawing", "head", "legend", "number", "save"]
+__all__ = ["COLORS", "DPI", "GREY", "check_target", "drawing", "head", "legend", "number", "save"]
 
 COLORS = ("#1d4f8c", "#c4512d", "#2c8068", "#8a5aa5", "#b98a14", "#3f9ec4", "#9c3d5a", "#6b7b34", "#5a5a5a", "#d98880")
 GREY = "#767676"
 """Of what is no measurement: formulas, bounds, arrows, remarks."""
 DPI = 150
+_ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp")
 _STYLE = {
     "font.family": "STIXGeneral",
     "mathtext.fontset": "stix",
@@ -81,13 +82,22 @@ def legend(figure: Any, entries: Mapping[str, Any], title: str, columns: int) ->
     )
 
 
+def check_target(path: str | Path) -> None:
+    """Refuse, before anything is computed, a file that no picture can be written to; its folder is made."""
+    target = Path(path)
+    if target.suffix.lower() not in _ENDINGS or target.is_dir():
+        raise InputError(f"no picture can be written to {path}", f"a file that ends in {', '.join(_ENDINGS)}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"no picture can be written to {path} ({error})", "a file in a folder") from None
+
+
 def save(plt: Any, figure: Any, path: str | Path) -> None:
     """Write a picture to a file, as PNG or what the name ends in."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    check_target(path)
     try:
         figure.savefig(path, dpi=DPI)
-    except ValueError as error:  # an ending that is no format of pictures
-        raise InputError(f"no picture can be written to {path} ({error})", "a file that ends in .png or .svg") from None
     finally:
         plt.close(figure)
 

@@ -53,6 +53,11 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # 1 would mean that a check did not hold
+        if type(error).__module__.startswith(("pyspark.", "py4j.")):
+            from braidstream.spark.causes import one_line  # noqa: PLC0415
+
+            _say(f"error: Spark failed: {one_line(error)}")
+            sys.exit(3)
         traceback.print_exc()
         _say(f"unexpected error: {error!r}")
         sys.exit(3)

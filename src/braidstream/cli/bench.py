@@ -44,6 +44,8 @@ def bench(
     taking_part = {name for case in workload or CASES for name in CASES[case].systems}
     if system and not taking_part & set(system):
         raise InputError(f"no chosen workload runs {', '.join(system)}", f"one of {', '.join(sorted(taking_part))}")
+    if output.is_dir() or (output.parent.exists() and not output.parent.is_dir()):
+        raise InputError(f"the measurements cannot be written to {output}", "a file in a folder", "choose --output")
     console = Console(stderr=True)
     folder = data or Path(tempfile.mkdtemp(prefix="braidstream-bench-"))
 

@@ -11,6 +11,7 @@ import typer
 
 from braidstream.cli import TRY, app, words
 from braidstream.errors import InputError
+from braidstream.pictures import check_target
 
 if TYPE_CHECKING:
     from braidstream.demo import Demo
@@ -42,6 +43,7 @@ def run_demo(
     _require("matplotlib", "plot")
     from braidstream.demo import Demo, draw  # noqa: PLC0415
 
+    check_target(picture)
     demo = Demo(folder, minutes, seed)
     _prepare(demo)
     epochs, code = _join(demo, master, verbose=verbose)

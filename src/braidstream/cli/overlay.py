@@ -21,6 +21,7 @@ from rich.table import Table
 from braidstream.cli import RESEARCH, app
 from braidstream.cli.words import count
 from braidstream.errors import InputError, nearest
+from braidstream.pictures import check_target
 
 if TYPE_CHECKING:
     from braidstream.overlay.predicted import Predicted
@@ -72,6 +73,8 @@ def simulate_command(
     from braidstream.overlay.simulate import Scenario, completeness, simulate  # noqa: PLC0415
     from braidstream.overlay.workload import Workload  # noqa: PLC0415
 
+    if plot is not None:
+        check_target(plot)
     workload = Workload(
         streams, attributes, zipf, domain, rate, window, duration, query_every, joins=joins, type=query_type
     )

@@ -26,6 +26,7 @@ from braidstream.errors import InputError
 from braidstream.papers.bibliography import BIBLIOGRAPHY
 from braidstream.papers.registry import Experiment, Run, experiments, find
 from braidstream.papers.results import FOLDER, Result, attempt, keep, kept, run
+from braidstream.pictures import check_target
 
 __all__ = ["run_paper"]
 
@@ -59,6 +60,8 @@ def run_paper(
     if helped or not paper:
         _help(context, paper, figure)
         return
+    if plot is not None:
+        check_target(plot)
     how = Run(quick=quick, seed=seed)
     if paper == "list":
         _list(as_json)

@@ -71,6 +71,8 @@ def plan_slots(
         raise InputError(f"there is no model {model!r}", f"one of {', '.join(MODELS)}", nearest(model, MODELS))
     if not wanted and not slots:
         raise InputError("nothing is asked for", "--completeness or --slots", "--completeness 0.95")
+    if streams < 0:
+        raise InputError(f"{streams} streams", "2 or more", "--streams 2")
     if slots < 0:
         raise InputError(f"{slots} slots", "1 or more", "--slots 4")
     loads = _loads(rate, window, parse_size(memory), tuple_bytes, streams or max(len(rate), len(window), 2))

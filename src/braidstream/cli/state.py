@@ -166,7 +166,11 @@ def show_state(
 def _look(checkpoint: str) -> _Found:
     located = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
     store = Checkpoint(located)
-    identity = store.identity()
+    try:
+        identity = store.identity()
+    except OSError as error:  # a file, or an address that does not answer
+        wrong = f"{checkpoint} cannot be read: {str(error).splitlines()[0]}"
+        raise InputError(wrong, "the folder of a checkpoint", "check the path, or [flow] checkpoint") from None
     if identity is None:
         there = "is no checkpoint" if store.files.exists() else "does not exist"
         raise InputError(f"{checkpoint} {there}", "the folder of a checkpoint", "check the path, or [flow] checkpoint")

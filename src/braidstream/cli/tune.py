@@ -17,6 +17,7 @@ from rich.table import Table
 
 from braidstream.cli import TRY, app
 from braidstream.cli.words import count, size
+from braidstream.errors import InputError
 
 if TYPE_CHECKING:
     from braidstream.functions.training import Trained
@@ -48,6 +49,8 @@ def tune_job(
     """
     from braidstream.functions.tuning import tune  # noqa: PLC0415
 
+    if nodes < 0 or windows < 1:
+        raise InputError(f"--nodes {nodes} --windows {windows}", "1 or more of each", "--nodes 4 --windows 240")
     with Console(stderr=True).status("measuring") as status:
 
         def tell(plan: str) -> None:

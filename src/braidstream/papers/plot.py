@@ -16,7 +16,7 @@ from typing import Any
 
 from braidstream.papers.bibliography import BIBLIOGRAPHY, figure_name
 from braidstream.papers.registry import Declaration, Outcome, Series
-from braidstream.pictures import COLORS, DPI, GREY, drawing, head, legend, number
+from braidstream.pictures import COLORS, DPI, GREY, check_target, drawing, head, legend, number
 
 __all__ = ["draw", "n_panels", "svg"]
 
@@ -28,7 +28,7 @@ MOST_IN_A_ROW = 3
 
 def draw(declared: Declaration, outcome: Outcome, path: Path) -> None:
     """Write the figure with its title to `path`, as PNG or what the name ends in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_target(path)
     number = figure_name(declared.figure)
     names = [BIBLIOGRAPHY[declared.paper].short, *([] if number == declared.figure else [number])]
     _save(declared, outcome, str(path), f"{', '.join(names)}: {declared.title}", dpi=DPI)

@@ -49,7 +49,7 @@ from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
-from braidstream.spark.moved import note_moved_streams
+from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
@@ -237,6 +237,8 @@ class Flow:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
         if not isinstance(checkpoint, (str, Path)) or not str(checkpoint):
             raise InputError(f"the checkpoint is {checkpoint!r}", "a folder", 'start(checkpoint="ck")')
+        if Path(checkpoint).is_file():
+            raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         if self._function is None:
             self._check_complete()
             plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
@@ -252,7 +254,7 @@ class Flow:
             identity.check(mine, str(checkpoint))
             first = self._resumed(store)
             paths = {name: s.files.path if s.files else None for name, s in self._streams.items()}
-            note_moved_streams(store.files, paths, str(checkpoint))
+            refuse_moved_streams(store.files, paths, str(checkpoint))
             self._recall(first)
         else:
             n_slots = self._n_slots()

@@ -39,7 +39,7 @@ from braidstream.query.duration import describe_duration
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
-from braidstream.spark.moved import note_moved_streams
+from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import arrow_schema
 from braidstream.spark.session import own_session, warm_up
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
@@ -237,7 +237,7 @@ def start_function(
         mine = replace(mine, flow=known.flow)
         known.check(mine, shown)
         first = _resumed(store, query, shown)
-        note_moved_streams(store.files, {stream.name: stream.files.path if stream.files else None}, shown)
+        refuse_moved_streams(store.files, {stream.name: stream.files.path if stream.files else None}, shown)
     query.sink.find(flow.spark)
     query.sink.claim(mine.flow)
     if known is None:

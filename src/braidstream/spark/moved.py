@@ -1,8 +1,8 @@
 """A stream whose files come from another folder than those its checkpoint has read.
 
-Spark goes on without a word when the path of a file source changes: its offsets only count, and its log of files only
-says which are known. Files that were moved along are then new, and are joined a second time. That may be meant (the
-next month's folder) or not (a copy of the old one), so it is said and not refused.
+When the path of a file source changes, Spark fails at the start (`Wrong basePath`) if the last epoch had files of it,
+and otherwise goes on without a word: its offsets only count, and its log of files only says which are known, so files
+that were moved along are new, and are joined a second time. Both are refused before anything starts.
 
 Cost: two small files of Spark's log for each stream of files. What cannot be read is not judged.
 """
@@ -10,27 +10,25 @@ Cost: two small files of Spark's log for each stream of files. What cannot be re
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from braidstream.errors import Note
+from braidstream.errors import CheckpointMismatch
 from braidstream.state.files import Files
 
-__all__ = ["moved_streams", "note_moved_streams"]
+__all__ = ["moved_streams", "refuse_moved_streams"]
 
 _WILD = "*?[{"
 
 
-def note_moved_streams(files: Files, paths: Mapping[str, str | None], shown: str) -> None:
-    """Warn of every stream that reads from another folder; `paths` has all streams, in the order of declaration."""
+def refuse_moved_streams(files: Files, paths: Mapping[str, str | None], shown: str) -> None:
+    """Refuse a stream that reads from another folder; `paths` has all streams, in the order of declaration."""
     for name, path, before in moved_streams(files, paths):
-        warnings.warn(
-            f"stream {name!r} now reads {path}, and the checkpoint {shown} has read {before}: "
-            "files that were moved or copied along are read a second time",
-            Note,
-            stacklevel=1,
+        raise CheckpointMismatch(
+            f"stream {name!r} reads {path}, and the checkpoint {shown} has read {before}",
+            "the folder that it has read: files elsewhere would be new to it, and joined again",
+            "use the old path (a link in its place will do), or start with a new checkpoint folder",
         )
 
 
