@@ -174,7 +174,10 @@ def test_a_source_with_a_schema_of_its_own_needs_none(tmp_path: Path) -> None:
     assert jobs.check(jobs.read(rate)).open == ()
     strange = workshop.job((declared, 'format = "delta"\npath = "S"\ntime = "timestamp"'), *cql)
     checked = jobs.check(jobs.read(strange))
-    assert checked.open == ("the columns of stream S are known when Spark runs",)
+    assert checked.open == (
+        "the columns of stream S are known when Spark runs",
+        "whether Spark has the format delta of [streams.S] is known when it runs",
+    )
     assert checked.queries == {}
 
 
@@ -229,7 +232,7 @@ def test_a_job_is_built_over_an_existing_session(tmp_path: Path, spark: SparkSes
 def test_what_only_spark_knows_is_refused_when_the_flow_is_built(tmp_path: Path, spark: SparkSession) -> None:
     workshop = Workshop.make(tmp_path, files=1, rows_per_file=5)
     job = jobs.read(workshop.job())
-    broken = jobs.Job(job.file, job.flow, {**job.streams, "S": jobs.JobStream("socket", "ts")}, job.queries)
+    broken = jobs.Job(job.file, job.flow, {**job.streams, "S": jobs.JobStream("orc", "ts")}, job.queries)
     with pytest.raises(InputError, match=r"\[streams.S\]: stream 'S' cannot be opened"):
         jobs.build(broken, spark)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braidstream.errors import InputError
+from braidstream.pictures import GREY, drawing, legend, number, save
 from braidstream.testing.batch import BatchStream, Difference, batch_join, same_rows
 from braidstream.workloads import WSJ_PAYLOAD_BYTES, BModelKeys, StreamFiles, write_stream
 
@@ -98,6 +99,8 @@ class Demo:
         return same_rows(self.folder / "pairs", expected)
 
     def _clear(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{self.folder} is a file", "a new or an empty folder", "choose another one with --folder")
         if not self.folder.exists() or not any(self.folder.iterdir()):
             return
         if not self.job.is_file() or not self.job.read_text(encoding="utf-8").startswith(MARK):
@@ -108,35 +111,25 @@ class Demo:
 
 def draw(epochs: Sequence[EpochProgress], path: Path) -> None:
     """Draw throughput and state over event time, as a PNG file."""
-    import matplotlib  # noqa: PLC0415  (an extra)
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
-
     minutes = [(entry.watermark or 0) / _MINUTE_US for entry in epochs]
-    figure, (top, bottom) = plt.subplots(2, 1, figsize=(7.2, 5.2), dpi=140, sharex=True)
-    top.plot(minutes, [entry.rows_per_s for entry in epochs], color="#1f6f8b", marker="o", markersize=3, label="rows")
     matches = [sum(entry.matches.values()) / entry.seconds["total"] for entry in epochs]
-    top.plot(minutes, matches, color="#d1793b", marker="s", markersize=3, label="matches")
-    top.set(
-        ylabel="per second, within the epoch", title="Two streams joined over windows of 10 minutes (WSJ's workload)"
-    )
-    top.legend(frameon=False)
     state = [entry.state_rows for entry in epochs]
-    bottom.fill_between(minutes, state, color="#1f6f8b", alpha=0.25, linewidth=0)
-    bottom.plot(minutes, state, color="#1f6f8b", marker="o", markersize=3)
-    bottom.axvline(WINDOW_MINUTES, color="grey", linestyle=":", linewidth=1)
-    bottom.annotate(
-        "windows are full", (WINDOW_MINUTES, 0), (4, 6), textcoords="offset points", color="grey", fontsize=8
-    )
-    bottom.set(ylabel="rows in state", xlabel="event time (minutes)")
-    for axes in (top, bottom):
-        axes.set_ylim(bottom=0)
-        axes.grid(visible=True, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
+    with drawing() as plt:
+        figure, (top, bottom) = plt.subplots(2, 1, figsize=(7.2, 5.4), sharex=True, layout="constrained")
+        how = {"marker": "o", "markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        top.plot(minutes, [entry.rows_per_s for entry in epochs], label="rows", **how)
+        top.plot(minutes, matches, label="matches", **{**how, "marker": "s"})
+        top.set_ylabel("a second, within the epoch")
+        bottom.fill_between(minutes, state, alpha=0.2, linewidth=0)
+        bottom.plot(minutes, state, **how)
+        bottom.axvline(WINDOW_MINUTES, color=GREY, linestyle=":", linewidth=1)
+        note = {"textcoords": "offset points", "color": GREY, "fontsize": 10.5}
+        bottom.annotate("windows are full", (WINDOW_MINUTES, 0), (4, 6), **note)
+        bottom.set(ylabel="rows in state", xlabel="event time (minutes)")
+        for axes in (top, bottom):
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(lambda value, _place: number(value))
+        handles, names = top.get_legend_handles_labels()
+        title = "Two streams joined over windows of 10 minutes (WSJ's workload)"
+        legend(figure, dict(zip(names, handles, strict=True)), title, 2)
+        save(plt, figure, path)

@@ -29,6 +29,7 @@ __all__ = [
     "InputError",
     "JobError",
     "LeaseLost",
+    "Note",
     "QueryError",
     "RunError",
     "SinkError",
@@ -38,15 +39,27 @@ __all__ = [
 ]
 
 
+class Note(UserWarning):
+    """Something that is no error, and that the user should know; commands print it as a note."""
+
+
 class BraidstreamError(Exception):
     """The root: what was wrong, what was expected, and the likely fix."""
 
     exit_code = 3
+    log = ""
+    """The file with the whole stack, where there is one."""
 
     def __init__(self, wrong: str, expected: str = "", fix: str = "") -> None:
         self.wrong, self.expected, self.fix = wrong, expected, fix
         parts = [wrong, f"expected: {expected}" if expected else "", f"hint: {fix}" if fix else ""]
         super().__init__("\n  ".join(part for part in parts if part))
+
+    def name_log(self, path: str) -> None:
+        """Say where the whole stack of what made it fail is."""
+        if not self.log:
+            self.log = path
+            self.args = (f"{self}\n  stack: {path}",)
 
 
 class InputError(BraidstreamError):
@@ -126,14 +139,19 @@ class LeaseLost(RunError):
 
 
 class SinkFailed(RunError):
-    """A sink did not take the results of an epoch."""
+    """A sink did not take the results of an epoch, or an `expression` of the query could not be computed on them."""
 
-    def __init__(self, query: str, epoch: int, reason: str) -> None:
-        self.query, self.epoch = query, epoch
+    def __init__(self, query: str, epoch: int, reason: str, expression: str | None = None) -> None:
+        self.query, self.epoch, self.expression = query, epoch, expression
+        what, repair = (
+            ("the sink of query", "repair the sink")
+            if expression is None
+            else ("an expression over the results of query", "repair the data or the sink")
+        )
         super().__init__(
-            f"the sink of query {query!r} failed at epoch {epoch}: {reason}",
+            f"{what} {query!r} failed at epoch {epoch}: {reason}",
             "",
-            "repair the sink and start again with the same checkpoint; the epoch is delivered again",
+            f"{repair} and start again with the same checkpoint; the epoch is delivered again",
         )
 
 

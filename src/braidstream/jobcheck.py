@@ -24,9 +24,11 @@ from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.catalogue import with_changes
 from braidstream.spark.declared import resolved
 from braidstream.spark.file_order import check_order
+from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
+from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.routers import Routing
-from braidstream.spark.sinks import FileSink, Sink, make_sink
+from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -88,16 +90,25 @@ def check_job(job: Job) -> Checked:
         unknown = with_place(job, f"[queries.{name}] cql", partial(refuse_unknown_functions, others=others), query)
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
+    left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
     return Checked(queries, epoch, tuple(left))
+
+
+def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
+    """The formats that not every session has, with the places that use them."""
+    used = [(stream.format, SOURCES, f"[streams.{name}]") for name, stream in job.streams.items()]
+    used += [(sink.format, SINKS, place) for place, sink in sinks.items() if isinstance(sink, (FileSink, TableSink))]
+    return [f"{format_} of {place}" for format_, known, place in used if not is_known(format_, known)]
 
 
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
+    check_source(name, stream.format, stream.options)
     if stream.delay is not None:
         parse_duration(stream.delay)
     _check_order(name, stream)
-    text = stream.schema or OWN_SCHEMA.get(stream.format)
+    text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
         return None
     schema = Schema.from_ddl(text)
@@ -107,9 +118,10 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
 
 def _check_path(stream: JobStream) -> None:
     """A file source has a path, and a schema unless it brings one; a path that is given exists."""
-    if stream.format in FILE_SOURCES and stream.path is None:
+    own = stream.format.lower()
+    if own in FILE_SOURCES and stream.path is None:
         raise JobError(f"a {stream.format} stream without a path", "the folder of its files", 'add path = "data/R"')
-    if stream.format in FILE_SOURCES and stream.schema is None and stream.format not in OWN_SCHEMA:
+    if own in FILE_SOURCES and stream.schema is None and own not in OWN_SCHEMA:
         fix = 'add schema = "k long, v long, ts timestamp"'
         raise JobError(f"a {stream.format} stream without a schema", "its columns and their types", fix)
     path = stream.path
@@ -213,7 +225,7 @@ def _checkpoint(
 ) -> tuple[Identity | None, int | None]:
     """What the checkpoint belongs to and its last epoch, when it is there, undamaged and this job's."""
     store = Checkpoint(job.flow.checkpoint)
-    identity = store.identity()
+    identity = None if _is_file(store) else store.identity()
     if identity is None:
         _refuse_strange_folder(store)
         return None, None
@@ -225,6 +237,8 @@ def _checkpoint(
             _comparable(identity), latest, mine.queries, lambda text, name: parse(text, schemas, name)
         )
         expected.check(mine, job.flow.checkpoint)
+    paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
+    refuse_moved_streams(store, paths, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None
 
 
@@ -278,13 +292,17 @@ def _canonical(struct: str) -> str:
         return struct
 
 
+def _is_file(store: Checkpoint) -> bool:
+    return store.files.is_local and Path(store.files.path("")).is_file()
+
+
 def _refuse_strange_folder(store: Checkpoint) -> None:
     """A new checkpoint is made in a new or an empty folder, not among somebody's files."""
     if not store.files.is_local:
         return
     folder = Path(store.files.path(""))
     names = {entry.name.partition("-")[0] for entry in folder.iterdir()} if folder.is_dir() else set()
-    if folder.is_file() or not names <= _OURS:
+    if _is_file(store) or not names <= _OURS:
         raise CheckpointMismatch(
             f"the checkpoint {folder} is no checkpoint, and is not empty",
             "a checkpoint of this flow, or a new folder",

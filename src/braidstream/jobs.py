@@ -213,7 +213,7 @@ def with_place(job: Job, place: str, action: Callable[..., Result], *arguments: 
 
 
 def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
-    if stream.format == "parquet" and stream.path and stream.schema:
+    if stream.format.lower() == "parquet" and stream.path and stream.schema:
         read = {"delay": stream.delay, "options": stream.options, "order": stream.order}
         flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]
         return
@@ -224,10 +224,10 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:
-    from braidstream.spark.formats import check_sink_format  # noqa: PLC0415
+    from braidstream.spark.formats import find_sink  # noqa: PLC0415
 
-    check_sink_format(spark, sink.format)
     send(sink.format, sink.path, **sink.options)
+    find_sink(spark, sink.format)
 
 
 @dataclass(frozen=True)

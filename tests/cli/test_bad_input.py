@@ -188,3 +188,55 @@ def test_state_of_a_folder_that_is_no_checkpoint(braid: Braid, workshop: Worksho
     assert outcome.code == 2
     assert "is no checkpoint" in outcome.err
     assert "does not exist" in braid("state", workshop.folder / "nowhere").err
+
+
+def test_a_checkpoint_that_is_a_file_or_nowhere(braid: Braid, workshop: Workshop) -> None:
+    (workshop.folder / "file").write_text("")
+    for command, argument in (
+        ("state", workshop.folder / "file"),
+        ("state", "nosuch://x"),
+        ("check", workshop.job(('checkpoint = "ck"', 'checkpoint = "file"'))),
+        ("check", workshop.job(('checkpoint = "ck"', 'checkpoint = "nosuch://x"'), name="other.toml")),
+        ("check", workshop.job(('path = "out/pairs"', 'path = "nosuch://x"'), name="sink.toml")),
+    ):
+        outcome = braid(command, argument)
+        assert outcome.code == 2, outcome
+        assert outcome.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["plan", "--rate", "1", "--window", "1 s", "--slots", "2", "--streams", "-3"], "-3 streams"),
+        (["demo", "--folder", "FILE", "--minutes", "0.1"], "is a file"),
+        (["demo", "--picture", "x.xyz"], "no picture can be written to x.xyz"),
+        (["tune", "FOLDER"], "cannot be read"),
+        (["tune", "FILE", "--nodes", "-1"], "--nodes -1"),
+        (["overlay", "simulate", "--plot", "FILE/x.png"], "no picture can be written"),
+        (["paper", "wsj", "fig5", "--plot", "FOLDER"], "no picture can be written"),
+        (["bench", "--output", "FOLDER"], "the measurements cannot be written"),
+    ],
+)
+def test_wrong_input_of_any_command_has_no_traceback(
+    braid: Braid, workshop: Workshop, arguments: list[str], told: str
+) -> None:
+    (workshop.folder / "file").write_text("")
+    places = {"FILE": str(workshop.folder / "file"), "FOLDER": str(workshop.folder)}
+    named = [argument.replace("FILE", places["FILE"]).replace("FOLDER", places["FOLDER"]) for argument in arguments]
+    outcome = braid(*named)
+    assert outcome.code == 2, outcome
+    assert told in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_an_error_of_spark_is_one_line(braid: Braid, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.errors import PySparkValueError
+
+    def start(*_: object, **__: object) -> None:
+        raise PySparkValueError("[SOMETHING] is wrong\n\nJVM stacktrace:\n\tat org.apache.spark.X.y(X.scala:1)")
+
+    monkeypatch.setattr("braidstream.cli.run.spark_session", start)
+    outcome = braid("explain", workshop.job())
+    assert outcome.code == 3
+    assert outcome.err.startswith("error: Spark failed: [SOMETHING] is wrong")
+    assert len(outcome.err.splitlines()) == 1

@@ -44,6 +44,12 @@ def test_long_epochs_lose_less() -> None:
     assert found[1] == pytest.approx(found[0] + 15 / 16 * 30 / 600)
 
 
+def test_one_slot_is_one_slot() -> None:
+    one = ["plan", "--rate", "10", "--window", "1 minute", "--completeness", "1.0"]
+    shown = CliRunner().invoke(app, one, catch_exceptions=False).output
+    assert "1 slot: 100.0%" in shown
+
+
 def test_a_table_is_shown() -> None:
     shown = CliRunner().invoke(app, [*BASIC, "--completeness", "0.95"], catch_exceptions=False).output
     assert "slots: 95" in shown.replace("\n", " ") or "slots: 9" in shown

@@ -18,6 +18,7 @@ from braidstream.cli.view import JsonView, LineView, LiveView, QuietView, summar
 from braidstream.control.estimate import Interval
 from braidstream.control.instructions import Decision, Move
 from braidstream.spark.progress import EpochProgress
+from tests.cli.screen import Screen
 
 
 def an_epoch(number: int, **changes: object) -> EpochProgress:
@@ -92,6 +93,55 @@ def test_the_live_picture_shows_the_last_epoch_and_the_totals() -> None:
         "stopping",
     ):
         assert part in shown, part
+
+
+def test_a_measure_is_named_once_in_the_picture() -> None:
+    screen = io.StringIO()
+    view = LiveView("pairs", "ck", Console(file=screen, force_terminal=True, width=100, color_system=None))
+    view.begin(run := Run())
+    run.add(entry := an_epoch(1, state_rows=24_000))
+    view.epoch(entry)
+    view._live.refresh()
+    view.close()
+    row = next(line for line in screen.getvalue().splitlines() if "state rows" in line)
+    assert "24,000" in row
+    assert "24,000 rows" not in row
+
+
+@pytest.mark.parametrize("widths", [(100, 60), (100, 40), (88, 87), (120, 30, 100), (60, 100), (100, 50, 40, 90)])
+def test_a_terminal_that_changes_its_width_keeps_no_part_of_a_frame(widths: tuple[int, ...]) -> None:
+    screen = Screen(widths[0])
+    console = Console(file=screen, force_terminal=True, width=widths[0], color_system=None)  # type: ignore[arg-type]
+    console.print("$ braid run job.toml")
+    view = LiveView("pairs", "ck", console)
+    view._live.auto_refresh = False
+    view.begin(run := Run())
+    for number, width in enumerate(widths):
+        console.width = width
+        screen.resize(width)
+        run.add(entry := an_epoch(number))
+        view.epoch(entry)
+        view._live.refresh()
+        assert screen.seen.count("╭") == screen.seen.count("╰") == 1, screen.seen
+        assert screen.seen.startswith("$ braid run job.toml"[:width]), screen.seen
+    view.close()
+    assert "╭" not in screen.seen
+
+
+def test_a_run_that_failed_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
+    class Failing(FakeHandle):
+        def await_termination(self, timeout: float) -> bool:
+            raise RuntimeError("no room")
+
+    for view in (LineView("pairs", "ck", Console(file=io.StringIO())), JsonView("pairs", "ck")):
+        with pytest.raises(RuntimeError, match="no room"):
+            follow(lambda: Failing(), view)  # type: ignore[arg-type,return-value]  # noqa: PLW0108
+    line, end = capsys.readouterr().out.splitlines()
+    assert line == "pairs: failed before the first epoch"
+    assert json.loads(end)["failed"] is True
+    run = a_run(an_epoch(0))
+    run.failed = True
+    assert summary("pairs", "ck", run).startswith("pairs: failed after 1 epoch and")
 
 
 def test_lines_have_all_that_an_epoch_says() -> None:

@@ -63,7 +63,7 @@ def test_a_group_is_active_again_where_it_leaves_room_for_a_push() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512 MB", 512 << 20), ("1.5g", 3 << 29), ("10 KiB", 10 << 10), ("7", 7), (9, 9), ("2 GB", 2 << 30)],
+    [("512 MB", 512 << 20), ("1.5g", 3 << 29), ("10 KiB", 10 << 10), ("7 B", 7), (9, 9), ("2 GB", 2 << 30)],
 )
 def test_sizes(text: Any, size: int) -> None:
     assert parse_size(text) == size

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
+from typing import Any
 
 import typer
 from rich.console import Console
 
 from braidstream import __version__
-from braidstream.errors import BraidstreamError
+from braidstream.errors import BraidstreamError, Note
 
-__all__ = ["app", "main"]
+__all__ = ["JOBS", "RESEARCH", "TRY", "app", "main"]
+
+JOBS, TRY, RESEARCH = "Jobs", "Try, measure and plan", "Research: the papers' experiments and simulations"
+"""The panels of the help."""
 
 app = typer.Typer(
     name="braid",
@@ -39,13 +44,30 @@ def main() -> None:
     from braidstream.cli import commands  # noqa: F401, PLC0415  (registers the commands)
 
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app()
     except BraidstreamError as error:
-        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"error: {error}")
+        _say(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # 1 would mean that a check did not hold
+        if type(error).__module__.startswith(("pyspark.", "py4j.")):
+            from braidstream.spark.causes import one_line  # noqa: PLC0415
+
+            _say(f"error: Spark failed: {one_line(error)}")
+            sys.exit(3)
         traceback.print_exc()
-        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"unexpected error: {error!r}")
+        _say(f"unexpected error: {error!r}")
         sys.exit(3)
+
+
+def _say(text: str) -> None:
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(text)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Notes of ours in a line; what libraries warn of is for developers."""
+    if issubclass(category, Note):
+        _say(f"note: {message}")

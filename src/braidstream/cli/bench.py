@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from braidstream.cli import app
+from braidstream.cli import TRY, app
 from braidstream.errors import InputError, nearest
 
 __all__ = ["bench"]
@@ -21,7 +21,7 @@ _WIDE = 150
 """Columns of the table where there is no terminal to fit it to."""
 
 
-@app.command("bench")
+@app.command("bench", rich_help_panel=TRY)
 def bench(
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
     system: list[str] = typer.Option([], "--system", "-s", help="Only this system; may be given again."),
@@ -44,6 +44,8 @@ def bench(
     taking_part = {name for case in workload or CASES for name in CASES[case].systems}
     if system and not taking_part & set(system):
         raise InputError(f"no chosen workload runs {', '.join(system)}", f"one of {', '.join(sorted(taking_part))}")
+    if output.is_dir() or (output.parent.exists() and not output.parent.is_dir()):
+        raise InputError(f"the measurements cannot be written to {output}", "a file in a folder", "choose --output")
     console = Console(stderr=True)
     folder = data or Path(tempfile.mkdtemp(prefix="braidstream-bench-"))
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from braidstream.cli import app, words
+from braidstream.cli import TRY, app, words
 from braidstream.errors import InputError
+from braidstream.pictures import check_target
 
 if TYPE_CHECKING:
     from braidstream.demo import Demo
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["run_demo"]
 
 
-@app.command("demo")
+@app.command("demo", rich_help_panel=TRY)
 def run_demo(
     minutes: float = typer.Option(20.0, help="How many minutes of event time to join.", min=0.1, max=600.0),
     seed: int = typer.Option(1, help="The seed of the random source."),
@@ -42,6 +43,7 @@ def run_demo(
     _require("matplotlib", "plot")
     from braidstream.demo import Demo, draw  # noqa: PLC0415
 
+    check_target(picture)
     demo = Demo(folder, minutes, seed)
     _prepare(demo)
     epochs, code = _join(demo, master, verbose=verbose)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import typer
 
-from braidstream.cli import app
+from braidstream.cli import JOBS, app
 
 __all__ = ["show_entry"]
 
 
-@app.command("entry")
+@app.command("entry", rich_help_panel=JOBS)
 def show_entry() -> None:
     """Print the path of the file that spark-submit needs to run braid.
 

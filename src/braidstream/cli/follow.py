@@ -59,6 +59,7 @@ class Run:
     last: EpochProgress | None = None
     seconds: float = 0.0
     interrupted: bool = False
+    failed: bool = False
     seen: list[EpochProgress] | None = None
     """All epochs, for those who want them all."""
 
@@ -172,6 +173,9 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
             view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))
+        except BaseException:
+            run.failed = True
+            raise
         finally:
             _show_new(handle, view, run)
             run.seconds = time.monotonic() - run.began

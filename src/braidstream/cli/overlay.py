@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from braidstream.cli import app
+from braidstream.cli import RESEARCH, app
+from braidstream.cli.words import count
 from braidstream.errors import InputError, nearest
+from braidstream.pictures import check_target
 
 if TYPE_CHECKING:
     from braidstream.overlay.predicted import Predicted
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["overlay"]
 
 overlay = typer.Typer(help="DHTJoin and RJoin on a simulated wide-area network.", no_args_is_help=True)
-app.add_typer(overlay, name="overlay")
+app.add_typer(overlay, name="overlay", rich_help_panel=RESEARCH)
 
 FIGURES = ("fig7a", "fig7b", "fig7c")
 
@@ -71,6 +73,8 @@ def simulate_command(
     from braidstream.overlay.simulate import Scenario, completeness, simulate  # noqa: PLC0415
     from braidstream.overlay.workload import Workload  # noqa: PLC0415
 
+    if plot is not None:
+        check_target(plot)
     workload = Workload(
         streams, attributes, zipf, domain, rate, window, duration, query_every, joins=joins, type=query_type
     )
@@ -84,7 +88,7 @@ def simulate_command(
         partners=PartnerRule(delta=delta) if partners else None,
     )
     scenario = Scenario(nodes, method, seed, workload, settings)
-    with _bar(f"{method}, {nodes:,} nodes", silent=as_json) as tell:
+    with _bar(f"{method}, {count(nodes, 'node')}", silent=as_json) as tell:
         outcome = simulate(scenario, tell)
     is_limited = scenario.complete() != scenario
     share = completeness(outcome, simulate(scenario.complete())) if is_limited else None
@@ -126,7 +130,7 @@ def sweep_command(
         plain = {"figure": figure, "x": list(by_x), "messages": means, "simulations": len(scenarios)}
         typer.echo(json.dumps({**plain, "traffic": [traffic[s] for s in scenarios]}))
         return
-    table = Table(figure, *methods, title=f"mean messages of {len(scenarios)} simulations")
+    table = Table(figure, *methods, title=f"mean messages of {count(len(scenarios), 'simulation')}")
     for place, x in enumerate(by_x):
         table.add_row(f"{x:g}", *(f"{means[method][place]:,.0f}" for method in methods))
     Console().print(table)
@@ -197,14 +201,14 @@ def _draw(outcome: Outcome, scenario: Scenario, plot: Path) -> None:
     from braidstream.overlay.picture import draw_messages  # noqa: PLC0415
 
     shape = scenario.workload
-    draw_messages(outcome, f"{scenario.method}: {scenario.nodes:,} nodes, {shape.rate:g} tuples/s", plot)
+    draw_messages(outcome, f"{scenario.method}: {count(scenario.nodes, 'node')}, {shape.rate:g} tuples/s", plot)
 
 
 def _show(scenario: Scenario, outcome: Outcome, share: float | None, foretold: Predicted | None) -> None:
-    title = f"{scenario.method} on {scenario.nodes:,} nodes, {scenario.workload.duration_s:g} s"
+    title = f"{scenario.method} on {count(scenario.nodes, 'node')}, {scenario.workload.duration_s:g} s"
     table = Table("", "", title=title, show_header=False)
-    for kind, count in sorted(outcome.messages.items(), key=lambda item: -item[1]):
-        table.add_row(f"messages: {kind}", f"{count:,}")
+    for kind, n in sorted(outcome.messages.items(), key=lambda item: -item[1]):
+        table.add_row(f"messages: {kind}", f"{n:,}")
     rows = {
         "traffic (all messages but results)": outcome.traffic,
         "tuples inserted": outcome.tuples,
@@ -213,10 +217,10 @@ def _show(scenario: Scenario, outcome: Outcome, share: float | None, foretold: P
         "queries": len(outcome.results),
         "results": sum(outcome.results),
         "tuples shed": outcome.shed,
-        **{word.replace("_", " "): count for word, count in outcome.counters.items()},
+        **{word.replace("_", " "): n for word, n in outcome.counters.items()},
     }
-    for word, count in rows.items():
-        table.add_row(word, f"{count:,}")
+    for word, n in rows.items():
+        table.add_row(word, f"{n:,}")
     if share is not None:
         table.add_row("completeness", f"{share:.1%}")
     if foretold is not None:
@@ -237,7 +241,7 @@ def _on_spark(scenarios: list[Scenario], master: str) -> list[Outcome]:
 def _one_by_one(scenarios: list[Scenario], silent: bool) -> list[Outcome]:
     from braidstream.overlay.simulate import simulate  # noqa: PLC0415
 
-    with _bar(f"{len(scenarios)} simulations", silent) as tell:
+    with _bar(count(len(scenarios), "simulation"), silent) as tell:
         outcomes = []
         for number, scenario in enumerate(scenarios):
             tell(number / len(scenarios))

@@ -20,11 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from braidstream.cli import app
+from braidstream.cli import RESEARCH, app
 from braidstream.cli.words import count, length
 from braidstream.errors import InputError
+from braidstream.papers.bibliography import BIBLIOGRAPHY
 from braidstream.papers.registry import Experiment, Run, experiments, find
 from braidstream.papers.results import FOLDER, Result, attempt, keep, kept, run
+from braidstream.pictures import check_target
 
 __all__ = ["run_paper"]
 
@@ -32,9 +34,10 @@ _STYLES = {"held": "green", "did not hold": "red", "failed": "bold red"}
 Tell = Callable[[float, str], None]
 
 
-@app.command("paper")
+@app.command("paper", rich_help_panel=RESEARCH, add_help_option=False)
 def run_paper(
-    paper: str = typer.Argument(help="wsj, dhtjoin, gsdm, dcape or shc; or one of the words list, all and report."),
+    context: typer.Context,
+    paper: str = typer.Argument("", help="wsj, dhtjoin, gsdm, dcape or shc; or one of the words list, all and report."),
     figure: str = typer.Argument("", help="The figure, such as fig5; or 'all'."),
     quick: bool = typer.Option(False, "--quick/--full", help="A smaller run of the same experiment, or the whole one."),
     seed: int = typer.Option(1, help="The seed of the random source."),
@@ -42,8 +45,23 @@ def run_paper(
     plot: Path | None = typer.Option(None, help="Write the figure to this PNG file."),
     results: Path = typer.Option(FOLDER, help="The folder in which results are kept."),
     output: Path | None = typer.Option(None, help="The report's file; report.html among the results if not given."),
+    helped: bool = typer.Option(False, "--help", help="Show this message and what the paper, or the figure, has."),
 ) -> None:
-    """Run the papers' experiments and check their claims: exit code 0 when they hold, 1 when one does not."""
+    """Run the papers' experiments and check their claims: exit code 0 when they hold, 1 when one does not.
+
+    Examples:
+
+      braid paper list
+
+      braid paper wsj fig5 --quick
+
+      braid paper wsj --help
+    """
+    if helped or not paper:
+        _help(context, paper, figure)
+        return
+    if plot is not None:
+        check_target(plot)
     how = Run(quick=quick, seed=seed)
     if paper == "list":
         _list(as_json)
@@ -58,6 +76,34 @@ def run_paper(
         raise InputError("no figure was named", "braid paper PAPER FIGURE", f"{paper} has {known}; or 'all' of them")
     else:
         _run_one(find(paper, figure), how, results, as_json, plot)
+
+
+def _help(context: typer.Context, paper: str, figure: str) -> None:
+    """The options, and what is known of a paper's figures, or of one of them."""
+    if paper in ("", "list", "all", "report"):
+        typer.echo(context.get_help())
+        return
+    if figure in ("", "all"):
+        known = list(experiments(paper))
+        source = BIBLIOGRAPHY[paper]
+        typer.echo(f"\nbraid paper {paper} FIGURE, or 'all': {source.short}, {source.title}")
+        _print_table(known)
+        typer.echo("options: braid paper --help; more of one figure: braid paper PAPER FIGURE --help")
+        return
+    found = find(paper, figure)
+    parameters = ", ".join(f"{name} {value}" for name, value in found.parameters.items())
+    typer.echo(f"\nbraid paper {found.name} [--quick] [--plot FILE] [--json]")
+    for name, told in (
+        ("title", found.title),
+        ("claim", found.claim),
+        ("checked", found.check),
+        ("runs", f"{found.how}; {found.obtained}" if found.obtained else found.how),
+        ("axes", f"{found.x_label}; {found.y_label}"),
+        ("parameters", parameters),
+        ("differs", found.differs),
+    ):
+        if told:
+            typer.echo(f"  {name:<11} {told}")
 
 
 def _run_one(chosen: Experiment, how: Run, folder: Path, as_json: bool, plot: Path | None) -> None:
@@ -162,6 +208,10 @@ def _list(as_json: bool) -> None:
         names = ("paper", "figure", "how", "title", "claim")
         typer.echo(json.dumps([{name: getattr(one, name) for name in names} for one in found]))
         return
+    _print_table(found)
+
+
+def _print_table(found: Sequence[Experiment]) -> None:
     table = Table("paper", "figure", "how", "title", "claim")
     for one in found:
         table.add_row(one.paper, one.figure, one.how, one.title, one.claim)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from braidstream.cli import app, words
+from braidstream.cli import TRY, app, words
 from braidstream.control.completeness import (
     Load,
     Model,
@@ -39,7 +39,7 @@ MODELS: dict[str, Model] = {
 sheds; joined but not kept; lost altogether, as DHTJoin's equations count; or refused when memory is full."""
 
 
-@app.command("plan")
+@app.command("plan", rich_help_panel=TRY)
 def plan_slots(
     rate: list[float] = typer.Option(
         [], help="Tuples a second of a stream; once for all streams, or once for each.", show_default=False
@@ -49,7 +49,9 @@ def plan_slots(
     ),
     memory: str = typer.Option("512 MB", help="What a slot may hold of all streams together."),
     tuple_bytes: float = typer.Option(100.0, help="What a stored tuple takes (`braid state` shows rows and bytes)."),
-    streams: int = typer.Option(0, help="How many streams are joined. [default: as many rates as given, at least 2]"),
+    streams: int = typer.Option(
+        0, help="How many streams are joined.", show_default="as many rates as given, at least 2"
+    ),
     wanted: float = typer.Option(0.0, "--completeness", help="The share of the results that is wanted, up to 1."),
     slots: int = typer.Option(0, help="The slots at hand; the answer is then the completeness they reach."),
     epoch: str = typer.Option("", help="How much event time an epoch covers: within one, nothing is shed."),
@@ -69,6 +71,8 @@ def plan_slots(
         raise InputError(f"there is no model {model!r}", f"one of {', '.join(MODELS)}", nearest(model, MODELS))
     if not wanted and not slots:
         raise InputError("nothing is asked for", "--completeness or --slots", "--completeness 0.95")
+    if streams < 0:
+        raise InputError(f"{streams} streams", "2 or more", "--streams 2")
     if slots < 0:
         raise InputError(f"{slots} slots", "1 or more", "--slots 4")
     loads = _loads(rate, window, parse_size(memory), tuple_bytes, streams or max(len(rate), len(window), 2))
@@ -122,4 +126,4 @@ def _show(found: dict[str, Any], loads: Sequence[Load], count: Model) -> None:
         table.add_row(f"{slots}{mark}", f"{count(loads, slots):.1%}", f"{kept:.1%}")
     console.print(table)
     whole = words.number(found["window_tuples"])
-    typer.echo(f"{n} slots: {found['completeness']:.1%} of the results ({whole} tuples in the windows)")
+    typer.echo(f"{words.count(n, 'slot')}: {found['completeness']:.1%} of the results ({whole} tuples in the windows)")

@@ -26,8 +26,8 @@ class Reading:
     """Matches by query, or results by plan."""
     word: tuple[str, str]
     """What one and several of them are called."""
-    state: tuple[tuple[str, float, str], ...]
-    """Measures of the state: name, value for the course of it, and as shown."""
+    state: tuple[tuple[str, float, str, str], ...]
+    """Measures of the state: name, value for the course of it, as shown beside the name, and in a line without it."""
     spread: tuple[str, str, str]
     """Over what the work is spread: a name, how many, and a remark."""
     title: str
@@ -43,7 +43,7 @@ class Reading:
     @property
     def state_shown(self) -> str:
         """The state in a line."""
-        return ", ".join(shown for _, _, shown in self.state)
+        return ", ".join(shown for *_, shown in self.state)
 
 
 def reading(entry: EpochProgress | FunctionProgress) -> Reading:
@@ -57,10 +57,13 @@ def _is_of_function(entry: EpochProgress | FunctionProgress) -> TypeGuard[Functi
 
 
 def _of_join(entry: EpochProgress) -> Reading:
-    rows, size = words.number(entry.state_rows), words.size(entry.state_bytes)
+    rows, size = entry.state_rows, words.size(entry.state_bytes)
     staged = f" in {len(entry.stages)} stages" if len(entry.stages) > 1 else ""
     kept = f"{words.count(entry.groups, 'group')}{staged}, {words.count(entry.segments, 'segment')}"
-    state = (("state rows", float(entry.state_rows), f"{rows} rows"), ("state size", float(entry.state_bytes), size))
+    state = (
+        ("state rows", float(rows), words.number(rows), words.count(rows, "row")),
+        ("state size", float(entry.state_bytes), size, size),
+    )
     title = f"clean-up {entry.step}" if entry.step else f"epoch {entry.epoch}"
     more = (*_pushed(entry), *_shed(entry), *_spread(entry))
     return Reading(entry.matches, ("match", "matches"), state, ("slots", str(entry.slots), kept), title, more)
@@ -98,7 +101,10 @@ def _heavy(entry: EpochProgress) -> str:
 
 def _of_function(entry: FunctionProgress) -> Reading:
     waiting, size = words.count(entry.waiting, "window"), words.size(entry.state_bytes)
-    state = (("waiting", float(entry.waiting), f"{waiting} waiting"), ("state size", float(entry.state_bytes), size))
+    state = (
+        ("waiting", float(entry.waiting), waiting, f"{waiting} waiting"),
+        ("state size", float(entry.state_bytes), size, size),
+    )
     missing = f"; {words.count(entry.given_up, 'window')} given up" if entry.given_up else ""
     spread = ("nodes", str(len(entry.nodes)), f"plan {entry.plan}{missing}")
     return Reading({entry.plan: entry.results}, ("result", "results"), state, spread, f"epoch {entry.epoch}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from braidstream import jobs
-from braidstream.cli import app
+from braidstream.cli import JOBS, app
 from braidstream.cli.session import parse_settings, spark_session
 from braidstream.query.duration import parse_duration
 
@@ -25,7 +25,7 @@ _CONF = typer.Option([], "--conf", help="A setting of Spark, name=value. May be 
 _VERBOSE = typer.Option(False, "--verbose", help="Show what Spark itself writes.")
 
 
-@app.command("run")
+@app.command("run", rich_help_panel=JOBS)
 def run_job(
     job: Path = _JOB,
     master: str | None = _MASTER,
@@ -85,7 +85,7 @@ def run_loaded(
     return INTERRUPTED if run.interrupted else 0
 
 
-@app.command("check")
+@app.command("check", rich_help_panel=JOBS)
 def check_job(
     job: Path = _JOB,
     with_spark: bool = typer.Option(False, "--spark", help="Also start Spark, and let it resolve every expression."),
@@ -120,7 +120,7 @@ def check_job(
         typer.echo(f"  not checked: {left}")
 
 
-@app.command("explain")
+@app.command("explain", rich_help_panel=JOBS)
 def explain_job(
     job: Path = _JOB,
     master: str | None = _MASTER,

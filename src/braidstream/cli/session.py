@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,7 +64,8 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
     except InputError:
         _remove(log)
         raise
-    except Exception:
+    except Exception as error:
+        _keep_stack(log, error)
         _point_to(log)
         raise
     _remove(log)
@@ -145,6 +147,13 @@ def _point_to(log: Path | None) -> None:
         error_console().print(f"Spark's log: {log}")
     else:
         _remove(log)
+
+
+def _keep_stack(log: Path | None, error: Exception) -> None:
+    """Of what is no error of ours the terminal has a line; the rest is in the log, beside Spark's own words."""
+    if log is not None and not isinstance(error, BraidstreamError):
+        with suppress(OSError), log.open("a") as file:
+            traceback.print_exception(error, file=file)
 
 
 def _remove(log: Path | None) -> None:

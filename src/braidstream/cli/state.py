@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from braidstream.cli import app, words
+from braidstream.cli import JOBS, app, words
 from braidstream.errors import InputError
-from braidstream.kernels.plan import shown_stage
+from braidstream.kernels.plan import shown_stage, shown_store
 from braidstream.query import describe_duration
 from braidstream.spark.lateness import late_in_all, warning
 from braidstream.state.cells import Cells
@@ -145,7 +145,7 @@ class _Found:
         return [{"key": shown[grid.id], "grid": grid.shape, "slots": list(grid.slots)} for grid in self.latest.grids]
 
 
-@app.command("state")
+@app.command("state", rich_help_panel=JOBS)
 def show_state(
     checkpoint: str = typer.Argument(help="The folder of a checkpoint, or its URI.", show_default=False),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
@@ -170,7 +170,11 @@ def show_state(
 def _look(checkpoint: str) -> _Found:
     located = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
     store = Checkpoint(located)
-    identity = store.identity()
+    try:
+        identity = store.identity()
+    except OSError as error:  # a file, or an address that does not answer
+        wrong = f"{checkpoint} cannot be read: {str(error).splitlines()[0]}"
+        raise InputError(wrong, "the folder of a checkpoint", "check the path, or [flow] checkpoint") from None
     if identity is None:
         there = "is no checkpoint" if store.files.exists() else "does not exist"
         raise InputError(f"{checkpoint} {there}", "the folder of a checkpoint", "check the path, or [flow] checkpoint")
@@ -302,6 +306,6 @@ def _queries(found: _Found) -> list[list[str]]:
 
 def _stores(found: _Found) -> list[list[str]]:
     return [
-        [name, str(one["segments"]), words.number(one["rows"]), words.size(one["bytes"])]
+        [shown_store(name), str(one["segments"]), words.number(one["rows"]), words.size(one["bytes"])]
         for name, one in found.stores().items()
     ]

@@ -15,8 +15,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from braidstream.cli import app
-from braidstream.cli.words import size
+from braidstream.cli import TRY, app
+from braidstream.cli.words import count, size
+from braidstream.errors import InputError
 
 if TYPE_CHECKING:
     from braidstream.functions.training import Trained
@@ -26,11 +27,11 @@ __all__ = ["tune_job"]
 _PHASES = ("partition", "compute", "combine")
 
 
-@app.command("tune")
+@app.command("tune", rich_help_panel=TRY)
 def tune_job(
-    job: Path = typer.Argument(help="The job file (TOML), with a [functions.NAME] table.", show_default=False),
+    job: Path = typer.Argument(help=r"The job file (TOML), with a \[functions.NAME] table.", show_default=False),
     function: str = typer.Option("", help="Which of the job's functions, if it has several."),
-    nodes: int = typer.Option(0, help="The nodes at hand. [default: this machine's cores]", show_default=False),
+    nodes: int = typer.Option(0, help="The nodes at hand.", show_default="this machine's cores"),
     windows: int = typer.Option(240, help="How many windows the sample has."),
     model: str = typer.Option(
         "stages", help="stages: an epoch's phases follow each other, as on Spark; pipeline: all at once, as in GSDM."
@@ -48,6 +49,8 @@ def tune_job(
     """
     from braidstream.functions.tuning import tune  # noqa: PLC0415
 
+    if nodes < 0 or windows < 1:
+        raise InputError(f"--nodes {nodes} --windows {windows}", "1 or more of each", "--nodes 4 --windows 240")
     with Console(stderr=True).status("measuring") as status:
 
         def tell(plan: str) -> None:
@@ -92,5 +95,7 @@ def _show(name: str, trained: Trained) -> None:
     console.print(table)
     best = trained.best
     rate = best.phases.throughput(trained.model, trained.nodes)
-    console.print(f"best for {trained.nodes} nodes ({trained.model}): {best.plan.strategy}, {rate:,.0f} windows/s")
+    console.print(
+        f"best for {count(trained.nodes, 'node')} ({trained.model}): {best.plan.strategy}, {rate:,.0f} windows/s"
+    )
     console.print(best.plan.describe())

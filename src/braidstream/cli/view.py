@@ -7,6 +7,7 @@ Cost: the live view draws four times a second, whatever the epochs do; it keeps 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
+from rich.control import Control
 from rich.live import Live
 from rich.panel import Panel
+from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
@@ -117,7 +120,7 @@ class LineView(QuietView):
         shown = reading(entry)
         parts = [
             shown.title,
-            f"{words.number(sum(entry.rows.values()))} rows in {entry.seconds['total']:.2f} s",
+            f"{words.count(sum(entry.rows.values()), 'row')} in {entry.seconds['total']:.2f} s",
             f"{words.number(entry.rows_per_s)} rows/s",
             words.count(shown.n_results, *shown.word),
             f"state {shown.state_shown}",
@@ -145,6 +148,8 @@ class LiveView(LineView):
         self._recent: deque[EpochProgress] = deque(maxlen=_HISTORY)
         self._phase, self._note, self._decided = "", "", ""
         self._heard = time.monotonic()
+        self._drawn = (0, 0)
+        """Width and height of the last frame."""
         self._live = Live(
             console=console, refresh_per_second=4, get_renderable=self._picture, transient=True, redirect_stdout=False
         )
@@ -187,7 +192,7 @@ class LiveView(LineView):
         parts: list[RenderableType] = [] if last is None else [self._now(last), Text(), self._so_far()]
         parts += [Text(self._note, style="yellow")] if self._note else []
         told = [words.length(now - self._run.began), *([f"epoch {last.epoch}"] if last else []), "Ctrl-C stops"]
-        return Panel(
+        panel = Panel(
             Group(*parts),
             title=Text.assemble((self._name, "bold"), "  ", "waiting for rows" if idle else self._phase),
             subtitle=Text("   ".join(told)),
@@ -195,6 +200,17 @@ class LiveView(LineView):
             subtitle_align="right",
             width=min(_WIDTH, self._console.width),
         )
+        self._take_wrapped_away()
+        self._drawn = min(_WIDTH, self._console.width), len(self._console.render_lines(panel))
+        return panel
+
+    def _take_wrapped_away(self) -> None:
+        """On a terminal that was made narrower the last frame has wrapped: erase the lines that rich does not count."""
+        width, height = self._drawn
+        n_more = height * (math.ceil(width / max(self._console.width, 1)) - 1)
+        erase = [(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)]
+        if n_more:
+            self._console.control(Control(*(erase * n_more)))
 
     def _now(self, last: EpochProgress) -> Table:
         """The last epoch, and the course of the recent ones."""
@@ -204,7 +220,7 @@ class LiveView(LineView):
         for name, shown, course in (
             ("rows/s", words.number(last.rows_per_s), [e.rows_per_s for e in recent]),
             (f"{read.word[1]}/s", words.number(_results_per_s(last)), [_results_per_s(e) for e in recent]),
-            *((name, text, [state[i][1] for state in states]) for i, (name, _, text) in enumerate(read.state)),
+            *((name, text, [state[i][1] for state in states]) for i, (name, _, text, _) in enumerate(read.state)),
         ):
             table.add_row(name, shown, Text(words.spark_line(course, _BARS), style="cyan"))
         table.add_row("watermark", words.moment(last.watermark).removesuffix(" UTC"), Text("UTC", style="dim"))
@@ -238,9 +254,9 @@ def _results_per_s(entry: EpochProgress) -> float:
 
 def summary(name: str, checkpoint: str, run: Run) -> str:
     """The run in a few lines."""
-    how = "interrupted" if run.interrupted else "done"
+    how = "failed" if run.failed else "interrupted" if run.interrupted else "done"
     if run.last is None:
-        return f"{name}: {how}; no new rows"
+        return f"{name}: {how} before the first epoch" if run.failed else f"{name}: {how}; no new rows"
     last, rows, read = run.last, sum(run.rows.values()), reading(run.last)
     lines = [
         f"{name}: {how} after {words.count(run.epochs, 'epoch')} and {words.length(run.seconds)}",
@@ -276,6 +292,7 @@ def _plain(run: Run) -> dict[str, Any]:
         "completeness": {q: asdict(of) for q, of in getattr(last, "completeness_so_far", {}).items()},
         "decisions": dict(run.decisions),
         "interrupted": run.interrupted,
+        "failed": run.failed,
     }
 
 

@@ -18,6 +18,7 @@ figures alone. Cost: O(groups log groups).
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import Any
 from braidstream.control.policies.merging import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
 from braidstream.control.shedding import STRATEGIES
-from braidstream.errors import InputError, nearest
+from braidstream.errors import InputError, Note, nearest
 
 __all__ = [
     "CHOICES",
@@ -49,6 +50,7 @@ SMALLEST_PIECE = 1 << 16
 """No piece of a clean-up is meant to be smaller than this: each has to open its segments."""
 _SPARE = 0.5
 _NOTHING: Mapping[int, int] = MappingProxyType({})
+_EXPECTED = 'a number and a unit (B, kB, MB, GB, TB), like "512 MB"'
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
 
@@ -181,12 +183,28 @@ def fits_again(
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes, from a number or from a text like "512 MB" (1 MB is 2^20 bytes, as in Spark's settings)."""
-    found = _SIZE.match(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    """Bytes, from a text like "512 MB" (1 MB is 2^20 bytes, as in Spark's settings), or from a number of them.
+
+    A text without a unit is refused, unless it is a megabyte or more: then only bytes can be meant, which is noted.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    found = _SIZE.match(text) if isinstance(text, str) else None
     if found is None:
-        raise InputError(f"the size is {text!r}", 'a size like "512 MB" or "2 GB"')
+        raise InputError(f"the size is {text!r}", _EXPECTED, 'write "512 MB"')
     unit = found.group(2).lower().replace("i", "")
-    return int(float(found.group(1)) * _UNITS[unit if unit.endswith("b") else f"{unit}b"])
+    size = int(float(found.group(1)) * _UNITS[unit if unit.endswith("b") else f"{unit}b"])
+    if not found.group(2):
+        _without_unit(found.group(1), size)
+    return size
+
+
+def _without_unit(number: str, size: int) -> None:
+    if size < _UNITS["mb"]:
+        raise InputError(
+            f"the size {number!r} has no unit", _EXPECTED, f'write "{number} MB", or "{number} B" for bytes'
+        )
+    warnings.warn(f'the size {number!r} has no unit and is taken as bytes: write "{number} B"', Note, stacklevel=1)
 
 
 def _by_slot(groups: Sequence[GroupMemory]) -> dict[int, list[GroupMemory]]:

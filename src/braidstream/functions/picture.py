@@ -10,6 +10,7 @@ from pathlib import Path
 
 from braidstream.errors import InputError
 from braidstream.functions.templates import Plan
+from braidstream.pictures import COLORS, GREY, drawing, head, save
 
 __all__ = ["Graph", "draw", "graph_of", "to_dot"]
 
@@ -59,23 +60,19 @@ def draw(plan: Plan, path: str | Path) -> None:
         raise InputError(
             f"the plan has {plan.degree} compute nodes", f"at most {MOST_DRAWN} in a picture", "to_dot(plan)"
         )
-    try:
-        import matplotlib  # noqa: PLC0415  (an extra)
-    except ImportError:
-        raise InputError("a picture needs matplotlib", "", "pip install 'braidstream[plot]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
     graph = graph_of(plan)
     place = {(stage, node): (float(stage), (node + 0.5) / plan.stages[stage].n_nodes) for stage, node in graph.labels}
     n_stages = len(plan.stages)
-    figure, axes = plt.subplots(figsize=(2.0 * n_stages + 1.0, max(0.55 * plan.degree, 1.4) + 0.6), dpi=120)
-    for begin, end in graph.arcs:
-        axes.annotate("", place[end], place[begin], arrowprops={"arrowstyle": "->", "shrinkA": 26, "shrinkB": 26})
-    for key, word in graph.labels.items():
-        axes.text(*place[key], word, ha="center", va="center", fontsize=8, bbox={"boxstyle": "round", "fc": "white"})
-    axes.set(xlim=(-0.5, n_stages - 0.5), ylim=(0, 1), title=f"{plan.strategy}: {plan.function.name}")
-    axes.axis("off")
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    with drawing() as plt:
+        size = (2.0 * n_stages + 1.0, max(0.55 * plan.degree, 1.4) + 0.6)
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        for begin, end in graph.arcs:
+            arrow = {"arrowstyle": "->", "color": GREY, "shrinkA": 26, "shrinkB": 26}
+            axes.annotate("", place[end], place[begin], arrowprops=arrow)
+        for key, word in graph.labels.items():
+            box = {"boxstyle": "round", "facecolor": "white", "edgecolor": COLORS[0]}
+            axes.text(*place[key], word, ha="center", va="center", fontsize=10.5, bbox=box)
+        axes.set(xlim=(-0.5, n_stages - 0.5), ylim=(0, 1))
+        axes.axis("off")
+        head(figure, f"{plan.strategy}: {plan.function.name}")
+        save(plt, figure, path)

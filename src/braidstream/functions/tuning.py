@@ -71,6 +71,8 @@ def _parsed(job: Path) -> Mapping[str, Any]:
         raise JobError(f"there is no job file {job}", "the path of a TOML file", "check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise JobError(f"{job} is not TOML: {error}", "a TOML file in UTF-8", "check quotes and brackets") from None
+    except OSError as error:
+        raise JobError(f"the job file {job} cannot be read ({error})", "a TOML file in UTF-8") from None
 
 
 def _chosen(job: Path, tables: Mapping[str, Any], wanted: str) -> tuple[str, JobFunction]:
@@ -122,7 +124,7 @@ def _rows(job: Path, stream: Mapping[str, Any], n_rows: int, read: Reader) -> pa
         files = sorted(folder.glob("*.parquet")) if folder.is_dir() else [folder]
         tables: list[pa.Table] = []
         while files and sum(table.num_rows for table in tables) < n_rows:
-            tables.append(pq.read_table(files.pop(0)))
+            tables.append(_read(files.pop(0)))
         if not tables or not tables[0].num_rows:
             raise InputError(
                 f"there are no Parquet files in {folder}", "the beginning of the stream", "write some rows first"
@@ -130,3 +132,10 @@ def _rows(job: Path, stream: Mapping[str, Any], n_rows: int, read: Reader) -> pa
         return pa.concat_tables(tables).slice(0, n_rows)
     located = path if path is None or "://" in path else str(job.absolute().parent / path)
     return read(stream, located, n_rows)
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        return pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file} cannot be read: {error}", "Parquet files", "check [streams.NAME] path") from None

@@ -7,14 +7,27 @@ distinct key (DHTJoin 3.2). A *branch* routes one stream to its stores.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 
-__all__ = ["COMPOSITES", "Branch", "Computed", "Derived", "Join", "JoinInput", "OutputColumn", "Store", "shown_stage"]
+__all__ = [
+    "COMPOSITES",
+    "Branch",
+    "Computed",
+    "Derived",
+    "Join",
+    "JoinInput",
+    "OutputColumn",
+    "Store",
+    "shown_stage",
+    "shown_store",
+]
 
+_KEPT = re.compile(r"(\w+):[0-9a-f]{12}:-?\d+:(\w+)(@\d+)?")
 COMPOSITES = 1000
 """The stage of composites that were enumerated for aggregates: a Spark job of its own after the others."""
 
@@ -22,6 +35,16 @@ COMPOSITES = 1000
 def shown_stage(stage: int) -> str:
     """A stage as people count them."""
     return "aggregates" if stage == COMPOSITES else str(stage + 1)
+
+
+def shown_store(name: str) -> str:
+    """A store as people know it: what an aggregate query keeps is told by the query, not by its fingerprint."""
+    found = _KEPT.fullmatch(name)
+    if found is None:
+        return name
+    query, part, stage = found.groups()
+    words = {"totals": "the totals", "leases": "the extremes", "composites": "the composites"}
+    return f"{words.get(part, f'the summaries of {part}')} of {query}{stage or ''}"
 
 
 @dataclass(frozen=True)

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from braidstream.errors import InputError
 from braidstream.overlay.run import Outcome
+from braidstream.pictures import drawing, head, legend, number, save
 
 __all__ = ["draw_messages"]
 
 
 def draw_messages(outcome: Outcome, title: str, path: Path) -> None:
     """Write messages a second, stacked by kind, to `path`."""
-    try:
-        import matplotlib  # noqa: PLC0415  (an extra)
-    except ImportError:
-        raise InputError("--plot needs matplotlib", "", "pip install 'braidstream[plot]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    figure, axes = plt.subplots(figsize=(8.0, 4.0), dpi=130)
     by_total = sorted(outcome.by_second.items(), key=lambda item: -sum(item[1]))
     seconds = list(range(len(by_total[0][1]))) if by_total else []
     labels = [f"{kind} ({sum(counts):,})" for kind, counts in by_total]
-    axes.stackplot(seconds, *(counts for _, counts in by_total), labels=labels, step="post", linewidth=0, alpha=0.9)
-    axes.set(xlabel="time, s", ylabel="messages a second", title=title)
-    axes.margins(x=0)
-    axes.grid(visible=True, alpha=0.3)
-    if by_total:
-        axes.legend(fontsize=8, loc="upper left")
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
+    with drawing() as plt:
+        figure, axes = plt.subplots(figsize=(8.0, 4.0), layout="constrained")
+        axes.stackplot(seconds, *(counts for _, counts in by_total), labels=labels, step="post", linewidth=0)
+        axes.set(xlabel="time, s", ylabel="messages a second")
+        axes.yaxis.set_major_formatter(lambda value, _place: number(value))
+        axes.margins(x=0)
+        if by_total:
+            handles, names = axes.get_legend_handles_labels()
+            legend(figure, dict(zip(names, handles, strict=True)), title, 3)
+        else:
+            head(figure, title)
+        save(plt, figure, path)

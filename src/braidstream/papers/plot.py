@@ -1,7 +1,7 @@
 """Draws one experiment with matplotlib (the `plot` extra), so that it can stand beside the paper's figure.
 
-One style for all: a serif face, few lines that carry no data, the legend above the axes where it hides nothing, and a
-colour that belongs to a label, so that a method has its colour in every panel. Formulas and bounds are dashed and grey.
+In the style of all pictures (`braidstream.pictures`): the legend above the axes where it hides nothing, and a colour
+that belongs to a label, so that a method has its colour in every panel. Formulas and bounds are dashed and grey.
 A linear axis of measurements begins at zero. Cost: about a quarter of a second a picture.
 """
 
@@ -14,50 +14,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from braidstream.errors import InputError
 from braidstream.papers.bibliography import BIBLIOGRAPHY, figure_name
 from braidstream.papers.registry import Declaration, Outcome, Series
+from braidstream.pictures import COLORS, DPI, GREY, check_target, drawing, head, legend, number
 
 __all__ = ["draw", "n_panels", "svg"]
 
-COLORS = ("#1d4f8c", "#c4512d", "#2c8068", "#8a5aa5", "#b98a14", "#3f9ec4", "#9c3d5a", "#6b7b34", "#5a5a5a", "#d98880")
-MODEL_COLOR = "#767676"
 MARKERS = "osD^vP<>Xh"
 FEW_POINTS = 22
 WIDTHS = {1: 6.3, 2: 9.6, 3: 11.0}
 MOST_IN_A_ROW = 3
-_STYLE = {
-    "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
-    "font.size": 11.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "axes.linewidth": 0.8,
-    "axes.labelcolor": "#222222",
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e6e4de",
-    "grid.linewidth": 0.7,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.labelsize": 10.5,
-    "ytick.labelsize": 10.5,
-    "legend.fontsize": 10.5,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5,
-    "svg.fonttype": "path",
-    "path.simplify": True,
-}
 
 
 def draw(declared: Declaration, outcome: Outcome, path: Path) -> None:
     """Write the figure with its title to `path`, as PNG or what the name ends in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_target(path)
     number = figure_name(declared.figure)
     names = [BIBLIOGRAPHY[declared.paper].short, *([] if number == declared.figure else [number])]
-    _save(declared, outcome, str(path), f"{', '.join(names)}: {declared.title}", dpi=150)
+    _save(declared, outcome, str(path), f"{', '.join(names)}: {declared.title}", dpi=DPI)
 
 
 def svg(declared: Declaration, outcome: Outcome) -> str:
@@ -81,14 +55,7 @@ def n_panels(outcome: Outcome) -> int:
 
 
 def _save(declared: Declaration, outcome: Outcome, target: Any, title: str, **how: Any) -> None:
-    try:
-        import matplotlib  # noqa: PLC0415  (an extra)
-    except ImportError:
-        raise InputError("pictures need matplotlib", "the extra 'plot'", "pip install 'braidstream[plot]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    with plt.rc_context({**_STYLE, "svg.hashsalt": declared.name}):
+    with drawing({"svg.hashsalt": declared.name}) as plt:
         figure = _figure(plt, declared, outcome, title)
         figure.savefig(target, **how)
         plt.close(figure)
@@ -132,7 +99,7 @@ def _table(plt: Any, series: Sequence[Series], title: str) -> Any:
     rows, columns = [one.label for one in series], [str(x) for x in series[0].x]
     table = axes.table(cells, rowLabels=rows, colLabels=columns, bbox=(0.2, 0, 0.8, 0.95), edges="horizontal")
     table.auto_set_font_size(False)
-    _head(figure, title)
+    head(figure, title)
     return figure
 
 
@@ -169,7 +136,7 @@ def _lines(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]]
             axes.plot(
                 list(one.x),
                 list(one.y),
-                color=MODEL_COLOR,
+                color=GREY,
                 linestyle=next(styles),
                 linewidth=1.4,
                 label=one.label,
@@ -197,7 +164,7 @@ def _bars(axes: Any, some: Sequence[Series], colors: dict[str, tuple[str, str]])
     width = 0.8 / len(some)
     for i, one in enumerate(some):
         at = [names.index(str(x)) + (i - (len(some) - 1) / 2) * width for x in one.x]
-        color = MODEL_COLOR if one.is_model else colors[one.label][0]
+        color = GREY if one.is_model else colors[one.label][0]
         axes.bar(at, list(one.y), width=width * 0.92, color=color, label=one.label)
     axes.set_xticks(range(len(names)), names)
     axes.grid(visible=False, axis="x")
@@ -213,15 +180,15 @@ def _finish_axes(axes: Any, declared: Declaration, some: Sequence[Series], name:
         axes.set_xscale("log", base=2)
         _mark_powers(axes, numbers)
     elif numbers and not bars:
-        axes.xaxis.set_major_formatter(lambda value, _place: _number(value))
-        if all(number.is_integer() for number in numbers):
+        axes.xaxis.set_major_formatter(lambda value, _place: number(value))
+        if all(size.is_integer() for size in numbers):
             axes.locator_params(axis="x", integer=True, steps=[1, 2, 5, 10], nbins=8)
 
 
 def _mark_powers(axes: Any, numbers: Sequence[float]) -> None:
     """The measured sizes as ticks while they are few, otherwise powers of two."""
     if len(numbers) <= 8:
-        axes.set_xticks(list(numbers), [_number(number) for number in numbers])
+        axes.set_xticks(list(numbers), [number(size) for size in numbers])
         axes.minorticks_off()
 
 
@@ -229,10 +196,10 @@ def _scale_values(axes: Any, declared: Declaration, some: Sequence[Series]) -> N
     values = [y for one in some for y in one.y if math.isfinite(y)]
     if declared.log_y and values and min(values) > 0:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _place: _number(value))
+        axes.yaxis.set_major_formatter(lambda value, _place: number(value))
         _mark_within_a_decade(axes, min(values), max(values))
         return
-    axes.yaxis.set_major_formatter(lambda value, _place: _number(value))
+    axes.yaxis.set_major_formatter(lambda value, _place: number(value))
     if values and min(values) >= 0:
         axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], max(values) * 1.05) if max(values) > 0 else 1)
 
@@ -249,14 +216,6 @@ def _mark_within_a_decade(axes: Any, low: float, high: float) -> None:
     axes.yaxis.set_minor_formatter(lambda _value, _place: "")
 
 
-def _number(value: float) -> str:
-    """A tick's label: thousands apart, millions in words, no zeros that say nothing."""
-    for unit, word in ((1e9, "G"), (1e6, "M")):
-        if abs(value) >= unit:
-            return f"{value / unit:.4g} {word}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
 def _legend(figure: Any, grid: Iterable[Any], width: float, title: str) -> None:
     """One legend above all panels, in as many columns as fit, under the title; a single line needs none."""
     entries: dict[str, Any] = {}
@@ -264,24 +223,9 @@ def _legend(figure: Any, grid: Iterable[Any], width: float, title: str) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if len(entries) < 2:
-        _head(figure, title)
+        head(figure, title)
         return
     room, lengths = width * 13, [len(label) + 6 for label in entries]
     rows = math.ceil(sum(lengths) / room)
     columns = max(1, min(math.ceil(len(entries) / rows), int(room / max(lengths)) if rows > 1 else len(entries)))
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        loc="outside upper left",
-        ncols=columns,
-        columnspacing=1.6,
-        handlelength=2.2,
-        title=title or None,
-        title_fontproperties={"size": 12.5, "weight": "bold"},
-        alignment="left",
-    )
-
-
-def _head(figure: Any, title: str) -> None:
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, weight="bold")
+    legend(figure, entries, title, columns)

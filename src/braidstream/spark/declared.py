@@ -14,16 +14,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError
 from braidstream.query import Query, parse_duration
-from braidstream.spark.sinks import STAGING, FileSink, Sink, make_sink
+from braidstream.spark.sinks import STAGING, FileSink, MemorySink, Sink, make_sink
 from braidstream.state.files import COPY, Files
 
 __all__ = [
     "ContinuousQuery",
     "check_count",
+    "check_session",
     "delay_us",
     "folders",
     "interval_s",
@@ -42,20 +44,26 @@ class ContinuousQuery:
     sink: Sink | None = None
     since: int = -1
     """The last epoch before it was submitted to a running flow."""
-    late_sink: tuple[Any, str | None, Mapping[str, str]] | None = None
+    late_sink: tuple[Any, str | Path | None, Mapping[str, str]] | None = None
     recovered: bool = False
     """Whether results carry the columns `recovered` and `epoch`."""
     _late: dict[str, Sink] = field(default_factory=dict)
 
     def to(
-        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+        self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> ContinuousQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
         self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
         return self
 
+    def table(self) -> pa.Table | None:
+        """The results so far of a query that was sent to memory; None when there are none."""
+        if not isinstance(self.sink, MemorySink):
+            raise InputError("the results are not in memory", "a query that was sent to memory", '.to("memory")')
+        return self.sink.table()
+
     def late(
-        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+        self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> ContinuousQuery:
         """Send late tuples to a sink of their own; files go to one folder for each stream."""
         texts = {key: str(value) for key, value in options.items()}
@@ -76,6 +84,20 @@ class ContinuousQuery:
             for stream in self.query.streams:
                 self._late[stream] = make_sink(target, None if path is None else f"{path}/stream={stream}", options)
         return self._late
+
+
+def check_session(spark: Any) -> None:
+    """Refuse what is no session with a driver of its own."""
+    if isinstance(spark, SparkSession):
+        return
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise InputError(
+            "the session is one of Spark Connect, which is not supported",
+            "a session whose driver is this process: a flow decides in the driver, between epochs",
+            "unset SPARK_REMOTE and use braidstream.local_session(), or spark-submit on the cluster",
+        )
+    wrong = f"a flow needs a SparkSession, not {type(spark).__name__}"
+    raise InputError(wrong, "Flow(spark)", "spark = braidstream.local_session()")
 
 
 def check_count(what: str, value: int | None, least: int, most: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of
-from braidstream.kernels.plan import Store
+from braidstream.kernels.plan import Store, shown_store
 from braidstream.query import Query, describe_duration
 from braidstream.query.tree import Node
 from braidstream.spark.heavy_keys import shown_dimension
@@ -61,7 +61,9 @@ def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
     verb = "shed" if sheds else "pushed"
     pushed = spillable(plan.stores, plan.joins)
     stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
-    yield from (f"    {name} is never {verb}: an aggregate or a join of a later stage needs it" for name in stays)
+    yield from (
+        f"    {shown_store(name)} is never {verb}: an aggregate or a join of a later stage needs it" for name in stays
+    )
 
 
 def _store(store: Store) -> Iterator[str]:
@@ -84,7 +86,8 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
         yield f"  router {router}: heavy keys on a grid of {grid}"
     for store in plan.stores:
         if store.stream and not store.family and not store.summarized:
-            yield f"  router {router}: {store.name} stays hash-routed: aggregates need all rows of a key in one slot"
+            shown = shown_store(store.name)
+            yield f"  router {router}: {shown} stays hash-routed: aggregates need all rows of a key in one slot"
 
 
 def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None) -> Iterator[str]:

@@ -25,6 +25,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
+from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
 from braidstream.control.overflow import Overflow, parse_size
@@ -37,6 +38,7 @@ from braidstream.spark.catalogue import delivered_folders, with_changes, with_su
 from braidstream.spark.declared import (
     ContinuousQuery,
     check_count,
+    check_session,
     delay_us,
     folders,
     interval_s,
@@ -44,11 +46,13 @@ from braidstream.spark.declared import (
     resolved,
     trigger_of,
 )
+from braidstream.spark.declared_files import declared_files, read_schema
 from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Change, Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared
+from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.reorganize import Reorganizer
@@ -68,12 +72,14 @@ __all__ = ["ContinuousQuery", "Flow"]
 
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z_]\w*$")
+_NAME_TIME = 'name the event-time column: time="ts"'
 _RESERVED = ("__h", "__t", "__k", "__m")
 
 
 class Flow:
     """Streams and queries over a Spark session."""
 
+    @checked_arguments("Flow", {"spark": "Flow(spark), with spark = braidstream.local_session()"})
     def __init__(
         self,
         spark: SparkSession,
@@ -92,8 +98,9 @@ class Flow:
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
-        if not isinstance(spark, SparkSession):
-            raise InputError(f"a flow needs a SparkSession, not {type(spark).__name__}", "Flow(spark)")
+        check_session(spark)
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a flow is named {name!r}", "a text", 'Flow(spark, "pairs")')
         check_count("slots", slots, 1, MOST_SLOTS)
         check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
@@ -112,6 +119,7 @@ class Flow:
         self._queries: dict[str, ContinuousQuery] = {}
         self._function: FunctionQuery | None = None
 
+    @checked_arguments("flow.stream", {"time": _NAME_TIME, "frame": "use spark.readStream"})
     def stream(self, name: str, frame: DataFrame, *, time: str, delay: str | timedelta = "0 seconds") -> Flow:
         """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come."""
         if not isinstance(frame, DataFrame) or not frame.isStreaming:
@@ -123,12 +131,13 @@ class Flow:
         self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay)))
         return self
 
+    @checked_arguments("flow.files", {"time": _NAME_TIME, "path": 'name the folder of the files: "data/R"'})
     def files(
         self,
         name: str,
         path: str | Path,
         *,
-        schema: str | StructType,
+        schema: str | StructType | None = None,
         time: str,
         delay: str | timedelta | None = None,
         options: Mapping[str, str] | None = None,
@@ -138,7 +147,10 @@ class Flow:
 
         They are read in an `order`: "time" (of events, the default with epoch="available"), "name" or "modified" (the
         default of a flow that runs on). Without a `delay`, the one that this order needs is measured from the files.
+        Without a schema it is read from the files that are there.
         """
+        if not isinstance(path, (str, Path)):
+            raise StreamError(f"the path of stream {name!r} is {path!r}", "a folder of Parquet files", 'path="data/R"')
         given = {key: str(value) for key, value in (options or {}).items()}
         located = str(path) if "://" in str(path) else str(Path(path).absolute())
         if "://" not in located and not any(c in located for c in "*?[{") and not Path(located).is_dir():
@@ -147,7 +159,8 @@ class Flow:
                 "a folder of Parquet files",
                 "create the folder first",
             )
-        frame = self.spark.readStream.schema(schema).options(**given).parquet(located)
+        columns = read_schema(self.spark, name, located, given) if schema is None else schema
+        frame = declared_files(self.spark, name, located, columns, given)
         plain = "://" not in located and not any("=" in part for part in folders(located))
         source = FilesSource(located, given, order, is_partitioned=not plain)
         check_order(name, order, source)
@@ -197,8 +210,12 @@ class Flow:
 
     def _made(self, text: str | Query, name: str | None, *, recovered: bool = False) -> ContinuousQuery:
         """A query with a name of its own, parsed and checked; not one of the flow's yet."""
+        if not isinstance(text, (str, Query)):
+            raise InputError(
+                f"a query is {text!r}", "a text in CQL", 'flow.query("SELECT ... FROM R [RANGE ...], ...")'
+            )
         chosen = name or (text.name if isinstance(text, Query) else self._new_name())
-        if not _NAME.match(chosen):
+        if not isinstance(chosen, str) or not _NAME.match(chosen):
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
@@ -244,6 +261,7 @@ class Flow:
         stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
 
+    @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(
         self,
         checkpoint: str | Path,
@@ -258,6 +276,10 @@ class Flow:
         `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
         for its end.
         """
+        if not isinstance(checkpoint, (str, Path)) or not str(checkpoint):
+            raise InputError(f"the checkpoint is {checkpoint!r}", "a folder", 'start(checkpoint="ck")')
+        if Path(checkpoint).is_file():
+            raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger = trigger_of(epoch)
         check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
@@ -308,6 +330,8 @@ class Flow:
         else:
             expected.check(mine, shown)
             last = self._resumed(store, last)
+            paths = {name: s.files.path if s.files else None for name, s in self._streams.items()}
+            refuse_moved_streams(store, paths, shown)
         streams, last = arrange(self.spark, store, last, self._streams, is_finite="availableNow" in trigger)
         reorganizer = None
         if self.controller is not None:
@@ -388,10 +412,13 @@ class Flow:
         return queries
 
     def _add(self, stream: Stream) -> None:
-        if not _NAME.match(stream.name):
+        if not isinstance(stream.name, str) or not _NAME.match(stream.name):
             raise StreamError(f"a stream cannot be named {stream.name!r}", "letters, digits and underscores")
         if stream.name in self._streams:
             raise StreamError(f"there is already a stream named {stream.name!r}", "a name of its own for each stream")
+        if not isinstance(stream.time, str):
+            wrong = f"the time of stream {stream.name!r} is {stream.time!r}"
+            raise StreamError(wrong, "the name of a timestamp column", 'time="ts"')
         fields = {field.name: field for field in stream.schema.fields}
         known = {name.lower(): name for name in fields}
         if stream.time.lower() not in known:

@@ -18,7 +18,6 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,13 +35,12 @@ from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.types import StreamType, find_type
 from braidstream.functions.windows import WindowSpec
-from braidstream.query.duration import parse_duration
 from braidstream.spark.explain import shown_delay
 from braidstream.spark.file_order import arrange
-from braidstream.spark.formats import check_sink_format
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
+from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import arrow_schema
 from braidstream.spark.session import own_session, warm_up
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
@@ -134,7 +132,7 @@ class FunctionQuery:
     sink: Sink | None = None
 
     def to(
-        self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any
+        self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> FunctionQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
         self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
@@ -183,11 +181,6 @@ class FunctionHandle(Handle):
         """Nodes are not pinned: their state is small, and read where they run."""
         return 1.0
 
-    def run_for(self, duration: str | timedelta) -> None:
-        """Run for a limited time, then stop after the running epoch; earlier when the input ends."""
-        if not self.await_termination(parse_duration(duration) / 1e6):
-            self.stop()
-
 
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
     """What a job file's `[functions.NAME]` table asks for; its types are declared already (`jobfile.read_tables`)."""
@@ -195,7 +188,6 @@ def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQu
     query = windows.apply(entry.template(), name)
     if entry.sink is None:
         raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
-    check_sink_format(flow.spark, entry.sink["format"])
     options = {key: str(value) for key, value in entry.sink.get("options", {}).items()}
     return query.to(entry.sink["format"], entry.sink.get("path"), **options)
 
@@ -246,6 +238,8 @@ def start_function(
         mine = replace(mine, flow=known.flow)
         known.check(mine, shown)
         first = _resumed(store, query, shown)
+        refuse_moved_streams(store, {stream.name: stream.files.path if stream.files else None}, shown)
+    query.sink.find(flow.spark)
     arranged, made = arrange(flow.spark, store, first, {stream.name: stream}, is_finite="availableNow" in trigger)
     if made != first and known is not None:
         made.write(store.files)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -14,6 +15,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.control.instructions import Decision
 from braidstream.errors import BraidstreamError, InputError, RunError
+from braidstream.query.duration import parse_duration
+from braidstream.spark.causes import logged, one_line
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.explain import shown_delay
@@ -161,7 +164,7 @@ class Handle:
             reach("change-committed")
             self._query, self._runner = launch.run(prepared, committed)
         except Exception as error:
-            told = f"{what} was {'done' if done else 'not done'}, and the flow has stopped: {_reason(error)}"
+            told = f"{what} was {'done' if done else 'not done'}, and the flow has stopped: {one_line(error)}"
             fix = "start again with the same checkpoint once the cause is gone; nothing is lost"
             self._failure = RunError(told, "", fix)
             raise self._failure from error
@@ -223,6 +226,11 @@ class Handle:
             elif deadline is not None and time.monotonic() >= deadline:
                 return False
 
+    def run_for(self, duration: str | timedelta) -> None:
+        """Run for a limited time, then stop after the running epoch; earlier when the input ends."""
+        if not self.await_termination(parse_duration(duration) / 1e6):
+            self.stop()
+
     def _finish(self) -> None:
         """In a thread of its own: when a finite flow has read all that was there, its last clean-up."""
         assert self._launch is not None
@@ -282,21 +290,10 @@ class Handle:
             return
         runner.checkpoint.confirm()
         if isinstance(failure, BraidstreamError):
-            raise failure from None
-        raise RunError(
-            f"the flow failed: {_reason(failure or error)}",
+            raise (logged(failure, failure, runner.checkpoint.root) if failure.__cause__ else failure) from None
+        failed = RunError(
+            f"the flow failed: {one_line(failure or error)}",
             "",
             "start again with the same checkpoint once the cause is gone",
-        ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """The lines of a Spark error that say what happened, without its stack."""
-    text = str(error)
-    raised = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))
-    ]
-    ours = [line for line in raised if line.startswith("braidstream.errors.")]
-    if ours:
-        return ours[-1].split(": ", 1)[-1]
-    return raised[0] if raised else type(error).__name__
+        )
+        raise logged(failed, failure or error, runner.checkpoint.root) from None

@@ -52,7 +52,8 @@ def explain_heavy_keys(manifest: Manifest) -> Iterator[str]:
     for key in heavy_keys_of(manifest):
         counts = ", ".join(f"{shown_dimension(name)} {count:,}" for name, count in key.counts.items())
         n_slots = len(set(key.slots))
-        yield f"  heavy key {key.key}: {key.share:.1%} of the tuples ({counts}), grid {key.shape} over {n_slots} slots"
+        over = f"over {n_slots} slot{'s' * (n_slots != 1)}"
+        yield f"  heavy key {key.key}: {key.share:.1%} of the tuples ({counts}), grid {key.shape} {over}"
 
 
 def shown_dimension(name: str) -> str:

@@ -28,7 +28,6 @@ from braidstream.query import parse_duration
 from braidstream.spark.catalogue import with_folders, with_plan
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.epoch import EpochRunner
-from braidstream.spark.formats import check_sink_format
 from braidstream.spark.late import late_sinks
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
@@ -38,7 +37,7 @@ from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.shedding import spiller_of
-from braidstream.spark.sinks import FileSink, Sink, TableSink
+from braidstream.spark.sinks import FileSink, Sink
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
@@ -132,8 +131,7 @@ class Launch:
         if new:
             refuse_overlaps(outputs, [*taken, ("the checkpoint", self.checkpoint.root)])
         for sink in (sink for query in new for sink in query.outputs):
-            if isinstance(sink, TableSink):
-                check_sink_format(flow.spark, sink.format)
+            sink.find(flow.spark)
             sink.check(self.owner)
 
     def claim(self, queries: Iterable[ContinuousQuery]) -> None:

@@ -9,29 +9,35 @@ sides have as `left_name` and `right_name`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
+from braidstream.arguments import checked_arguments
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.query import join as build_join
 from braidstream.query.types import quote_name
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
-from braidstream.spark.sinks import MemorySink
 
-__all__ = ["Joined", "join", "only_time"]
+__all__ = ["Joined", "join", "only_time", "session_of"]
 
 Length: TypeAlias = str | timedelta
 Keys: TypeAlias = str | Sequence[str | tuple[str, str]]
+Target: TypeAlias = str | Callable[[DataFrame, int], Any]
 Value = TypeVar("Value")
 
 
+@checked_arguments(
+    "join",
+    {"on": 'name the key: on="id"', "within": 'say how far apart in time: within="1 hour", or None for unbounded'},
+    {"how": "leave it out: joins are inner joins"},
+)
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -51,7 +57,7 @@ def join(
     (left, right) of different ones, or None for unbounded. `time` is the event-time column; without it, the only
     timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or delays is (left, right).
     """
-    flow = Flow(_session(left, right), name, slots=slots, groups=groups)
+    flow = Flow(session_of(left, right), name, slots=slots, groups=groups)
     times = _pair(time)
     delays: tuple[Length, Length] = _pair(delay)
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
@@ -73,16 +79,17 @@ class Joined:
         self.flow, self.cql = flow, cql
         self._query = flow.query(cql, "join")
 
-    def to(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> Joined:
+    def to(self, target: Target, path: str | Path | None = None, **options: Any) -> Joined:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
         self._query.to(target, path, **options)
         return self
 
-    def late(self, target: str | Callable[[DataFrame, int], Any], path: str | None = None, **options: Any) -> Joined:
+    def late(self, target: Target, path: str | Path | None = None, **options: Any) -> Joined:
         """Send late tuples to a sink of their own."""
         self._query.late(target, path, **options)
         return self
 
+    @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10) -> Handle:
         """Start, or go on where the checkpoint ends."""
         return self.flow.start(checkpoint, epoch=epoch, keep=keep)
@@ -93,14 +100,11 @@ class Joined:
 
     def table(self) -> pa.Table | None:
         """The results so far of a join that was sent to memory; None when there are none."""
-        if not isinstance(self._query.sink, MemorySink):
-            raise InputError(
-                "the results are not in memory", "a join that was sent to memory", 'join(...).to("memory")'
-            )
-        return self._query.sink.table()
+        return self._query.table()
 
 
-def _session(left: DataFrame, right: DataFrame) -> Any:
+def session_of(left: DataFrame, right: DataFrame) -> Any:
+    """The session of two sides, which are streams of it."""
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             wrong = f"the {side} side is {type(frame).__name__}"
@@ -127,16 +131,27 @@ def only_time(side: str, frame: DataFrame) -> str:
 
 
 def _keys(on: Keys, left: DataFrame, right: DataFrame) -> list[tuple[str, str]]:
-    entries = [on] if isinstance(on, str) else list(on)
-    keys = [(entry, entry) if isinstance(entry, str) else entry for entry in entries]
-    if not keys or any(len(key) != 2 for key in keys):
-        raise InputError(f"on={on!r}", "a column, several columns, or pairs of them", 'on=["a", ("left_b", "right_b")]')
+    several = isinstance(on, Iterable) and not isinstance(on, (str, Column))
+    entries: list[Any] = list(on) if several else [on]
+    keys: list[Any] = [(entry, entry) if isinstance(entry, str) else entry for entry in entries]
+    if not keys or not all(_is_key(key) for key in keys):
+        has_column = any(isinstance(part, Column) for key in keys for part in (key if _is_pair(key) else [key]))
+        expected = "names of columns" if has_column else "a column, several columns, or pairs of them"
+        raise InputError(f"on={on!r}", expected, 'on="a", or on=["a", ("left_b", "right_b")]')
     for key in keys:
         for side, frame, name in zip(("left", "right"), (left, right), key, strict=True):
             if name.lower() not in {known.lower() for known in frame.columns}:
                 wrong = f"the {side} side has no column {name!r}"
                 raise StreamError(wrong, f"one of {', '.join(frame.columns)}", nearest(name, frame.columns))
     return keys
+
+
+def _is_pair(key: Any) -> bool:
+    return isinstance(key, (tuple, list)) and len(key) == 2
+
+
+def _is_key(key: Any) -> bool:
+    return _is_pair(key) and all(isinstance(name, str) for name in key)
 
 
 def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]]) -> list[str]:

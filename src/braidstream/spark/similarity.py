@@ -27,12 +27,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, IntegerType, LongType, NumericType, StructField, StructType
 
+from braidstream.arguments import checked_arguments
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.kernels.lsh import Lsh
 from braidstream.query import join as build_join
 from braidstream.query.types import quote_name
+from braidstream.spark.declared import check_count
 from braidstream.spark.flow import Flow
-from braidstream.spark.oneliner import Joined, only_time
+from braidstream.spark.oneliner import Joined, only_time, session_of
 
 __all__ = ["bucketed", "similar", "similar_in_batch"]
 
@@ -40,6 +42,16 @@ BAND, BUCKET, BUCKETS = "lsh_band", "lsh_bucket", "lsh_buckets"
 _ADDED = (BAND, BUCKET, BUCKETS)
 
 
+@checked_arguments(
+    "similar",
+    {
+        "vector": 'name the array column: vector="histogram"',
+        "radius": "say how near: radius=0.1",
+        "dimensions": "say how long the vectors are: dimensions=64",
+        "within": 'say how far apart in time: within="1 hour", or None for unbounded',
+        "right": "give another stream, or None to join the stream with itself",
+    },
+)
 def similar(
     left: DataFrame,
     right: DataFrame | None,
@@ -70,8 +82,13 @@ def similar(
         raise InputError(
             "a stream is joined with itself without an id", "id=...", "name a column that tells rows apart"
         )
+    session = session_of(left, left if right is None else right)
+    check_count("dimensions", dimensions, 1, 1 << 20)
+    for word, value in (("radius", radius), ("near", near), ("far", far), ("ratio", ratio)):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise InputError(f"{word} is {value!r}", "a number", "radius=0.1")
     lsh = Lsh.sensitive(dimensions, radius, ratio=ratio, near=near, far=far, seed=seed)
-    flow = Flow(left.sparkSession, name, slots=slots, groups=groups)
+    flow = Flow(session, name, slots=slots, groups=groups)
     frames = {"left": left, "right": left if right is None else right}
     for side, frame in frames.items():
         _check(side, frame, vector, id)

@@ -25,6 +25,7 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
+from braidstream.spark.causes import in_expression, one_line
+from braidstream.spark.formats import check_sink, find_sink
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.results import Staging
@@ -49,6 +52,10 @@ class Sink(ABC):
 
     description: str
     idempotent = True
+
+    def find(self, spark: SparkSession) -> None:
+        """Refuse, before anything starts, a sink whose format this session does not have."""
+        del spark
 
     def check(self, flow: str) -> None:
         """Refuse, before anything starts, a sink that belongs to another flow or cannot be one."""
@@ -111,6 +118,10 @@ class FileSink(Sink):
     @property
     def _is_native(self) -> bool:
         return self.format == "parquet" and set(self.options) <= {"compression"}
+
+    def find(self, spark: SparkSession) -> None:
+        """Refuse files of a format whose package is not there."""
+        find_sink(spark, self.format)
 
     def check(self, flow: str) -> None:
         """Refuse a file, and a folder that is another flow's."""
@@ -203,6 +214,10 @@ class TableSink(Sink):
             "" if self.idempotent else " (an epoch may be appended twice after a crash)"
         )
 
+    def find(self, spark: SparkSession) -> None:
+        """Refuse a format that Spark does not know, or whose package is not there."""
+        find_sink(spark, self.format)
+
     def claim(self, flow: str, owner: str = "") -> None:
         """Remember the flow, for formats that recognize a repeated write."""
         del owner
@@ -258,13 +273,19 @@ class MemorySink(Sink):
         return pa.concat_tables(list(self._epochs.values())) if self._epochs else None
 
 
-def make_sink(target: str | Callable[[DataFrame, int], Any], path: str | None, options: Mapping[str, str]) -> Sink:
+def make_sink(
+    target: str | Callable[[DataFrame, int], Any], path: str | Path | None, options: Mapping[str, str]
+) -> Sink:
     """The sink that `.to(...)` names."""
     if callable(target):
         if path or options:
             raise SinkError("a function as sink takes no path and no options", ".to(function)")
         return CallableSink(target)
-    name = target.lower()
+    if not isinstance(target, str) or not isinstance(path, (str, Path, type(None))):
+        shown = f"a sink is {target!r}" if not isinstance(target, str) else f"the path of a sink is {path!r}"
+        raise SinkError(shown, "a format and a path, or a function", '.to("parquet", path="out")')
+    name, path = target.lower(), None if path is None else str(path)
+    check_sink(target, {**options, **({"path": path} if path else {})})
     if name == "memory":
         return MemorySink()
     if name == "noop":
@@ -273,7 +294,7 @@ def make_sink(target: str | Callable[[DataFrame, int], Any], path: str | None, o
         if not path:
             raise SinkError(f"the {name} sink has no path", f'.to("{name}", path="...")', "add a path")
         return FileSink(name, path, options)
-    return TableSink(name, {**options, **({"path": path} if path else {})})
+    return TableSink(target if "." in target else name, {**options, **({"path": path} if path else {})})
 
 
 def deliver(sink: Sink, query: str, epoch: int, **arguments: Any) -> None:
@@ -283,7 +304,7 @@ def deliver(sink: Sink, query: str, epoch: int, **arguments: Any) -> None:
     except LeaseLost:
         raise
     except Exception as error:
-        raise SinkFailed(query, epoch, f"{type(error).__name__}: {error}") from error
+        raise SinkFailed(query, epoch, one_line(error), in_expression(error)) from error
 
 
 def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: pa.Schema) -> DataFrame:

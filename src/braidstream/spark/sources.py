@@ -162,7 +162,7 @@ class DirectRouter:
         if not self.router.branch.stores:
             return iter(())
         read = _file_reader(self.router, self.time, self.keys)
-        return self.router.envelopes(read(path) for path in paths)
+        return self.router.envelopes(_naming_file(read, path) for path in paths)
 
 
 def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRouter]], n_tasks: int) -> DataFrame:
@@ -206,6 +206,15 @@ def _file_reader(
         return pa.table(columns)
 
     return read
+
+
+def _naming_file(read: Callable[[str], pa.Table], path: str) -> pa.Table:
+    """What is read of a file; what is wrong with a value in it is said with its name."""
+    try:
+        return read(path)
+    except pa.ArrowException as error:
+        shown = str(error).split("\n", 1)[0]
+        raise RunError(f"{path.removeprefix('file:')}: {shown}", "the types that the stream declares") from error
 
 
 def _hashes(keys: Sequence[pa.Array]) -> pa.Array:

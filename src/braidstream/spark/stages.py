@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from braidstream.control.regrid import imbalance
-from braidstream.kernels.plan import Store, shown_stage
+from braidstream.kernels.plan import Store, shown_stage, shown_store
 from braidstream.spark.heavy_keys import shown_dimension
 from braidstream.state.manifest import Manifest
 
@@ -78,7 +78,8 @@ def explain_stages(stores: Sequence[Store], manifest: Manifest | None, n_groups:
     for stage in stages:
         groups = () if manifest is None else manifest.directory.region(stage).groups
         n_used = len({group.slot for group in groups}) if groups else min(n_slots, n_groups)
-        spread = f"{len(groups) or n_groups} groups of its own over {n_used} slot{'s' if n_used != 1 else ''}"
+        n = len(groups) or n_groups
+        spread = f"{n} group{'s' * (n != 1)} of its own over {n_used} slot{'s' if n_used != 1 else ''}"
         own = [store.name.removesuffix(f"@{stage}") for store in stores if store.stage == stage]
-        names = ", ".join(map(shown_dimension, own))
+        names = ", ".join(shown_store(shown_dimension(name)) for name in own)
         yield f"  stage {shown_stage(stage)}: {spread}; {names}"

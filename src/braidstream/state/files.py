@@ -27,7 +27,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from braidstream.errors import LeaseLost, RunError
+from braidstream.errors import InputError, LeaseLost, RunError
 
 __all__ = ["COPY", "Files", "unwritable"]
 
@@ -242,6 +242,9 @@ def unwritable(error: OSError, root: str) -> RunError | None:
 def _resolve(root: str) -> tuple[fs.FileSystem, str]:
     if "://" in root or root.startswith("file:"):
         one_slash = root.startswith("file:/") and not root.startswith("file://")
-        system, base = fs.FileSystem.from_uri(root.replace("file:", "file://", 1) if one_slash else root)
+        try:
+            system, base = fs.FileSystem.from_uri(root.replace("file:", "file://", 1) if one_slash else root)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{root}: {error}", "a path, or an address like s3://bucket/folder") from None
         return system, base.rstrip("/")
     return fs.LocalFileSystem(), str(Path(root).absolute())

@@ -1,0 +1,87 @@
+"""A checkpoint whose stream reads from another folder now: it is refused, by `check` and at the start."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from braidstream import CheckpointMismatch, Flow
+from braidstream.kernels.plan import shown_store
+from braidstream.spark.moved import moved_streams
+from braidstream.state.checkpoint import Checkpoint
+from tests.cli.workshop import Braid, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CQL = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 10 SECONDS], S [RANGE 5 SECONDS] WHERE R.k = S.k"
+SCHEMA = "k long, v long, ts timestamp"
+
+
+def logged(folder: Path, place: int, entries: dict[str, list[str]]) -> None:
+    """A log of files as Spark writes it."""
+    (folder / f"offsets/sources/{place}").mkdir(parents=True)
+    for name, paths in entries.items():
+        lines = [json.dumps({"path": path, "timestamp": 1, "batchId": 0}) for path in paths]
+        (folder / f"offsets/sources/{place}/{name}").write_text("\n".join(["v1", *lines]))
+
+
+def test_the_folder_that_was_read_is_found_in_the_log_of_spark(tmp_path: Path) -> None:
+    logged(tmp_path, 0, {"0": ["file:///data/R%20a/x.parquet"], "1": []})
+    logged(tmp_path, 1, {"0": ["file:///old/S/x.parquet"], "9.compact": ["file:/data/S/part=1/x.parquet"]})
+    logged(tmp_path, 2, {"0": ["s3a://bucket/T/x.parquet"]})
+    logged(tmp_path, 3, {})
+    (tmp_path / "offsets/sources/3/0").write_text("v1\nno JSON at all")
+    files = Checkpoint(str(tmp_path))
+    right = {"R": "/data/R a", "S": "/data/S/", "T": "s3a://bucket/T", "U": "/data/U", "V": "/data/V", "W": None}
+    assert moved_streams(files, right) == []
+    assert moved_streams(files, {**right, "R": "/data/R", "S": "/data/[Q]", "T": "/data/T"}) == [
+        ("R", "/data/R", "/data/R a")
+    ]
+    assert moved_streams(files, {**right, "T": "s3a://bucket/Q"}) == [("T", "s3a://bucket/Q", "s3a://bucket/T")]
+
+
+@pytest.mark.spark
+def test_a_changed_path_on_an_old_checkpoint_is_refused_by_check_and_start(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop = Workshop.make(tmp_path, files=1, rows_per_file=50)
+    shutil.copytree(tmp_path / "S", tmp_path / "T")
+
+    def run(path: str) -> None:
+        flow = Flow(spark, "pairs", slots=2, groups=8)
+        for name, folder in (("R", "R"), ("S", path)):
+            flow.files(name, tmp_path / folder, schema=SCHEMA, time="ts")
+        flow.query(CQL, "pairs").to("noop")
+        assert flow.start(tmp_path / "ck", warm=False).await_termination(120)
+
+    run("S")
+    run("S")
+    changed = workshop.job(('path = "S"', 'path = "T"'), ('"parquet", path = "out/pairs"', '"noop"'))
+    outcome = Braid(capsys, monkeypatch)("check", changed)
+    assert outcome.code == 2, outcome
+    assert "stream 'S' reads" in outcome.err
+    with pytest.raises(CheckpointMismatch, match=r"'S' reads .*T, and the checkpoint .*ck has read .*S\n"):
+        run("T")
+    shutil.rmtree(tmp_path / "S")
+    (tmp_path / "S").symlink_to(tmp_path / "T")
+    run("S")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("query1:2612827c02c1:-1:totals", "the totals of query1"),
+        ("q:2612827c02c1:14:leases", "the extremes of q"),
+        ("q:2612827c02c1:14:R", "the summaries of R of q"),
+        ("q:2612827c02c1:-1:composites@1000", "the composites of q@1000"),
+        ("R(k)", "R(k)"),
+        ("q:(R,S)", "q:(R,S)"),
+    ],
+)
+def test_what_aggregates_keep_is_shown_by_the_name_of_the_query(name: str, shown: str) -> None:
+    assert shown_store(name) == shown
