@@ -18,6 +18,7 @@ import pyarrow as pa
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.plan import Join, Store
 from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
+from braidstream.kernels.sizes import joined
 from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
@@ -95,7 +96,7 @@ class Pools:
             returned = self._returned(entry.store, None, max(since, join.since))
             rows = [*(self._alive(s, entry.store) for s in segments), *returned, *arrived]
             present = [part.table for part in rows if len(part)]
-            new[entry.store] = sort_rows(pa.concat_tables(present, promote_options="default")) if present else None
+            new[entry.store] = sort_rows(joined(present)) if present else None
         pools = []
         for place, entry in enumerate(join.inputs):
             others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
@@ -139,7 +140,7 @@ def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
         return Pool(Rows(new.table.slice(0, 0)), new)
     if len(present) == 1:
         return Pool(Rows(present[0]), new)
-    return Pool(sort_rows(pa.concat_tables(present, promote_options="default")), new)
+    return Pool(sort_rows(joined(present)), new)
 
 
 def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:
