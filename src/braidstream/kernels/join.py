@@ -191,6 +191,10 @@ class _Widths:
 
     def cut(self, found: Composites) -> Iterator[Composites]:
         """A batch in pieces that do not take too much; nearly always it is one."""
+        held = [pool.holder(index)[0].table for pool, index in zip(self._pools, found.index, strict=True)]
+        if len(found) * sum(table.get_total_buffer_size() for table in held) <= self._most:
+            yield found  # no row takes more than all of them
+            return
         sides = [self._side(i, index) for i, index in enumerate(found.index)]
         if len(found) * sum(most for most, _, _ in sides) <= self._most:
             yield found

@@ -107,7 +107,8 @@ def fixed_width(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 def take(table: pa.Table, index: I64) -> pa.Table:
     """The rows of `table` at `index`, none of them twice."""
-    return whole(table).take(pa.array(index))
+    is_cut = any(column.num_chunks != 1 for column in table.itercolumns())
+    return (whole(table) if is_cut else table).take(pa.array(index))
 
 
 def sort_rows(table: pa.Table) -> Rows:

@@ -54,7 +54,7 @@ I64 = npt.NDArray[np.int64]
 
 def whole(table: pa.Table) -> pa.Table:
     """The table with one chunk a column, in the types that are needed for its size; without a copy if it is that."""
-    if table.nbytes > ARRAY_BYTES or _has_large(table.schema):
+    if _exceeds(table, ARRAY_BYTES) or _has_large(table.schema):
         table = pa.table([fitting(column) for column in table.columns], names=table.column_names)
     return table.combine_chunks()
 
@@ -98,7 +98,7 @@ def taken(values: pa.Array, index: pa.Array) -> pa.Array:
 
 def cut(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
     """The rows of a table in pieces of at most so many bytes, or of one row; each in narrow types."""
-    if table.nbytes <= most_bytes:
+    if not _exceeds(table, most_bytes):
         yield whole(table)
         return
     for begin, end in cuts(table_bytes(table), most_bytes):
@@ -199,6 +199,11 @@ def _changed_field(field: pa.Field, large: bool) -> pa.Field:
 @lru_cache(maxsize=256)
 def _has_large(schema: pa.Schema) -> bool:
     return any(field.type != narrow(field.type) for field in schema)
+
+
+def _exceeds(table: pa.Table, limit: int) -> bool:
+    """Whether a table has more bytes: first by what its buffers have, of which it may be a part, which is quick."""
+    return bool(table.get_total_buffer_size() > limit and table.nbytes > limit)
 
 
 def _widened(schema: pa.Schema) -> pa.Schema:
