@@ -5,9 +5,9 @@ The engine in this process. The same cuts with limits of a few bytes are in `tes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,10 @@ def plain(n: int) -> pa.Table:
     return pa.table([np.ones(n, dtype=np.int64), np.arange(n), pa.array(np.zeros(n, np.int64))], schema=PLAIN)
 
 
-def run(folder: Path, *epochs: dict[str, pa.Table], **options: Any) -> Harness:
+def run(folder: Path, epochs: Iterable[dict[str, pa.Table]]) -> Harness:
     schemas = {"R": TEXT, "S": PLAIN}
     inputs = [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]
-    harness = Harness(folder, schemas, {"q": inputs}, groups=1, **options)
+    harness = Harness(folder, schemas, {"q": inputs}, groups=1)
     for tables in epochs:
         harness.epoch(tables)
     return harness
@@ -64,21 +64,22 @@ def check(harness: Harness, n_texts: int, n_plain: int, length: int) -> None:
 
 def test_one_long_text_with_many_rows(tmp_path: Path) -> None:
     """80 MB of results in an epoch, more than a batch may take."""
-    check(run(tmp_path, {"R": texts(1, 1 << 16)}, {"S": plain(1200)}), 1, 1200, 1 << 16)
+    check(run(tmp_path, [{"R": texts(1, 1 << 16)}, {"S": plain(1200)}]), 1, 1200, 1 << 16)
 
 
 @pytest.mark.slow
 def test_64_kb_joined_with_40_000_rows(tmp_path: Path) -> None:
-    check(run(tmp_path, {"R": texts(1, 1 << 16)}, {"S": plain(40_000)}), 1, 40_000, 1 << 16)
+    check(run(tmp_path, [{"R": texts(1, 1 << 16)}, {"S": plain(40_000)}]), 1, 40_000, 1 << 16)
 
 
 @pytest.mark.slow
 def test_more_than_2_gb_stored_of_one_key(tmp_path: Path) -> None:
     """1.9 GB are stored, then 0.3 GB come, then the rows that they are joined with."""
-    stored = [{"R": texts(950, 1 << 20, first)} for first in (0, 950)]
-    check(run(tmp_path, *stored, {"R": texts(300, 1 << 20, 1900), "S": plain(1)}), 2200, 1, 1 << 20)
+    parts = ({"R": texts(475, 1 << 20, first)} for first in range(0, 1900, 475))
+    last = ({"R": texts(300, 1 << 20, 1900), "S": plain(1)} for _ in range(1))
+    check(run(tmp_path, chain(parts, last)), 2200, 1, 1 << 20)
 
 
 @pytest.mark.slow
 def test_rows_of_30_mb(tmp_path: Path) -> None:
-    check(run(tmp_path, {"R": texts(5, 30 << 20), "S": plain(2)}, {"S": plain(0)}), 5, 2, 30 << 20)
+    check(run(tmp_path, [{"R": texts(5, 30 << 20)}, {"S": plain(2)}]), 5, 2, 30 << 20)

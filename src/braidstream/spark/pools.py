@@ -69,8 +69,8 @@ class Pools:
     def _pool(self, index: int, since: int) -> Pool | None:
         hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
         segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
-        stored = [self._gather(s, hashes, index) for s in segments]
-        return made_pool([*stored, *self._returned(index, hashes, since)], self._new.get(index))
+        found = (self._gather(s, hashes, index) for s in segments)
+        return made_pool([*found, *self._returned(index, hashes, since)], self._new.get(index))
 
     def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
@@ -132,6 +132,7 @@ class Pools:
 def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
     """A pool of stored rows from several places, and new rows; None when there is neither."""
     present = [part.table for part in parts if len(part)]
+    parts = ()  # so that what was gathered goes once it is put together
     if not present and new is None:
         return None
     if new is None:
@@ -140,7 +141,9 @@ def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
         return Pool(Rows(new.table.slice(0, 0)), new)
     if len(present) == 1:
         return Pool(Rows(present[0]), new)
-    return Pool(sort_rows(joined(present)), new)
+    together = joined(present)
+    present.clear()
+    return Pool(sort_rows(together), new)
 
 
 def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:
