@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from braidstream.control.estimate import Counts, completeness_interval
 from braidstream.control.overflow import Overflow
-from braidstream.control.shedding import STRATEGIES, Filter, Piece, Span, Stock, expected_share, live_bytes, shed
+from braidstream.control.shedding import (
+    FIRST_BITS,
+    STRATEGIES,
+    Filter,
+    Piece,
+    Span,
+    Stock,
+    expected_share,
+    live_bytes,
+    shed,
+)
 from braidstream.errors import InputError
 
 SPANS = {"R": Span(0, 99), "S": Span(0, 99)}
@@ -138,6 +148,57 @@ def test_intervals_contain_the_truth_and_are_narrow_for_many_keys() -> None:
         widths.append(found.high - found.low)
     assert inside >= 190
     assert np.mean(widths) < 0.1
+
+
+def shrinking(seed: int, *, guesses: bool, zipf: float, n_keys: int = 6000) -> tuple[Counts, Counts, float]:
+    """A run in which the completeness falls while the sample shrinks: its counts, weighted and not, and the truth.
+
+    With `guesses` results are weighted by what was expected of them, which is somewhat wrong.
+    """
+    draw = np.random.default_rng(seed)
+    rates = 3 * np.arange(1, n_keys + 1) ** -zipf / np.mean(np.arange(1, n_keys + 1) ** -zipf)
+    bucket, number = draw.integers(0, 64, n_keys), draw.random(n_keys)
+    weighted, plain, n_whole = Counts(), Counts(), 0
+    for epoch in range(20):
+        bits, share = 4 + 2 * (epoch // 7), float(np.interp(epoch, [2, 16], [1.0, 0.3]))
+        expected = min(share * draw.uniform(0.8, 1.2), 1.0) if guesses else 1.0
+        results, is_sample = draw.poisson(rates), number < 0.5**bits
+        found = draw.binomial(results, share)
+        counts = Counts(0, int(found[~is_sample].sum()), n_kept=int(found[is_sample].sum()), at_risk=9)
+        counts.all += np.bincount(bucket[is_sample], results[is_sample], 64)
+        counts.kept += np.bincount(bucket[is_sample], found[is_sample] / expected, 64)
+        counts.found += np.bincount(bucket[~is_sample], found[~is_sample] / expected, 64)
+        weighted = weighted.plus(counts.weighted(2.0 ** (bits - FIRST_BITS)))
+        plain, n_whole = plain.plus(counts), n_whole + int(results.sum())
+    return weighted, plain, (weighted.n_found + weighted.n_all) / n_whole
+
+
+@pytest.mark.parametrize("guesses", [True, False], ids=["expected about right", "nothing expected"])
+@pytest.mark.parametrize("zipf", [0.0, 0.5, 0.8])
+def test_the_interval_of_a_run_contains_the_truth_while_its_sample_shrinks(guesses: bool, zipf: float) -> None:
+    inside = {"weighted": 0, "plain": 0}
+    for seed in range(200):
+        weighted, plain, truth = shrinking(seed, guesses=guesses, zipf=zipf)
+        for name, counts in (("weighted", weighted), ("plain", plain)):
+            told = completeness_interval(counts)
+            inside[name] += told.low <= truth <= told.high
+    print(inside)
+    assert inside["weighted"] >= 190
+    assert guesses or inside["plain"] < 100
+
+
+def test_counts_that_an_earlier_version_added_up_are_read_and_weighted() -> None:
+    """0.1.0 kept no weights. With its sample as it was at first it had none; else they are made up for."""
+    for seed in range(10):
+        counts, _ = sampled(0.6, 2000, 20, seed)
+        known = Counts.of_run(counts.as_plain(), 1.0)
+        assert completeness_interval(known) == completeness_interval(counts)
+        weighted, plain, truth = shrinking(seed, guesses=True, zipf=0.0)
+        old = Counts.of_run(plain.as_plain(), 2.0**4)
+        assert completeness_interval(old) == completeness_interval(plain)
+        assert old.squares > old.n_all == plain.all.sum()
+        assert completeness_interval(old.plus(weighted)).estimate == pytest.approx(truth, abs=0.1)
+        assert Counts.of_run(weighted.as_plain(), 16.0).as_plain() == weighted.as_plain()
 
 
 def test_few_results_prove_little_and_none_prove_nothing() -> None:

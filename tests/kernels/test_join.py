@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.join import Pool, composites, expand, probe
+from braidstream.kernels.join import Pool, column, composites, expand, probe
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, Rows, sort_rows
 from braidstream.testing import oracle
 from braidstream.testing.strategies import Case, many_streams, two_streams
@@ -44,8 +44,8 @@ def test_composites_are_the_oracles_and_no_batch_exceeds_the_limit(
             own = batch.index[batch.source] - batch.offset
             assert (own >= 0).all()
             assert (np.diff(own) >= 0).all()
-            columns = [pools[i].table["row"].to_numpy()[index] for i, index in enumerate(batch.index)]
-            found += zip(*(column.tolist() for column in columns), strict=True)
+            columns = [column(pools[i], "row", index) for i, index in enumerate(batch.index)]
+            found += zip(*(rows.to_pylist() for rows in columns), strict=True)
     assert sorted(found) == expected(case)
 
 
@@ -61,8 +61,8 @@ def test_what_is_missing_between_generations_is_found_once(
     for pools in epochs_of(case, n_hashes=2 if collides else None):
         for batch in composites(pools, [s.window_us for s in case.streams], order, limit=limit, across=True):
             assert 0 < len(batch) <= limit
-            columns = [pools[i].table["row"].to_numpy()[index] for i, index in enumerate(batch.index)]
-            found += zip(*(column.tolist() for column in columns), strict=True)
+            columns = [column(pools[i], "row", index) for i, index in enumerate(batch.index)]
+            found += zip(*(rows.to_pylist() for rows in columns), strict=True)
     came_in = [epoch_of_rows(case, name) for name in names]
     mixed = [rows for rows in expected(case) if len({came_in[i][row] for i, row in enumerate(rows)}) > 1]
     assert sorted(found) == mixed
@@ -75,8 +75,8 @@ def test_a_row_that_does_not_pass_its_filter_joins_nothing(case: Case, limit: in
     found: list[tuple[int, ...]] = []
     for pools in epochs_of(case, masks=True):
         for batch in composites(pools, [s.window_us for s in case.streams], bits=[0, 1], limit=limit):
-            columns = [pools[i].table["row"].to_numpy()[index] for i, index in enumerate(batch.index)]
-            found += zip(*(column.tolist() for column in columns), strict=True)
+            columns = [column(pools[i], "row", index) for i, index in enumerate(batch.index)]
+            found += zip(*(rows.to_pylist() for rows in columns), strict=True)
     assert sorted(found) == [pair for pair in expected(case) if pair[0] % 2 == 0]
 
 
@@ -117,13 +117,9 @@ def test_long_runs_of_a_key_are_narrowed_to_the_window(
     pools = [Pool(rows_of([], "k"), partner), Pool(stored, new)]
     found = []
     for batch in composites(pools, [own, other], limit=limit):
-        left, right = (pools[i].table for i in (0, 1))
+        left, right = (column(pools[i], "row", batch.index[i]).to_numpy() for i in (0, 1))
         # A row of the second side is stored when its place is before the new ones.
-        found += zip(
-            left["row"].to_numpy()[batch.index[0]].tolist(),
-            (right["row"].to_numpy()[batch.index[1]] + 1000 * (batch.index[1] >= len(stored))).tolist(),
-            strict=True,
-        )
+        found += zip(left.tolist(), (right + 1000 * (batch.index[1] >= len(stored))).tolist(), strict=True)
     numbered = [*sides[0], *({**row, "row": row["row"] + 1000} for row in sides[1])]
     streams = [oracle.Stream("R", sides[2], own), oracle.Stream("S", numbered, other)]
     assert sorted(found) == sorted(oracle.project(oracle.join(streams, [("R.k", "S.k")]), ["R.row", "S.row"]))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.kernels.join import Composites, Pool
+from braidstream.kernels.join import Composites, Pool, column
 from braidstream.sim.dcape.generations import GenerationJoin
 from braidstream.sim.dcape.streams import ROW, Streams, mixed
 
@@ -39,8 +39,8 @@ class Collected:
         self.results: Counter[Result] = Counter()
 
     def take(self, pools: Sequence[Pool], some: Composites) -> None:
-        columns = [pool.table.column(ROW).to_numpy()[index] for pool, index in zip(pools, some.index, strict=True)]
-        self.results.update(zip(*(column.tolist() for column in columns), strict=True))
+        columns = [column(pool, ROW, index) for pool, index in zip(pools, some.index, strict=True)]
+        self.results.update(zip(*(rows.to_pylist() for rows in columns), strict=True))
 
 
 def few(seed: int, n_streams: int) -> Streams:

@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from braidstream.control.completeness import Load, completeness_engine, nodes_for
 from braidstream.control.overflow import Overflow
+from braidstream.control.shedding import FIRST_BITS, STRATEGIES
 from braidstream.testing.batch import BatchStream, batch_join
 from braidstream.testing.shedding import SECOND_US, Outcome, Trial
 
@@ -39,6 +41,34 @@ def test_the_interval_contains_the_truth_in_95_of_100_random_runs(tmp_path: Path
     print(f"{inside} of 100 runs, {in_epochs[0]} of {in_epochs[1]} epochs")
     assert inside >= 95
     assert in_epochs[0] >= 0.95 * in_epochs[1]
+
+
+def shrinking(seed: int) -> Trial:
+    """Many results and so little memory that the sample shrinks while the windows fill."""
+    draw = np.random.default_rng(seed)
+    m, by = (2, 2, 2, 3)[seed % 4], STRATEGIES[seed % 3]
+    rates = (int(draw.integers(800, 1500)),) * 2 if m == 2 else (int(draw.integers(300, 500)),) * 3
+    return Trial(seed, rates, (5,) * m, 1500, float(draw.uniform(0, 0.5)), 0.15, by, groups=8, epochs=14)
+
+
+def test_a_run_whose_sample_shrinks(tmp_path: Path) -> None:
+    found = shrinking(0).run(tmp_path)
+    assert found.bits > FIRST_BITS
+    assert found.contains
+    inside, epochs = found.so_far_contained
+    assert inside >= 0.9 * epochs
+
+
+@pytest.mark.slow
+def test_the_interval_so_far_contains_the_truth_where_samples_shrink(tmp_path: Path) -> None:
+    """For all ways to shed, 2-way and 3-way: at the end of runs, and in all of their epochs."""
+    found = [shrinking(seed).run(tmp_path / str(seed)) for seed in range(48)]
+    inside, epochs = (sum(side) for side in zip(*(one.so_far_contained for one in found), strict=True))
+    ended = sum(one.contains for one in found)
+    print(f"{ended} of {len(found)} runs, {inside} of {epochs} epochs")
+    assert sum(one.bits > FIRST_BITS for one in found) >= 40
+    assert ended >= 0.94 * len(found)
+    assert inside >= 0.95 * epochs
 
 
 def test_the_truth_is_the_batch_joins(tmp_path: Path) -> None:

@@ -11,6 +11,11 @@ the filter lets expect of their group (`shedding.expected_share`; any guess woul
 everywhere, a group with many results and a low completeness does not tip the scale, and lambda may be taken over groups
 and epochs together. Weights change the spread of the estimate, not what it converges to.
 
+Over epochs the sample may shrink. What a sampled key has in an epoch then stands for more keys than before, and its
+counts, `all` and `kept`, are multiplied by one over the share of the keys that were sampled in that epoch, relative to
+the first (Horvitz and Thompson; `Counts.weighted`). So lambda is the ratio of two estimates for all keys, and each
+epoch has the weight of its results, whatever its sample. `sure` results are counted as they are.
+
 The interval: keys are the independent units, gathered in buckets by hash. By how much the ratio of a bucket deviates is
 taken from all buckets, the heavy ones counting by the root of their size only: so one heavy key is not the only witness
 of its own deviation, and since small buckets deviate more, the error is on the safe side. With that relative variance v
@@ -28,11 +33,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from braidstream.control.shedding import FIRST_BITS
 
 __all__ = ["Counts", "Interval", "completeness_interval"]
 
@@ -78,10 +85,20 @@ class Counts:
     """Those of them that the filter leaves, weighted."""
     found: F64 = field(default_factory=_zeros)
     """Of unsampled keys, weighted, by bucket."""
-    n_kept: int = 0
-    """Those of the sample that the filter leaves, as they are."""
+    n_kept: float = 0
+    """Those of the sample that the filter leaves, weighted by the sample alone."""
     at_risk: int = 0
     """New tuples that came where something is dead: without any, nothing can be missing."""
+    n_all: float = 0
+    """Of sampled keys, not weighted."""
+    squares: float = 0
+    """The sum of the squared weights of the sampled keys' results."""
+
+    def weighted(self, weight: float) -> Counts:
+        """Each sampled key stands for so many times the keys that it stood for at first."""
+        n_all = float(self.all.sum())
+        more = {"all": self.all * weight, "kept": self.kept * weight, "n_kept": self.n_kept * weight}
+        return replace(self, **more, n_all=n_all, squares=n_all * weight**2)
 
     def plus(self, other: Counts) -> Counts:
         """Both together."""
@@ -93,32 +110,51 @@ class Counts:
             self.found + other.found,
             self.n_kept + other.n_kept,
             self.at_risk + other.at_risk,
+            self.n_all + other.n_all,
+            self.squares + other.squares,
         )
 
     def as_plain(self) -> dict[str, Any]:
         """A form for JSON."""
         rounded = {name: [round(x, 3) for x in getattr(self, name).tolist()] for name in ("kept", "found")}
         whole = {"all": [int(x) for x in self.all], "n_kept": self.n_kept, "at_risk": self.at_risk}
-        return {"exact": self.exact, "n_found": self.n_found, **whole, **rounded}
+        sampled = {"n_all": self.n_all, "squares": self.squares} if self.squares else {}
+        return {"exact": self.exact, "n_found": self.n_found, **whole, **rounded, **sampled}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Counts:
         """From its plain form."""
         arrays = {name: np.array(plain[name], dtype=np.float64) for name in ("all", "kept", "found")}
-        return cls(plain["exact"], plain["n_found"], n_kept=plain["n_kept"], at_risk=plain["at_risk"], **arrays)
+        whole = {name: plain.get(name, 0) for name in ("exact", "n_found", "n_kept", "at_risk", "n_all", "squares")}
+        return cls(**whole, **arrays)
+
+    @classmethod
+    def of_run(cls, plain: Mapping[str, Any], most: float) -> Counts:
+        """The counts of a run so far. Those of 0.1.0 are not weighted, though its sample may have shrunk.
+
+        They get the weight, up to `most`, at which the sample stands for as many results as the run is said to have.
+        """
+        known = cls.from_plain(plain)
+        if known.squares or not known.all.any():
+            return known
+        kept, others = float(known.kept.sum()), 2.0**FIRST_BITS - 1
+        likely = float(known.found.sum()) / others / kept if kept else 1.0
+        return known.weighted(min(max(likely, 1.0), most))
 
 
 def completeness_interval(counts: Counts) -> Interval:
     """The completeness of what was counted."""
+    counts = counts if counts.squares else counts.weighted(1.0)
     total, found = float(counts.all.sum()), float(counts.found.sum())
     if not counts.at_risk and not total and not found:
         return Interval(1.0, 1.0, 1.0)
-    sure = counts.exact + total
+    sure = counts.exact + counts.n_all
     if not total:
         known = sure + found
         return Interval((sure + counts.n_found) / known if known else 0.5, 0.0, 1.0)
     most = found / counts.n_found if counts.n_found else math.inf
-    ratio = (float(counts.kept.sum()) + 0.5) / (total + 0.5)
+    half = 0.5 * counts.squares / total
+    ratio = (float(counts.kept.sum()) + half) / (total + half)
     spread = _spread(counts, ratio, total, found)
 
     def complete(at: float, unseen: float = 0.0) -> float:
@@ -147,8 +183,9 @@ def _spread(counts: Counts, ratio: float, total: float, found: float) -> float:
     by_keys = float((weights * deviations**2).sum() / weights.sum())
     n_sampled = total**2 / float((sizes**2).sum())
     n_found = found**2 / float((counts.found**2).sum()) if found else _BUCKETS
-    share = (counts.n_kept + 1) / (total + 2)
-    by_results = (1 - share) / (share * total)
+    n_results = total**2 / counts.squares
+    share = (counts.n_kept / total * n_results + 1) / (n_results + 2)
+    by_results = (1 - share) / (share * n_results)
     freedom = min(_witnesses(weights), _witnesses(np.sqrt(counts.kept))) - 1
     variance = max(by_keys * (1 / n_sampled + 1 / n_found), by_results)
     return min(_quantile(max(freedom, 0.5)) * math.sqrt(variance), 50.0)

@@ -41,6 +41,7 @@ from braidstream.kernels.measures import (
     measured,
 )
 from braidstream.kernels.rows import Rows, take
+from braidstream.kernels.sizes import whole
 from braidstream.kernels.summaries import ALL_TIME, Summary, concat, summarize
 from braidstream.kernels.touched import Gathered, GroupRows, KeyRows, Touched, gather_groups, union
 
@@ -113,7 +114,7 @@ class KeyAggregator:
         if entry.bit is not None and rows.masks is not None:
             keep &= (rows.masks & (1 << entry.bit)) != 0
         table = rows.table if keep.all() else take(rows.table, np.flatnonzero(keep))
-        return summarize(measured(self.aggregation, place, table.combine_chunks())) if table.num_rows else None
+        return summarize(measured(self.aggregation, place, whole(table))) if table.num_rows else None
 
     def _gather(
         self, kept: Sequence[Summary | None], stored: Sequence[Sequence[Summary]], clock: Clock

@@ -30,15 +30,19 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from braidstream.kernels.hashing import hash_columns, hashable
+from braidstream.kernels.hashing import hash_columns, hashable, is_text
 from braidstream.kernels.rows import I64, TIME, U64
+from braidstream.kernels.sizes import one_chunk
 
 __all__ = ["CELL_BITS", "HeavyKeys", "Layout", "split_code", "store_of", "stripes", "use_name"]
 
 CELL_BITS = 20
 """A code is the grid's id and these bits for the cell."""
 _USE = "\x1f"
+_LONG = 1024
+"""Bytes of a text that count for its stripe number."""
 
 
 def use_name(store: str, use: int) -> str:
@@ -121,12 +125,15 @@ def stripes(table: pa.Table) -> U64:
     """
     names = sorted(name for name in table.column_names if not name.startswith("__"))
     chosen = [TIME, *(name for name in names if hashable(table.schema.field(name).type))]
-    return hash_columns([_one_chunk(table, name) for name in chosen])[0]
+    return hash_columns([_beginnings(one_chunk(table, name)) for name in chosen])[0]
 
 
-def _one_chunk(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def _beginnings(values: pa.Array) -> pa.Array:
+    """Of long texts only how they begin: hashing takes a step for each 32 bytes of the longest."""
+    if not is_text(values.type) or not len(values) or (pc.max(pc.binary_length(values)).as_py() or 0) <= _LONG:
+        return values
+    large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    return pc.binary_slice(values.cast(pa.large_binary() if large else pa.binary()), 0, _LONG)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from braidstream.errors import RunError
 from braidstream.kernels.exact import Exact, to_decimals
 from braidstream.kernels.measures import SPECIALS, WATERMARK, AggregateColumn, Aggregation, Clock
 from braidstream.kernels.rows import I64, take
+from braidstream.kernels.sizes import narrow
 from braidstream.kernels.summaries import LARGEST, LEAST, SAME, same_values
 from braidstream.kernels.touched import Values, extreme_names
 
@@ -59,7 +60,10 @@ def _results_of(aggregation: Aggregation, clock: Clock, groups: pa.Table, values
     columns.append(pa.array(np.full(values.size, clock.epoch, dtype=np.int64)))
     time = aggregation.schema.field(WATERMARK).type
     columns.append(pa.array([clock.after] * values.size, pa.int64()).cast(time))
-    return pa.table(columns, schema=aggregation.schema)
+    kinds = [narrow(column.type) for column in columns]
+    fields = zip(columns, kinds, aggregation.schema, strict=True)
+    typed = [column if kind == field.type else column.cast(field.type) for column, kind, field in fields]
+    return pa.table(typed, names=aggregation.schema.names)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class _Finished:
         if function == "avg":
             return self._average()
         mark = LEAST if function == "min" else LARGEST
-        return self.values.extremes[f"{mark}{self._address}"].cast(self.column.type)
+        return self.values.extremes[f"{mark}{self._address}"]
 
     @property
     def _address(self) -> str:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable", "unhashed"]
+__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable", "is_text", "unhashed"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -44,13 +44,14 @@ def hashable(kind: pa.DataType) -> bool:
     """Whether `hash_columns` covers this type."""
     fixed = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
     return bool(
-        fixed
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_float32(kind)
-        or pa.types.is_float64(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
+        fixed or pa.types.is_timestamp(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind) or is_text(kind)
     )
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are strings or binaries, in arrays of any size."""
+    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return bool(large or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> tuple[U64, npt.NDArray[np.bool_]]:
@@ -97,7 +98,7 @@ def _unmixed(hash_: int, width: int, bits: int, factor: np.uint64, term: np.uint
 
 def _hash_column(column: pa.Array, seed: U64) -> U64:
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    if is_text(kind):
         return _hash_bytes(column, seed)
     is_long = pa.types.is_int64(kind) or pa.types.is_timestamp(kind)
     if not pa.types.is_floating(kind):
@@ -127,12 +128,14 @@ def _hash_long(values: npt.NDArray[np.int64], seed: U64) -> U64:
 
 def _hash_bytes(column: pa.Array, seed: U64) -> U64:
     """XXH64 of variable-length values: a pass over all rows for each 32-byte stripe, 8-byte word, and so on."""
-    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-    start, length = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
-    data = column.buffers()[2]
-    padded = np.zeros((0 if data is None else data.size) + 8, dtype=np.uint8)
-    if data is not None:
-        padded[: data.size] = np.frombuffer(data, dtype=np.uint8)
+    is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    every = np.frombuffer(column.buffers()[1] or b"", dtype=np.int64 if is_large else np.int32)
+    offsets = every[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    start, length = offsets[:-1] - first, np.diff(offsets)
+    padded = np.zeros(last - first + 8, dtype=np.uint8)
+    if last > first:
+        padded[: last - first] = np.frombuffer(column.buffers()[2], dtype=np.uint8)[first:last]
     hashes, at = _stripes(padded, start, length, seed)
     hashes = hashes + length.astype(np.uint64)
     end = start + length

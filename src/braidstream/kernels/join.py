@@ -14,7 +14,9 @@ of a composite fit iff neither is newer than the other's deadline.
 A join *across* generations of a group (D-CAPE 4.2, equation 1, for any m) takes the later generation as new and the
 earlier ones as stored, and leaves out composites of new tuples alone, which were produced while that was active.
 
-Invariant: no array has more than `limit` composites at once, whatever one key holds.
+Invariant: no array has more than `limit` composites at once, whatever one key holds, and the columns that are taken of
+a batch of them have no more than `most_bytes`, whatever one row holds. Of each input a batch has either stored rows or
+new ones, never both, so that the two need not be put together.
 
 Cost: new tuples times (number of segments, each a binary search), plus gathered rows, plus matches. The length of the
 window appears only in the logarithm. Known limitation: for m > 2 a gathered row may end in no composite.
@@ -22,7 +24,7 @@ window appears only in the logarithm. Known limitation: for m > 2 a gathered row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,9 +33,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from braidstream.kernels import sizes
 from braidstream.kernels.rows import I64, U64, Rows, key_columns
 
-__all__ = ["LIMIT", "Composites", "Pool", "composites", "gather", "limit_of", "probe"]
+__all__ = ["LIMIT", "Composites", "Pool", "batch_bytes", "composites", "gather", "limit_of", "probe"]
 
 LIMIT = 1 << 17
 """Composites produced at once: 131,072 indices are 1 MB. Larger arrays fall out of the caches, and the pages of each
@@ -43,30 +46,30 @@ UNBOUNDED = np.iinfo(np.int64).max // 4
 """What an unbounded window counts as: a deadline of more than half of it never comes."""
 _LEAST = 1 << 12
 """Composites produced at once where memory is short: fewer would cost more in calls than they save."""
+_LEAST_BYTES = 1 << 20
 _FEW = 16
 """Runs of at most this many rows of one key are filtered by time after expansion, longer ones by binary search."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What an epoch joins of one input: `stored` rows that may match, and `new` rows."""
+    """What an epoch joins of one input: `stored` rows that may match, and `new` rows.
+
+    Rows are counted through, the stored ones first: that is what composite indices refer to.
+    """
 
     stored: Rows
     new: Rows
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_table", None)
+    def holder(self, index: I64) -> tuple[Rows, int]:
+        """The rows, stored or new, that indices of one batch of composites refer to, and the number of the first."""
+        before = len(self.stored)
+        return (self.new, before) if len(index) and index[0] >= before else (self.stored, 0)
 
-    @property
-    def table(self) -> pa.Table:
-        """Stored rows followed by new rows: what composite indices refer to."""
-        if self._table is None:  # type: ignore[attr-defined]
-            object.__setattr__(
-                self,
-                "_table",
-                pa.concat_tables([self.stored.table, self.new.table], promote_options="default").combine_chunks(),
-            )
-        return self._table  # type: ignore[attr-defined]
+
+def batch_bytes(most_bytes: int | None) -> int:
+    """What a batch of composites may take where pieces of memory are so large; None is no limit."""
+    return sizes.BATCH_BYTES if most_bytes is None else min(sizes.BATCH_BYTES, max(most_bytes, _LEAST_BYTES))
 
 
 def limit_of(pools: Sequence[Pool], most_bytes: int | None) -> int:
@@ -90,6 +93,17 @@ class Composites:
 
     def __len__(self) -> int:
         return len(self.index[0])
+
+    def part(self, begin: int, end: int) -> Composites:
+        """Some of them."""
+        if (begin, end) == (0, len(self)):
+            return self
+
+        def own() -> tuple[I64, I64]:
+            times, deadlines = self.times_and_deadlines()
+            return times[begin:end], deadlines[begin:end]
+
+        return Composites(self.source, tuple(rows[begin:end] for rows in self.index), self.offset, own)
 
 
 def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | None) -> I64:
@@ -136,14 +150,20 @@ def composites(
     *,
     lives: bool = False,
     across: bool = False,
+    taken: Sequence[Collection[str]] | None = None,
+    most_bytes: int | None = None,
 ) -> Iterator[Composites]:
     """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i.
+
+    `taken` are the columns of each input that are taken of the composites (None: all), and a batch is cut so that they
+    have no more than `most_bytes` (None: `sizes.BATCH_BYTES`).
 
     `probes` collects for each input how often it was probed and how many matches that gave: its selectivity. With
     `lives` the times of the components may lie any distance apart: windows then only say when a composite ends.
     `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
+    widths = _Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
     spans = [UNBOUNDED if window is None else window for window in windows]
     for source in range(m):
         new = pools[source].new
@@ -159,7 +179,41 @@ def composites(
         partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, across)
         for done in partial.extend(sequence):
             index = tuple(done.bound[j] + offset if j == source else done.bound[j] for j in range(m))
-            yield Composites(source, index, offset, done.times_and_deadlines)
+            yield from widths.cut(Composites(source, index, offset, done.times_and_deadlines))
+
+
+class _Widths:
+    """What the columns that are taken of composites take: by input, of its stored and of its new rows."""
+
+    def __init__(self, pools: Sequence[Pool], taken: Sequence[Collection[str]] | None, most_bytes: int) -> None:
+        self._pools, self._taken, self._most = pools, taken, most_bytes
+        self._sides: dict[tuple[int, bool], tuple[int, pa.Table]] = {}
+
+    def cut(self, found: Composites) -> Iterator[Composites]:
+        """A batch in pieces that do not take too much; nearly always it is one."""
+        held = [pool.holder(index)[0].table for pool, index in zip(self._pools, found.index, strict=True)]
+        if len(found) * sum(table.get_total_buffer_size() for table in held) <= self._most:
+            yield found  # no row takes more than all of them
+            return
+        sides = [self._side(i, index) for i, index in enumerate(found.index)]
+        if len(found) * sum(most for most, _, _ in sides) <= self._most:
+            yield found
+            return
+        each = np.zeros(len(found), dtype=np.int64)
+        for (_, table, first), index in zip(sides, found.index, strict=True):
+            each += sizes.table_bytes(table)[index - first]
+        for begin, end in sizes.cuts(each, self._most):
+            yield found.part(begin, end)
+
+    def _side(self, i: int, index: I64) -> tuple[int, pa.Table, int]:
+        """Of the rows that indices refer to: what one takes at most, their columns, the number of the first."""
+        rows, first = self._pools[i].holder(index)
+        if (i, first > 0) not in self._sides:
+            table = rows.table
+            if self._taken is not None:
+                table = table.select([name for name in table.column_names if name in self._taken[i]])
+            self._sides[i, first > 0] = (sizes.widest(table), table)
+        return *self._sides[i, first > 0], first
 
 
 @dataclass(frozen=True)
@@ -253,13 +307,14 @@ class _Partial:
         names = key_columns(build.table)
         if not names or not len(rows):
             return None
-        own = pa.array(self.bound[self.source][needles])
-        other = pa.array(rows)
+        own = self.bound[self.source][needles]
         same = np.ones(len(rows), dtype=np.bool_)
+        at_once = max(sizes.BATCH_BYTES // max(self.new.longest_key, build.longest_key, 1), 1)
         for name in names:
-            left = self.new.table.column(name).combine_chunks().take(own)
-            right = build.table.column(name).combine_chunks().take(other)
-            same &= equal(left, right)
+            left, right = sizes.one_chunk(self.new.table, name), sizes.one_chunk(build.table, name)
+            for begin in range(0, len(rows), at_once):
+                part = slice(begin, begin + at_once)
+                same[part] &= equal(left.take(pa.array(own[part])), right.take(pa.array(rows[part])))
         return None if same.all() else same
 
 
@@ -331,5 +386,9 @@ def _safe_take(values: I64, rows: I64) -> I64:
 
 
 def column(pool: Pool, name: str, index: I64) -> Any:
-    """The values of one column of a pool at `index`."""
-    return pc.take(pool.table.column(name).chunk(0), pa.array(index), boundscheck=False)
+    """The values of one column of a pool at `index`, of a batch of composites; NULL where the rows have no such."""
+    rows, first = pool.holder(index)
+    if name not in rows.table.column_names:
+        other = pool.stored if rows is pool.new else pool.new
+        return pa.nulls(len(index), sizes.narrow(other.table.schema.field(name).type))
+    return pc.take(sizes.one_chunk(rows.table, name), pa.array(index - first if first else index), boundscheck=False)

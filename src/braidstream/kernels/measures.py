@@ -19,6 +19,7 @@ import pyarrow as pa
 from braidstream.kernels.exact import Exact
 from braidstream.kernels.hashing import hash_columns, hashable
 from braidstream.kernels.rows import HASH, TIME, U64, key_columns
+from braidstream.kernels.sizes import one_chunk
 from braidstream.kernels.summaries import ALL_TIME, GROUP, LARGEST, LEAST, SAME, SUM
 
 __all__ = [
@@ -230,8 +231,3 @@ def _sum_columns(name: str, values: pa.Array) -> dict[str, Any]:
     else:
         exact = Exact.of_ints(np.asarray(values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)))
     return columns | {f"{SUM}s:{name}:{place}": pa.array(digits) for place, digits in exact.digits.items()}
-
-
-def one_chunk(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,10 +1,11 @@
-"""Routing and packing: from a batch of a stream to one blob of rows for each slot.
+"""Routing and packing: from a batch of a stream to blobs of rows for each slot.
 
 A row goes to the slot of its group, which the directory gives by the stage of its store and the leading bits of its key
 hash; rows of a heavy key are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals
 nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`, which travels
 with the rows, so that it is counted exactly once however often Spark runs the task.
 
+Invariant: an envelope holds at most `sizes.ENVELOPE_BYTES`, or one row: Spark and the JVM hold it as one value.
 Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy and Arrow.
 """
 
@@ -19,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braidstream.kernels import sizes
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.cells import HeavyKeys, stripes
 from braidstream.kernels.plan import Branch, Store
-from braidstream.kernels.rows import HASH, I64, MASK, TIME
+from braidstream.kernels.rows import HASH, I64, MASK, TIME, take
+from braidstream.kernels.sizes import cut, cuts, table_bytes, whole
 
 __all__ = [
     "ENVELOPE",
@@ -169,8 +172,8 @@ def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelop
     n_late = int(late.sum())
     envelopes: list[Envelope] = []
     if n_late and branch.late_columns:
-        rows = table.select(list(branch.late_columns)).filter(pa.array(late))
-        envelopes.append(Envelope(0, late_kind(branch), pack(rows)))
+        rows = whole(table.select(list(branch.late_columns)).filter(pa.array(late)))
+        envelopes += _packed(0, late_kind(branch), rows)
     keyless = 0
     indexed = 0
     for store in branch.stores:
@@ -240,8 +243,8 @@ def _deal_heavy_and_light(
     slots[at] = routes.n_slots
     envelopes, n_routed = _deal(rows, slots, store.index, routes.n_slots)
     if len(at):
-        for envelope, n_repeated in _deal_heavy(rows.take(pa.array(at)), keys, heavy, store, routes):
-            envelopes += envelope
+        for repeated, n_repeated in _deal_heavy(take(rows, at), keys, heavy, store, routes):
+            envelopes += repeated
             n_routed += n_repeated
     return envelopes, n_routed
 
@@ -251,11 +254,13 @@ def _deal_heavy(
 ) -> Iterator[tuple[list[Envelope], int]]:
     """Rows of heavy keys, repeated; the code of the cell takes the place of the hash."""
     numbers = stripes(rows)
-    place = rows.column_names.index(HASH)
+    place, each = rows.column_names.index(HASH), table_bytes(rows)
     for use, dimension in enumerate(store.places):
         index, codes, slots = heavy.spread(keys, numbers, dimension)
-        coded = rows.take(pa.array(index)).set_column(place, HASH, pa.array(codes.view(np.int64)))
-        yield _deal(coded, slots, cells_kind(store.index, use), routes.n_slots)
+        for begin, end in cuts(each[index], sizes.BATCH_BYTES):
+            coded = rows.take(pa.array(index[begin:end]))
+            coded = coded.set_column(place, HASH, pa.array(codes[begin:end].view(np.int64)))
+            yield _deal(coded, slots[begin:end], cells_kind(store.index, use), routes.n_slots)
 
 
 def _deal_biclique(
@@ -263,26 +268,33 @@ def _deal_biclique(
 ) -> tuple[list[Envelope], int]:
     """Each row once where it is stored, and once in every unit that it probes."""
     at = np.flatnonzero(kept)
-    own, keys, (side,) = rows.take(pa.array(at)), hashes[at], store.places
+    own, keys, (side,) = take(rows, at), hashes[at], store.places
     homes = biclique.homes(keys, stripes(own), side)
-    stored, n_stored = _deal(own, homes, cells_kind(store.index, STORED), biclique.n_slots)
+    envelopes, n_routed = _deal(own, homes, cells_kind(store.index, STORED), biclique.n_slots)
     index, slots = biclique.probes(keys, side)
-    probing, n_probing = _deal(own.take(pa.array(index)), slots, cells_kind(store.index, PROBE), biclique.n_slots)
-    return stored + probing, n_stored + n_probing
+    for begin, end in cuts(table_bytes(own)[index], sizes.BATCH_BYTES):
+        repeated = own.take(pa.array(index[begin:end]))
+        probing, n_probing = _deal(repeated, slots[begin:end], cells_kind(store.index, PROBE), biclique.n_slots)
+        envelopes, n_routed = envelopes + probing, n_routed + n_probing
+    return envelopes, n_routed
 
 
 def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: int, n_slots: int) -> tuple[list[Envelope], int]:
-    """One envelope for each slot; rows of slot number `n_slots` are dropped."""
+    """One envelope for each slot, several where rows are large; rows of slot number `n_slots` are dropped."""
     order = np.argsort(slots, kind="stable")  # a radix sort, for 16-bit values
     ends = np.cumsum(np.bincount(slots, minlength=n_slots + 1))
     n_routed = int(ends[n_slots - 1])
-    sorted_rows = rows.combine_chunks().take(pa.array(order[:n_routed]))
-    envelopes = []
+    sorted_rows = take(rows, order[:n_routed])
+    envelopes: list[Envelope] = []
     for slot in range(n_slots):
         begin = int(ends[slot - 1]) if slot else 0
         if ends[slot] > begin:
-            envelopes.append(Envelope(slot, kind, pack(sorted_rows.slice(begin, int(ends[slot]) - begin))))
+            envelopes += _packed(slot, kind, sorted_rows.slice(begin, int(ends[slot]) - begin))
     return envelopes, n_routed
+
+
+def _packed(slot: int, kind: int, rows: pa.Table) -> list[Envelope]:
+    return [Envelope(slot, kind, pack(piece)) for piece in cut(rows, sizes.ENVELOPE_BYTES)]
 
 
 def pack(rows: pa.Table) -> pa.Buffer:

@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braidstream.kernels.sizes import joined, whole, widest
+
 __all__ = ["DEADLINE", "HASH", "KEY", "MASK", "TIME", "Rows", "distinct", "key_columns", "merge", "sort_rows"]
 
 HASH, TIME, MASK, KEY, DEADLINE = "__h", "__t", "__m", "__k", "__e"
@@ -67,6 +69,11 @@ class Rows:
             return self.deadlines >= watermark
         return None if window_us is None else self.times >= watermark - window_us
 
+    @cached_property
+    def longest_key(self) -> int:
+        """What the real keys of a row take at most."""
+        return widest(self.table.select(key_columns(self.table)))
+
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
@@ -99,13 +106,14 @@ def fixed_width(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def take(table: pa.Table, index: I64) -> pa.Table:
-    """The rows of `table` at `index`. The table should be one chunk: taking from chunks is slow."""
-    return table.take(pa.array(index))
+    """The rows of `table` at `index`, none of them twice."""
+    is_cut = any(column.num_chunks != 1 for column in table.itercolumns())
+    return (whole(table) if is_cut else table).take(pa.array(index))
 
 
 def sort_rows(table: pa.Table) -> Rows:
     """Sort by (hash, time)."""
-    table = table.combine_chunks()
+    table = whole(table)
     hashes = fixed_width(table, HASH).view(np.uint64)
     order = np.argsort(hashes)
     order = _order_runs_by_time(hashes[order], fixed_width(table, TIME), order)
@@ -157,4 +165,4 @@ def merge(parts: Sequence[Rows] | Iterable[Rows], schema: pa.Schema | None = Non
         return Rows(schema.empty_table())
     if len(tables) == 1:
         return Rows(tables[0])
-    return sort_rows(pa.concat_tables(tables, promote_options="default"))
+    return sort_rows(joined(tables))

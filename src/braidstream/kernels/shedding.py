@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braidstream.kernels.hashing import hash_columns, hashable
+from braidstream.kernels.hashing import hash_columns, hashable, is_text
 from braidstream.kernels.rows import I64, U64, Rows
+from braidstream.kernels.sizes import whole
 
 __all__ = ["BUCKETS", "MARK", "buckets", "is_sampled", "marks", "row_numbers", "sifted"]
 
@@ -61,7 +62,7 @@ def sifted(rows: Rows, lows: U64, floors: I64, caps: _F64, bits: int) -> Rows:
         table = table.drop_columns([MARK]) if MARK in table.column_names else table
         table = table.append_column(MARK, pa.array(marked))
     left = exempt | ~dead
-    return Rows(table if left.all() else table.filter(pa.array(left)).combine_chunks())
+    return Rows(table if left.all() else whole(table.filter(pa.array(left))))
 
 
 def marks(table: pa.Table) -> _BOOL:
@@ -81,7 +82,7 @@ def _dead(rows: Rows, lows: U64, floors: I64, caps: _F64) -> _BOOL:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    return hashable(kind) and not (pa.types.is_string(kind) or pa.types.is_binary(kind))
+    return hashable(kind) and not is_text(kind)
 
 
 def _mixed(values: U64) -> U64:

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 
 from braidstream.kernels.join import expand, probe
 from braidstream.kernels.rows import HASH, I64, KEY, TIME, U64, fixed_width, take
+from braidstream.kernels.sizes import joined, one_chunk, taken
 
 __all__ = [
     "ALL_TIME",
@@ -171,7 +172,7 @@ class Summary:
         if not self.extremes:
             return {}
         index = pa.array(first, mask=first >= stop)
-        return {name: _chunk(self.table, name).take(index) for name in self.extremes}
+        return {name: taken(one_chunk(self.table, name), index) for name in self.extremes}
 
 
 def summarize(table: pa.Table) -> Summary:
@@ -186,7 +187,7 @@ def summarize(table: pa.Table) -> Summary:
     ends = np.append(starts[1:], len(order))
     columns: dict[str, Any] = {}
     for name in identity_columns(table):
-        columns[name] = _chunk(table, name).take(pa.array(order[entries]))
+        columns[name] = one_chunk(table, name).take(pa.array(order[entries]))
     columns[TIME] = pa.array(times[entries])
     for name in table.column_names:
         if name.startswith(SUM):
@@ -194,7 +195,7 @@ def summarize(table: pa.Table) -> Summary:
             if summed.any():
                 columns[name] = pa.array(summed)
         elif name.startswith((LEAST, LARGEST)):
-            columns[name] = _suffix_best(_chunk(table, name), order, run, name[0] == LARGEST, entries)
+            columns[name] = _suffix_best(one_chunk(table, name), order, run, name[0] == LARGEST, entries)
     return _indexed(*_needed(pa.table(columns), run[entries]))
 
 
@@ -212,7 +213,7 @@ def own_values(summary: Summary, alive_from: int) -> pa.Table:
             following = np.where(last, 0, np.append(values[1:], 0))
             columns[name] = pa.array((values - following)[keep])
         else:
-            columns[name] = _chunk(summary.table, name).take(pa.array(keep))
+            columns[name] = one_chunk(summary.table, name).take(pa.array(keep))
     return pa.table(columns)
 
 
@@ -233,7 +234,7 @@ def concat(tables: Sequence[pa.Table]) -> pa.Table:
         missing = [name for name in names if name not in table.column_names]
         zeros = {name: pa.array(np.zeros(table.num_rows, dtype=np.int64)) for name in missing}
         filled.append(pa.table({name: zeros.get(name) if name in zeros else table.column(name) for name in names}))
-    return pa.concat_tables(filled).combine_chunks()
+    return joined(filled)
 
 
 def identity_columns(table: pa.Table) -> list[str]:
@@ -267,8 +268,8 @@ def _sorted_runs(table: pa.Table) -> tuple[I64, Bools]:
     order = _order([*keys, *(() if times is None else (times,))])
     new = _changes(keys, order)
     compared = [name for name in identity_columns(table) if name not in (HASH, GROUP)]
-    if compared and not all(_agree(_chunk(table, name), order, new) for name in compared):
-        codes = [_codes(_chunk(table, name)) for name in compared]
+    if compared and not all(_agree(one_chunk(table, name), order, new) for name in compared):
+        codes = [_codes(one_chunk(table, name)) for name in compared]
         order = _order([*keys, *codes, *(() if times is None else (times,))])
         new = _changes([*keys, *codes], order)
     return order, new
@@ -321,7 +322,7 @@ def _suffix_best(values: pa.Array, order: I64, run: I64, largest: bool, entries:
     rank[best_first] = np.arange(len(best_first))
     keyed = run * len(values) + rank[order]  # an earlier run is always less, so a scan from the end begins anew there
     best = np.minimum.accumulate(keyed[::-1])[::-1][entries]
-    return values.take(pa.array(best_first[best - run[entries] * len(values)]))
+    return taken(values, pa.array(best_first[best - run[entries] * len(values)]))
 
 
 def _best_first(values: pa.Array, largest: bool) -> I64:
@@ -352,7 +353,7 @@ def _needed(table: pa.Table, run: I64) -> tuple[pa.Table, I64]:
     if extremes:
         needless = np.append(run[1:] == run[:-1], False)
         for name in extremes:
-            values = _chunk(table, name)
+            values = one_chunk(table, name)
             needless[:-1] &= same_values(values.slice(0, len(run) - 1), values.slice(1))
     else:
         needless = np.bincount(run, minlength=1)[run] == 1
@@ -410,8 +411,3 @@ def _bisect_by(values: I64, order: npt.NDArray[Any], targets: I64) -> tuple[int,
 
 def _at(values: npt.NDArray[Any], index: I64) -> npt.NDArray[Any]:
     return values[np.minimum(index, len(values) - 1)] if len(values) else np.zeros(len(index), dtype=np.int64)
-
-
-def _chunk(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

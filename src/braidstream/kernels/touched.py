@@ -21,6 +21,7 @@ import pyarrow as pa
 from braidstream.kernels.exact import Exact, product
 from braidstream.kernels.measures import FOREVER, ROWS, SPECIALS, Aggregation, Measure
 from braidstream.kernels.rows import HASH, I64, TIME, U64, key_columns, take
+from braidstream.kernels.sizes import joined, stacked, taken, whole
 from braidstream.kernels.summaries import (
     GROUP,
     LARGEST,
@@ -103,7 +104,7 @@ class Gathered:
         types = {name: values.type for entry in extremes for name, values in entry.items()}
         return cls(
             Found(
-                pa.concat_tables([found.identity for found, _ in parts]).combine_chunks(),
+                joined([found.identity for found, _ in parts]),
                 _stacked(olds, sizes),
                 _stacked([found.after for found, _ in parts], sizes),
                 _stacked_values(old_extremes, sizes, types),
@@ -247,7 +248,7 @@ class KeyRows:
         for mark, wanted in ((LEAST, measure.least), (LARGEST, measure.largest)):
             if wanted:
                 values = self._reduced[i].extreme(f"{mark}{measure.column}", measure.type, after=after)
-                yield f"{mark}{i}:{measure.column}", values.take(pa.array(index, mask=~complete))
+                yield f"{mark}{i}:{measure.column}", taken(values, pa.array(index, mask=~complete))
 
     def _aligned(self, i: int, values: I64) -> I64:
         return values if i == self._aggregation.grouped else values[self._key_of]
@@ -263,7 +264,7 @@ class GroupRows:
         ids = np.zeros(0, dtype=np.int64)
         self.size = 0
         if parts:
-            together = pa.concat_tables(parts).combine_chunks()
+            together = joined(parts)
             order, starts = identify(together)
             ids, self.size = _ids(order, starts), len(starts)
             self.identity = take(together, order[starts])
@@ -326,7 +327,7 @@ class _Reduced:
         index, absent = np.zeros(self.size, dtype=np.int64), np.ones(self.size, dtype=np.bool_)
         index[self._at] = argbest(pool, name[0] == LARGEST, self._order, self._starts)
         absent[self._at] = False
-        return pool.take(pa.array(index, mask=absent))
+        return taken(pool, pa.array(index, mask=absent))
 
     def oldest(self) -> I64:
         """The oldest live time of each id."""
@@ -369,7 +370,7 @@ def extreme_names(aggregation: Aggregation) -> list[tuple[str, pa.DataType]]:
 def _key_ids(gathered: Sequence[Gathered]) -> tuple[list[I64], int]:
     """For each input the numbers of the keys of its runs, the same number for the same key in all of them."""
     tables = [g.found.identity.select([HASH, *key_columns(g.found.identity)]) for g in gathered if g.found is not None]
-    order, starts = identify(pa.concat_tables(tables).combine_chunks())
+    order, starts = identify(joined(tables))
     ids = _ids(order, starts)
     ends = np.cumsum([g.size for g in gathered])
     return [ids[end - g.size : end] for g, end in zip(gathered, ends.tolist(), strict=True)], len(starts)
@@ -380,7 +381,7 @@ def _group_ids(found: Found, keys: I64) -> tuple[I64, int]:
     columns: dict[str, Any] = {HASH: pa.array(keys)}
     names = found.identity.column_names
     columns |= {name: found.identity.column(name) for name in names if name == GROUP or name.startswith(SAME)}
-    order, starts = identify(pa.table(columns).combine_chunks())
+    order, starts = identify(whole(pa.table(columns)))
     return _ids(order, starts), len(starts)
 
 
@@ -410,9 +411,7 @@ def _stacked_values(
     parts: Sequence[Mapping[str, pa.Array]], sizes: Sequence[int], types: Mapping[str, pa.DataType]
 ) -> dict[str, pa.Array]:
     return {
-        name: pa.concat_arrays(
-            [part[name] if name in part else pa.nulls(n, kind) for part, n in zip(parts, sizes, strict=True)]
-        )
+        name: stacked([part[name] if name in part else pa.nulls(n, kind) for part, n in zip(parts, sizes, strict=True)])
         for name, kind in types.items()
     }
 

@@ -25,6 +25,7 @@ from braidstream.kernels.measures import FOREVER, AggregatePlan, canonical, hash
 from braidstream.kernels.plan import COMPOSITES, Store
 from braidstream.kernels.routing import REACHED, Envelope, Routes, Tally, deal, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
+from braidstream.kernels.sizes import BATCH_BYTES, cut, joined
 from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
 from braidstream.state.compaction import Merge
 from braidstream.state.manifest import Manifest, Segment
@@ -130,7 +131,7 @@ class SlotAggregates:
             if plan.enumeration is None:
                 continue
             (store,) = plan.kept
-            new = sort_rows(pa.concat_tables(sent[store])) if sent.get(store) else None
+            new = sort_rows(joined(sent[store])) if sent.get(store) else None
             emits = plan.emits_always and _only_slot(routes, COMPOSITES) == self.place.slot
             step = KeyAggregator(plan.aggregation, emits).step([new], [self._stored(store)], self._clock)
             self._keep(store, step.kept[0])
@@ -171,7 +172,8 @@ class SlotAggregates:
             return
         if plan.selected is not None:
             results = results.select([source for _, source in plan.selected])
-        writer.write([column.combine_chunks() for column in results.columns])
+        for piece in cut(results, BATCH_BYTES):
+            writer.write([column.combine_chunks() for column in piece.columns])
 
 
 def with_ends(found: Composites, columns: Sequence[pa.Array], reached: int | None) -> list[pa.Array]:

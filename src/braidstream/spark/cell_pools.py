@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
 from braidstream.kernels.cells import split_code, use_name
 from braidstream.kernels.families import input_uses
 from braidstream.kernels.join import Pool
 from braidstream.kernels.plan import Join, Store
 from braidstream.kernels.rows import U64, Rows, sort_rows
+from braidstream.kernels.sizes import joined
 from braidstream.spark.pools import made_pool
 from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
@@ -111,7 +111,7 @@ class CellPools:
             later = [s for s in self._seen(use, join) if s.first_epoch > since]
             parts = [*self._reader(use).seen(own, later), *([self._new[use]] if use in self._new else [])]
             tables = [part.table for part in parts if len(part)]
-            merged = sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
+            merged = sort_rows(joined(tables)) if tables else None
             new[use] = None if merged is None else self._producing(join, merged)
         pools = []
         for use in uses:

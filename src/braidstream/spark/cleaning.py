@@ -29,9 +29,10 @@ import pyarrow as pa
 from braidstream.control.directory import Group
 from braidstream.control.probing import probing_order
 from braidstream.errors import RunError
-from braidstream.kernels.join import Pool, column, composites, gather, limit_of
+from braidstream.kernels.join import Pool, batch_bytes, column, composites, gather, limit_of
 from braidstream.kernels.plan import Join, JoinInput, Store
 from braidstream.kernels.rows import Rows, distinct, sort_rows
+from braidstream.kernels.sizes import joined
 from braidstream.spark.allocators import give_back
 from braidstream.spark.slot import REPORTS_SCHEMA, executor, failure_of, read_manifest
 from braidstream.spark.told import told_columns
@@ -186,7 +187,9 @@ class _Cleaner:
         fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
         order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
         limit = limit_of(pools, self.task.piece_bytes)
-        for found in composites(pools, windows, order, bits, limit, across=True):
+        taken = [{out.column for out in join.outputs if out.input == place} for place in range(len(pools))]
+        most = batch_bytes(self.task.piece_bytes)
+        for found in composites(pools, windows, order, bits, limit, across=True, taken=taken, most_bytes=most):
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write([*columns, *told_columns(join, len(found), self.task.epoch, recovered=True)])
 
@@ -238,7 +241,7 @@ class _Piece:
             found = rows_between(open_segment(self._files, segment), segment, low, high)
             if found.num_rows:
                 tables.append(copied(found))
-        return sort_rows(pa.concat_tables(tables, promote_options="default")) if tables else None
+        return sort_rows(joined(tables)) if tables else None
 
 
 def _pool(stored: Sequence[Rows], new: Rows | None) -> Pool | None:
@@ -249,5 +252,4 @@ def _pool(stored: Sequence[Rows], new: Rows | None) -> Pool | None:
         new = Rows(tables[0].slice(0, 0))
     if not tables:
         return Pool(Rows(new.table.slice(0, 0)), new)
-    together = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
-    return Pool(Rows(together) if len(tables) == 1 else sort_rows(together), new)
+    return Pool(Rows(tables[0]) if len(tables) == 1 else sort_rows(joined(tables)), new)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.plan import Join, Store
 from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
+from braidstream.kernels.sizes import joined
 from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
@@ -68,8 +69,8 @@ class Pools:
     def _pool(self, index: int, since: int) -> Pool | None:
         hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
         segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
-        stored = [self._gather(s, hashes, index) for s in segments]
-        return made_pool([*stored, *self._returned(index, hashes, since)], self._new.get(index))
+        found = (self._gather(s, hashes, index) for s in segments)
+        return made_pool([*found, *self._returned(index, hashes, since)], self._new.get(index))
 
     def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
@@ -95,7 +96,7 @@ class Pools:
             returned = self._returned(entry.store, None, max(since, join.since))
             rows = [*(self._alive(s, entry.store) for s in segments), *returned, *arrived]
             present = [part.table for part in rows if len(part)]
-            new[entry.store] = sort_rows(pa.concat_tables(present, promote_options="default")) if present else None
+            new[entry.store] = sort_rows(joined(present)) if present else None
         pools = []
         for place, entry in enumerate(join.inputs):
             others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
@@ -131,6 +132,7 @@ class Pools:
 def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
     """A pool of stored rows from several places, and new rows; None when there is neither."""
     present = [part.table for part in parts if len(part)]
+    parts = ()  # so that what was gathered goes once it is put together
     if not present and new is None:
         return None
     if new is None:
@@ -139,7 +141,9 @@ def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
         return Pool(Rows(new.table.slice(0, 0)), new)
     if len(present) == 1:
         return Pool(Rows(present[0]), new)
-    return Pool(sort_rows(pa.concat_tables(present, promote_options="default")), new)
+    together = joined(present)
+    present.clear()
+    return Pool(sort_rows(together), new)
 
 
 def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:

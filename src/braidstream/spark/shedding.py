@@ -24,7 +24,7 @@ import numpy.typing as npt
 from braidstream.control.directory import Directory, Group
 from braidstream.control.estimate import Counts, Interval, completeness_interval
 from braidstream.control.overflow import GroupMemory, Overflow
-from braidstream.control.shedding import Filter, Span, Stock, expected_share, live_bytes, shed
+from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
 from braidstream.kernels.join import Composites, Pool
 from braidstream.kernels.plan import Join, Store
 from braidstream.kernels.rows import I64, U64, Rows
@@ -79,7 +79,8 @@ class Shedder(Spiller):
         """The manifest with what this epoch's reports say of results, by group and as a whole."""
         manifest = super().remembered(manifest, reports)
         known = dict(manifest.memory.get(SHEDDING, {}))
-        known["last"], known["run"] = _counted(known.get("run", {}), reports)
+        bits = (filter_of(manifest) or Filter()).bits
+        known["last"], known["run"] = _counted(known.get("run", {}), reports, 2.0 ** (bits - FIRST_BITS))
         known["yields"] = _yields(manifest.directory, known, reports)
         return replace(manifest, memory={**manifest.memory, SHEDDING: known})
 
@@ -293,7 +294,7 @@ class Counting:
         for pool, index in zip(pools, found.index, strict=True):
             known = next((values for one, values in self._marked if one is pool), None)
             if known is None:
-                known = marks(pool.table)
+                known = np.append(marks(pool.stored.table), marks(pool.new.table))
                 self._marked.append((pool, known))
             marked |= known[index[at]]
         return marked
@@ -308,16 +309,16 @@ def _is_touched(filter_: Filter, group: Group) -> bool:
 
 
 def _counted(
-    run: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]
+    run: Mapping[str, Any], reports: Sequence[Mapping[str, Any]], weight: float
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """The counts of this epoch and of the whole run."""
+    """The counts of this epoch and of the whole run, in which a smaller sample has a larger weight."""
     last: dict[str, Counts] = {}
     for report in reports:
         for query, entry in report.get("shed", {}).items():
             last[query] = last.get(query, Counts()).plus(Counts.from_plain(entry))
-    whole = {query: Counts.from_plain(plain) for query, plain in run.items()}
+    whole = {query: Counts.of_run(plain, weight) for query, plain in run.items()}
     for query, counts in last.items():
-        whole[query] = whole.get(query, Counts()).plus(counts)
+        whole[query] = whole.get(query, Counts()).plus(counts.weighted(weight))
     plain = [{query: counts.as_plain() for query, counts in some.items()} for some in (last, whole)]
     return plain[0], plain[1]
 

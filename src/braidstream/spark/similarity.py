@@ -30,6 +30,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, NumericType, Str
 from braidstream.arguments import checked_arguments
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.kernels.lsh import Lsh
+from braidstream.kernels.sizes import BATCH_BYTES, cuts, table_bytes
 from braidstream.query import join as build_join
 from braidstream.query.types import quote_name
 from braidstream.spark.declared import check_count
@@ -136,8 +137,10 @@ def _bucketing(vector: str, lsh: Lsh) -> Callable[[Iterator[pa.RecordBatch]], It
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             known = batch.filter(batch.column(vector).is_valid())
-            if known.num_rows:
-                yield _with_buckets(known, lsh.buckets(_matrix(known.column(vector), lsh.dimensions)))
+            each = table_bytes(pa.Table.from_batches([known])) * lsh.bands
+            for begin, end in cuts(each, BATCH_BYTES):
+                piece = known.slice(begin, end - begin)
+                yield _with_buckets(piece, lsh.buckets(_matrix(piece.column(vector), lsh.dimensions)))
 
     return run
 

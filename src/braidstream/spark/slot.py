@@ -29,7 +29,7 @@ from braidstream.control.probing import probing_order
 from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
-from braidstream.kernels.join import Pool, composites, limit_of
+from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.plan import Branch, Join, Store
 from braidstream.kernels.routing import (
@@ -50,6 +50,7 @@ from braidstream.kernels.routing import (
     unpack,
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
+from braidstream.kernels.sizes import joined
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.allocators import give_back
 from braidstream.spark.biclique_pools import BicliquePools
@@ -320,14 +321,14 @@ class _Slot:
         for branch in self.task.branches:
             late = tables.pop(late_kind(branch), [])
             if late:
-                self.late[branch.stream] = self._write_late(branch, pa.concat_tables(late))
-        rows = {kind: sort_rows(pa.concat_tables(parts)) for kind, parts in sorted(tables.items())}
+                self.late[branch.stream] = self._write_late(branch, late)
+        rows = {kind: sort_rows(joined(parts)) for kind, parts in sorted(tables.items())}
         in_cells = {use: rows.pop(kind) for kind in list(rows) if (use := cells_of(kind)) is not None}
         return rows, in_cells
 
-    def _write_late(self, branch: Branch, rows: pa.Table) -> str | None:
-        writer = self.task.late[branch.stream].writer(rows.schema, self.task.epoch, self.slot)
-        for batch in rows.to_batches():
+    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
+        writer = self.task.late[branch.stream].writer(envelopes[0].schema, self.task.epoch, self.slot)
+        for batch in (batch for rows in envelopes for batch in rows.to_batches()):
             writer.write(batch.columns)
         return writer.close()
 
@@ -381,12 +382,33 @@ class _Slot:
             cuts = [pool.new.cuts(side.lows) for pool in side.pools]
             windows = side.windows or [entry.window_us for entry in join.inputs]
             limit = limit_of(side.pools, self.task.piece_bytes)
-            for found in composites(side.pools, windows, order, bits, limit, probes, lives=join.lives):
+            each = composites(
+                side.pools,
+                windows,
+                order,
+                bits,
+                limit,
+                probes,
+                lives=join.lives,
+                taken=self._taken(alike),
+                most_bytes=batch_bytes(self.task.piece_bytes),
+            )
+            for found in each:
                 ends = np.searchsorted(found.index[found.source], cuts[found.source] + found.offset)
                 side.matches[:] += len(alike) * np.diff(ends)
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
                 yield Found(side.pools, found)
+
+    def _taken(self, alike: Sequence[Join]) -> list[set[str]]:
+        """For each input the columns that some of the joins take of a composite."""
+        found: list[set[str]] = [set() for _ in alike[0].inputs]
+        for join in alike:
+            target = join.target
+            more = () if target is None else (target.hash, *target.keys)
+            for out in (*join.outputs, *more):
+                found[out.input].add(out.column)
+        return found
 
     def _counting(self, join: Join) -> Counting | None:
         names = [self.task.stores[entry.store].name for entry in join.inputs]

@@ -25,6 +25,7 @@ from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch
 from braidstream.kernels.routing import ENVELOPE, SEEN, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.spark.slot import read_manifest, routes_of
 
 __all__ = ["DIRECT_OPTIONS", "DirectRouter", "FilesSource", "Router", "Stream", "direct_frame", "general_frame"]
@@ -38,7 +39,7 @@ DIRECT_OPTIONS = frozenset(
 )  # fmt: skip
 """Options that say which files are read, not how: a stream with only these can be read directly."""
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
-_ROWS_AT_ONCE = 1_000_000
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 1 << 27
 
 
 @dataclass(frozen=True)
@@ -195,10 +196,10 @@ def _file_reader(
         found = router.cast(_read_parquet(path, wanted, router.schema))
         columns = {TIME: found.column(time), **{name: found.column(name) for name in payload}}
         for added in router.branch.computed:
-            values = [found.column(name).combine_chunks().cast(kind) for name, kind in keys[added.name]]
+            values = [_key(found, name, kind) for name, kind in keys[added.name]]
             columns[added.name] = _hashes(values) if added.is_hash else values[0]
         for store in router.branch.stores:
-            own = [found.column(name).combine_chunks().cast(kind) for name, kind in keys[store.index]]
+            own = [_key(found, name, kind) for name, kind in keys[store.index]]
             columns[store.branch_column(HASH)] = _hashes(own[: len(store.key)])
             if store.verified:
                 for i, values in enumerate(own):
@@ -215,6 +216,11 @@ def _naming_file(read: Callable[[str], pa.Table], path: str) -> pa.Table:
     except pa.ArrowException as error:
         shown = str(error).split("\n", 1)[0]
         raise RunError(f"{path.removeprefix('file:')}: {shown}", "the types that the stream declares") from error
+
+
+def _key(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    values = one_chunk(table, name)
+    return values if narrow(values.type) == kind else values.cast(kind)
 
 
 def _hashes(keys: Sequence[pa.Array]) -> pa.Array:
@@ -251,17 +257,19 @@ def _payload(branch: Branch) -> list[str]:
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Batches of the source put together, up to a million rows, because each costs a fixed amount to route."""
+    """Batches of the source put together, because each costs a fixed amount to route; large ones cut by bytes."""
     waiting: list[pa.Table] = []
-    rows = 0
+    rows = size = 0
     for table in tables:
-        waiting.append(table)
-        rows += table.num_rows
-        if rows >= _ROWS_AT_ONCE:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting, rows = [], 0
+        for piece in [table] if table.nbytes <= _BYTES_AT_ONCE else cut(table, _BYTES_AT_ONCE):
+            waiting.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+            if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                yield joined(waiting)
+                waiting, rows, size = [], 0, 0
     if rows:
-        yield pa.concat_tables(waiting).combine_chunks()
+        yield joined(waiting)
 
 
 def _quoted(name: str) -> str:

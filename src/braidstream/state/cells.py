@@ -25,6 +25,7 @@ from braidstream.kernels.cells import HeavyKeys, Layout, split_code, store_of, s
 from braidstream.kernels.families import dimensions_of, stage_of
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, U64, Rows
+from braidstream.kernels.sizes import whole
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment
@@ -267,4 +268,4 @@ def may_hold(segment: Segment, hash_: int) -> bool:
 
 def _coded(table: pa.Table, code: int) -> Rows:
     codes = np.full(table.num_rows, code, dtype=np.uint64).view(np.int64)
-    return Rows(table.set_column(table.column_names.index(HASH), HASH, pa.array(codes)).combine_chunks())
+    return Rows(whole(table.set_column(table.column_names.index(HASH), HASH, pa.array(codes))))

@@ -9,7 +9,8 @@ shared with other slots after a move is taken apart step by step. Every row is r
 Cells of heavy keys are merged apart from groups, by the same tiers: the slices that were written under the present
 grid. What was written under earlier ones, or while the key was light, is taken over by `state.adoption`.
 What was pushed is merged apart from active parts, by `state.pushed`. Rows of a group that has pushed generations stay
-past their deadline, since clean-up still needs them. Under a budget no merge takes more than `most_bytes`.
+past their deadline, since clean-up still needs them. No merge takes more than `MOST_BYTES`, and under a budget no more
+than `most_bytes`: larger segments stay as they are.
 
 `plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
 """
@@ -37,6 +38,8 @@ from braidstream.state.shedding import filter_of, sift
 __all__ = ["FAN", "Merge", "plan", "run", "tier_of"]
 
 FAN = 4
+MOST_BYTES = 1 << 30
+"""What a merge holds in memory at most, where nothing else is said."""
 SMALLEST = 4096
 """Segments below this many rows share the lowest tier."""
 
@@ -71,6 +74,7 @@ def plan(
     A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
     somebody still tells them apart. Segments that are `busy` in this epoch are left alone.
     """
+    most = MOST_BYTES if most_bytes is None else min(most_bytes, MOST_BYTES)
     if busy:
         manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
     shed = filter_of(manifest)
@@ -82,13 +86,13 @@ def plan(
         for segment, rows in held:
             by_store[segment.store, segment.sample].append((segment, rows))
         for (store, _), segments in by_store.items():
-            chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
+            chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most)
             if chosen:
                 late = past.get(chosen[0].stage, ())
                 merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=late, shed=shed))
     for slot, store, held_cells in _held_cells(manifest):
         segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
-        chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most_bytes)
+        chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most)
         if chosen:
             codes = {code for segment, cells in held_cells if segment in chosen for code, _ in cells}
             merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, tuple(sorted(codes))))
@@ -157,11 +161,11 @@ def _within(hashes: U64, ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.bo
 
 
 def _choose(
-    segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int], most_bytes: int | None
+    segments: Sequence[tuple[Segment, int]], time_left_us: int, barriers: Sequence[int], most_bytes: int
 ) -> tuple[Segment, ...]:
     tiers: dict[tuple[int, int], list[Segment]] = defaultdict(list)
     for segment, rows in segments:
-        if most_bytes is not None and segment.bytes * rows > most_bytes // FAN * max(segment.rows, 1):
+        if segment.bytes * rows > most_bytes // FAN * max(segment.rows, 1):
             continue
         tiers[tier_of(rows), bisect_left(barriers, segment.first_epoch)].append(segment)
     for tier in sorted(tiers):

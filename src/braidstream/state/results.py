@@ -83,7 +83,8 @@ class Stage:
 
     def write(self, columns: Sequence[pa.Array]) -> None:
         """Take a batch; it reaches the file when a row group is full."""
-        batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
+        narrow = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, self._schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(narrow, schema=self._schema)
         self.rows += batch.num_rows
         self._n_waiting += batch.num_rows
         self._n_bytes += batch.nbytes

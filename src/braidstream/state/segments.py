@@ -2,6 +2,9 @@
 
 Writing one gives its entry for the manifest, with the rows of each group that it holds. Opening one maps it into memory
 and checks that it is what the manifest says; what is missing or damaged is named, and nothing is changed.
+
+A segment is one record batch, however large it is: columns beyond what Arrow's ordinary types hold are of its large
+ones (`kernels.sizes`).
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import pyarrow as pa
 
 from braidstream.control.directory import Group
 from braidstream.errors import DamagedState
-from braidstream.kernels.rows import I64, Rows
+from braidstream.kernels.rows import I64, Rows, take
+from braidstream.kernels.sizes import joined, whole
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 
@@ -65,7 +69,7 @@ class Place:
 
     def _written(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None) -> Segment:
         name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
-        table = rows.table.combine_chunks()
+        table = whole(rows.table)
         with self.files.creating(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         oldest, newest = int(rows.times.min()), int(rows.times.max())
@@ -101,7 +105,7 @@ def open_segment(files: Files, segment: Segment) -> Rows:
         raise DamagedState(
             files.path(segment.name), f"this segment holds {table.num_rows} rows, its manifest says {segment.rows}"
         )
-    return Rows(table)
+    return Rows(whole(table))
 
 
 def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[tuple[int, int]]:
@@ -126,7 +130,7 @@ def copied(table: pa.Table) -> pa.Table:
 
     The system maps what lies around a page, too, so a few rows of each of a hundred segments take megabytes.
     """
-    return table.take(pa.array(np.arange(table.num_rows)))
+    return take(table, np.arange(table.num_rows))
 
 
 def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
@@ -135,7 +139,7 @@ def owned_rows(rows: Rows, segment: Segment, groups: Sequence[Group]) -> Rows:
     if ranges == [(0, len(rows))]:
         return rows
     slices = [rows.table.slice(begin, end - begin) for begin, end in ranges]
-    return Rows(pa.concat_tables(slices).combine_chunks() if slices else rows.table.slice(0, 0))
+    return Rows(joined(slices) if slices else rows.table.slice(0, 0))
 
 
 def owned_index(rows: Rows, index: I64, segment: Segment, groups: Sequence[Group]) -> I64:

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from braidstream.control.estimate import Interval
 from braidstream.control.overflow import Overflow
-from braidstream.control.shedding import STRATEGIES
+from braidstream.control.shedding import FIRST_BITS, STRATEGIES, Filter
+from braidstream.state.shedding import filter_of
 from braidstream.testing.harness import Harness, Indexed
 
 __all__ = ["Outcome", "Trial"]
@@ -37,6 +38,10 @@ class Outcome:
     intervals: tuple[Interval, ...]
     interval: Interval
     """Of the whole run."""
+    so_far: tuple[Interval, ...] = ()
+    """By epoch: of the run until then."""
+    bits: int = FIRST_BITS
+    """The sample at the end: 2^-bits of the keys."""
 
     @property
     def truth(self) -> float:
@@ -47,6 +52,13 @@ class Outcome:
     def contains(self) -> bool:
         """Whether the reported interval contains it."""
         return _within(self.truth, self.interval)
+
+    @property
+    def so_far_contained(self) -> tuple[int, int]:
+        """In how many of the epochs with results the interval of the run until then contains it, of how many."""
+        found, whole = np.cumsum(self.found), np.cumsum(self.whole)
+        truths = [(f / w, told) for f, w, told in zip(found, whole, self.so_far, strict=True) if w]
+        return sum(_within(truth, told) for truth, told in truths), len(truths)
 
     @property
     def epochs_contained(self) -> tuple[int, int]:
@@ -103,12 +115,14 @@ class Trial:
         each = [entry.matches.get("q", 0) for entry in whole.runner.progress]
         memory = self.memory_bytes or max(int(self.memory_share * peak / self.slots), 1)
         shed, _ = self._run(folder / "shed", Overflow(memory, "shed", shed_by=self.strategy))
-        entries = list(shed.runner.progress)
+        entries, whole_run = list(shed.runner.progress), Interval(1.0, 1.0, 1.0)
         return Outcome(
             tuple(entry.matches.get("q", 0) for entry in entries),
             tuple(each),
             tuple(entry.completeness.get("q", Interval(1.0, 1.0, 1.0)) for entry in entries),
-            entries[-1].completeness_so_far.get("q", Interval(1.0, 1.0, 1.0)),
+            entries[-1].completeness_so_far.get("q", whole_run),
+            tuple(entry.completeness_so_far.get("q", whole_run) for entry in entries),
+            (filter_of(shed.manifest) or Filter()).bits,
         )
 
     def harness(self, folder: Path, overflow: Overflow | None) -> Harness:
