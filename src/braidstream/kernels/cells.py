@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.kernels.hashing import hash_columns, hashable
-from braidstream.kernels.rows import I64, TIME, U64
+from braidstream.kernels.rows import I64, TIME, U64, payload_names, user_name
 
 __all__ = ["CELL_BITS", "HeavyKeys", "Layout", "split_code", "store_of", "stripes", "use_name"]
 
@@ -119,7 +119,7 @@ def stripes(table: pa.Table) -> U64:
     The columns are taken by name and NULLs leave no trace, so that it does not matter whether a row was stored before
     or after other queries asked for further columns.
     """
-    names = sorted(name for name in table.column_names if not name.startswith("__"))
+    names = sorted(payload_names(table), key=user_name)
     chosen = [TIME, *(name for name in names if hashable(table.schema.field(name).type))]
     return hash_columns([_one_chunk(table, name) for name in chosen])[0]
 

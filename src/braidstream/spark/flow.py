@@ -45,7 +45,8 @@ from braidstream.spark.declared import (
 from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
-from braidstream.spark.launch import RECENT, Launch
+from braidstream.spark.launch import RECENT, Launch, check_files
+from braidstream.spark.names import pattern_of
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
@@ -63,7 +64,6 @@ __all__ = ["ContinuousQuery", "Flow"]
 
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z_]\w*$")
-_RESERVED = ("__h", "__t", "__k", "__m")
 
 
 class Flow:
@@ -134,7 +134,7 @@ class Flow:
                 "a folder of Parquet files",
                 "create the folder first",
             )
-        frame = self.spark.readStream.schema(schema).options(**given).parquet(located)
+        frame = self.spark.readStream.schema(schema).options(**given).parquet(pattern_of(located))
         plain = "://" not in located and not any("=" in part for part in folders(located))
         source = FilesSource(located, given) if plain else None
         self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay), source))
@@ -219,6 +219,7 @@ class Flow:
             self._check_complete()
             plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
             self.routing.check(plan.stores, plan.joins, unused)
+            check_files(self, plan)
         trigger = trigger_of(epoch)
         check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
@@ -324,7 +325,16 @@ class Flow:
         if stream.name in self._streams:
             raise StreamError(f"there is already a stream named {stream.name!r}", "a name of its own for each stream")
         fields = {field.name: field for field in stream.schema.fields}
-        known = {name.lower(): name for name in fields}
+        known = {name.lower(): name for name in stream.schema.names}
+        alike = [
+            name for name in stream.schema.names if stream.schema.names.count(name) > 1 or known[name.lower()] != name
+        ]
+        if alike:
+            raise StreamError(
+                f"stream {stream.name!r} has two columns named {alike[0]!r}, but for the case of letters",
+                "names that differ in more than that",
+                "rename one of them, or leave it out",
+            )
         if stream.time.lower() not in known:
             raise StreamError(
                 f"stream {stream.name!r} has no column {stream.time!r} for its time",
@@ -339,11 +349,6 @@ class Flow:
                 f"the time column {stream.time!r} of stream {stream.name!r} is of type {kind.simpleString()}",
                 "timestamp or timestamp_ntz",
                 f"use {times[0]!r}" if times else f"cast it: F.col({stream.time!r}).cast('timestamp')",
-            )
-        reserved = [name for name in fields if name.startswith(_RESERVED)]
-        if reserved:
-            raise StreamError(
-                f"stream {stream.name!r} has a column {reserved[0]!r}", "no column begins with __h, __t, __k or __m"
             )
         self._streams[stream.name] = replace(stream, time=spelled)
 

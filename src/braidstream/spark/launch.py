@@ -22,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from braidstream.query import parse_duration
 from braidstream.spark.catalogue import with_plan
 from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.regions import with_regions
@@ -37,10 +38,20 @@ from braidstream.state.manifest import Manifest
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
-__all__ = ["RECENT", "Launch"]
+__all__ = ["RECENT", "Launch", "check_files"]
 
 RECENT = 200
 """How many epochs `progress` looks back."""
+
+
+def check_files(flow: Flow, plan: Plan) -> None:
+    """Refuse, before anything is written, files that are there and are not what their streams declare."""
+    for branch in plan.branches:
+        stream = flow._streams[branch.stream]
+        if stream.files is not None and stream.name in plan.direct:
+            router = Router("", "", branch, arrow_schema(stream.schema))
+            sensitive = is_case_sensitive(flow.spark)
+            DirectRouter(router, stream.time, plan.direct[stream.name], sensitive).check(stream.files)
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,8 @@ class Launch:
                 (streams[b.stream], Router(root, run, b, arrow_schema(streams[b.stream].schema))) for b in branches
             ]
             if direct:
-                readers = [(s, DirectRouter(router, s.time, plan.direct[s.name])) for s, router in routed]
+                sensitive = is_case_sensitive(spark)
+                readers = [(s, DirectRouter(router, s.time, plan.direct[s.name], sensitive)) for s, router in routed]
                 frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
             else:
                 frames += [general_frame(stream, router) for stream, router in routed]

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import SinkError, SinkFailed, nearest
+from braidstream.spark.names import literal_path
 from braidstream.state.files import Files
 from braidstream.state.results import Staging
 
@@ -265,4 +266,4 @@ def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: p
     if not names:
         return spark.createDataFrame([], kind)
     files = Files(root)
-    return spark.read.schema(kind).parquet(*(files.path(name) for name in names))
+    return spark.read.schema(kind).parquet(*(literal_path(files.path(name)) for name in names))

@@ -49,7 +49,7 @@ from braidstream.kernels.routing import (
     store_of_kind,
     unpack,
 )
-from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
+from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.allocators import give_back
 from braidstream.spark.biclique_pools import BicliquePools
@@ -326,6 +326,7 @@ class _Slot:
         return rows, in_cells
 
     def _write_late(self, branch: Branch, rows: pa.Table) -> str | None:
+        rows = rows.rename_columns([user_name(name) for name in rows.column_names])
         writer = self.task.late[branch.stream].writer(rows.schema, self.task.epoch, self.slot)
         for batch in rows.to_batches():
             writer.write(batch.columns)
