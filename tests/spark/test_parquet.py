@@ -163,3 +163,134 @@ def test_some_of_the_other_pairs_are_refused_by_spark_too(spark: SparkSession, t
 def test_all_other_pairs_are_refused_by_spark_too(spark: SparkSession, tmp_path: Path) -> None:
     for pair in refused_pairs(tmp_path):
         check_refused(spark, *pair)
+
+
+NESTED = pa.table(
+    {
+        "s": [{"a": 1, "B": "x", "more": 2}, None, {"a": None, "B": None, "more": None}, {"a": 2, "B": "", "more": 0}],
+        "l": [[{"A": 1, "t": 5}], None, [], [None, {"A": None, "t": 6}, {"A": 7, "t": None}]],
+        "m": pa.array(
+            [[("k", {"A": 1})], None, [], [("x", None), ("y", {"A": 2})]],
+            pa.map_(pa.string(), pa.struct([("A", pa.int32())])),
+        ),
+        "d": pa.array([[[1], None], None, [[]], [[2, None]]], pa.large_list(pa.list_(pa.int32()))),
+        "f": pa.array([[1, 2], None, [3, None], [5, 6]], pa.list_(pa.int16(), 2)),
+        "K": pa.array([1, 2, 3, 4], pa.int32()),
+    }
+).set_column(1, "l", pa.array([[{"A": 1, "t": 5}], None, [], [None, {"A": None, "t": 6}, {"A": 7, "t": None}]],
+    pa.list_(pa.struct([("A", pa.int32()), ("t", pa.int64())]))))  # fmt: skip
+
+
+def test_nested_names_and_types_are_matched_as_spark_matches_them(spark: SparkSession, tmp_path: Path) -> None:
+    """In any case of letters, in any order, at any depth; missing fields are NULL, others are left out."""
+    path = tmp_path / "nested.parquet"
+    pq.write_table(NESTED.slice(0, 4), path, row_group_size=3)
+    ddls = (
+        "S struct<b: string, A: bigint, zz: int>, k bigint, L array<struct<zz: int, a: double>>, missing string",
+        "m map<string, struct<a: decimal(12,2), zz: string>>, d array<array<bigint>>, f array<bigint>",
+        "s struct<zz: int>, l array<struct<T: bigint>>, m map<binary, struct<zz: array<int>>>, gone struct<a: int>",
+    )
+    for ddl in ddls:
+        expected = by_spark(spark, path, ddl)
+        assert same(reader_of(ddl).read(str(path), expected.column_names), expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_nested_columns_are_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    path = tmp_path / "random.parquet"
+    shapes = [random_shape(random, 3) for _ in range(4)]
+    columns = {
+        f"c{i}": pa.array([value_of(random, kind) for _ in range(30)], kind) for i, (kind, _) in enumerate(shapes)
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=random.choice([7, 100]))
+    ddl = ", ".join(f"C{i} {wanted}" for i, (_, wanted) in enumerate(shapes))
+    expected = by_spark(spark, path, ddl)
+    assert same(reader_of(ddl).read(str(path), expected.column_names), expected)
+
+
+def random_shape(random: Random, depth: int) -> tuple[pa.DataType, str]:
+    """A type in the file, and one that it is read as."""
+    shape = random.choice(["leaf", "list", "map", "struct"] if depth else ["leaf"])
+    if shape == "leaf":
+        kind = random.choice([pa.int32(), pa.string(), pa.float32(), pa.date32(), pa.timestamp("ms", "UTC"), pa.int8()])
+        wanted = {"int32": ["bigint", "double"], "float": ["double"], "string": ["binary"], "int8": ["smallint", "int"]}
+        plain = {"date32[day]": "date", "timestamp[ms, tz=UTC]": "timestamp", "float": "float", "int32": "int"}
+        return kind, random.choice(
+            [plain.get(str(kind), {"int8": "tinyint"}.get(str(kind), "string")), *wanted.get(str(kind), [])]
+        )
+    if shape == "list":
+        kind, wanted_inner = random_shape(random, depth - 1)
+        return pa.list_(kind), f"array<{wanted_inner}>"
+    if shape == "map":
+        kind, wanted_inner = random_shape(random, depth - 1)
+        return pa.map_(pa.string(), kind), f"map<string, {wanted_inner}>"
+    inner = [random_shape(random, depth - 1) for _ in range(random.randint(1, 3))]
+    fields = [f"{random.choice('F f'.split())}{i}: {wanted}" for i, (_, wanted) in enumerate(inner)]
+    random.shuffle(fields)
+    kept = [*fields[: random.randint(1, len(fields))], *random.choice([[], ["absent: int"]])]
+    return pa.struct([(f"f{i}", kind) for i, (kind, _) in enumerate(inner)]), f"struct<{', '.join(kept)}>"
+
+
+def value_of(random: Random, kind: pa.DataType) -> Any:
+    if random.random() < 0.2:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: value_of(random, field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(key, value_of(random, kind.item_type)) for key in random.sample("abc", random.randint(0, 3))]
+    if pa.types.is_list(kind):
+        return [value_of(random, kind.value_type) for _ in range(random.randint(0, 3))]
+    if pa.types.is_string(kind):
+        return random.choice(["", "a", "ü"])
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return random.choice([datetime(2024, 1, 2), datetime(1500, 3, 1)])
+    return random.choice([0, 1, -5, 100])
+
+
+def test_two_columns_of_one_name_are_refused_unless_case_matters(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "twice.parquet"
+    pq.write_table(pa.table({"k": [1], "K": [2], "s": [{"a": 1, "A": 2}], "v": [3]}), path)
+    assert reader_of("v bigint, s struct<z: int>").read(str(path), ["v"])["v"].to_pylist() == [3]
+    for ddl, column in (("k bigint", "k"), ("s struct<a: bigint>", "s")):
+        with pytest.raises(RunError, match="in any case of letters"):
+            reader_of(ddl).read(str(path), [column])
+        with pytest.raises(Exception, match="FAILED_READ_FILE"):
+            by_spark(spark, path, ddl)
+        found = reader_of(ddl, is_case_sensitive=True).read(str(path), [column])
+        assert found[column].to_pylist() == [1 if column == "k" else {"a": 1}]
+
+
+LEGACY = (
+    {"org.apache.spark.version": "2.4.8"},
+    {"org.apache.spark.version": "3.2.0", "org.apache.spark.legacyDateTime": ""},
+)
+
+
+@pytest.mark.parametrize("told", LEGACY, ids=["Spark 2", "the legacy mode of Spark 3"])
+def test_files_in_an_old_calendar_are_read_alike_or_refused(
+    spark: SparkSession, tmp_path: Path, told: dict[str, str]
+) -> None:
+    columns = "d date, t timestamp, n timestamp_ntz, i int"
+    for name, moment in (("new", datetime(1900, 1, 2)), ("old", datetime(1500, 1, 1))):
+        values = pa.array([moment, None], pa.timestamp("us"))
+        table = pa.table({"d": values.cast(pa.date32()), "t": values.cast(pa.timestamp("us", "UTC")), "n": values})
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(table.append_column("i", table["d"].cast(pa.int32())).replace_schema_metadata(told), path)
+        expected = by_spark(spark, path, columns)
+        safe = ["n", "i"] if name == "old" else expected.column_names
+        assert same(reader_of(columns).read(str(path), safe), expected.select(safe))
+        for column in set(expected.column_names) - set(safe):
+            with pytest.raises(RunError, match="in the calendar of an old version of Spark"):
+                reader_of(columns).read(str(path), [column])
+
+
+@pytest.mark.parametrize(
+    ("ddl", "readable"),
+    [("array<map<string, decimal(5,2)>>", True), ("string", True), ("string collate UTF8_LCASE", False),
+     ("interval day to second", False), ("struct<a: variant>", False), ("time", False), ("void", False)],
+)  # fmt: skip
+def test_types_that_arrow_has_no_equal_for_are_left_to_spark(spark: SparkSession, ddl: str, readable: bool) -> None:
+    kind = _parse_datatype_string(f"x {ddl}")
+    assert isinstance(kind, StructType)
+    assert is_readable(kind.fields[0].dataType) is readable

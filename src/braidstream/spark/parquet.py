@@ -166,7 +166,7 @@ def _of_int32(leaf: Leaf, wanted: pa.DataType) -> Convert | None:
     is_unsigned = leaf.logical == "INT" and not leaf.is_signed
     if pa.types.is_decimal(wanted):
         fits = leaf.logical in ("NONE", "INT") and not is_unsigned and wanted.precision - wanted.scale >= 10
-        return partial(_cast, kind=wanted) if fits else None
+        return partial(_of_whole, leaf=leaf, kind=wanted) if fits else None
     if is_unsigned and leaf.bits == 32 and wanted != pa.float64():  # as a double, Spark takes it for signed
         return partial(_cast, kind=wanted) if wanted == pa.int64() else None
     if leaf.logical == "DATE" and wanted == _NTZ:
@@ -180,7 +180,8 @@ def _of_int64(leaf: Leaf, wanted: pa.DataType) -> Convert | None:
     if leaf.logical == "INT" and not leaf.is_signed:
         return partial(_cast, kind=wanted) if wanted == pa.decimal128(20, 0) else None
     if pa.types.is_decimal(wanted):
-        return partial(_cast, kind=wanted) if is_plain and wanted.precision - wanted.scale >= 20 else None
+        fits = is_plain and wanted.precision - wanted.scale >= 20
+        return partial(_of_whole, leaf=leaf, kind=wanted) if fits else None
     if leaf.logical == "TIMESTAMP" and leaf.unit != "ns" and wanted in (_UTC, _NTZ):
         return partial(_moments, unit=leaf.unit, kind=wanted)
     return partial(_of_whole, leaf=leaf, kind=wanted) if wanted == pa.int64() else None
@@ -358,7 +359,7 @@ class ParquetReader:
         """These columns of a file, NULL where it has none of the name."""
         with _opened(local_path(path)) as file:
             parts = self._parts(file, columns)
-            leaves = [at for part in parts if part is not None for at in part[1]]
+            leaves = sorted(at for part in parts if part is not None for at in part[1])
             table = file.reader.read_all(column_indices=leaves, use_threads=False)
             order = {place: at for at, place in enumerate(sorted(part[0] for part in parts if part is not None))}
             n_rows = file.metadata.num_rows

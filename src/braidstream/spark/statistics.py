@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -115,13 +116,14 @@ def _rate(files: Sequence[pq.ParquetFile], time: str) -> float | None:
     """Rows a second of event time, by the statistics in the footers."""
     rows, times = 0, []
     for file in files:
-        names = file.schema_arrow.names
+        names = [file.schema.column(i).path for i in range(len(file.schema))]
         if time not in names:
             return None
         rows += file.metadata.num_rows
         for group in range(file.metadata.num_row_groups):
             entry = file.metadata.row_group(group).column(names.index(time)).statistics
-            times += [entry.min, entry.max] if entry is not None and entry.has_min_max else []
+            found = [entry.min, entry.max] if entry is not None and entry.has_min_max else []
+            times += [at.replace(tzinfo=None) for at in found if isinstance(at, datetime)]
     seconds = (max(times) - min(times)).total_seconds() if times else 0
     return rows / seconds if rows and seconds else None
 
