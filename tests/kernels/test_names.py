@@ -21,7 +21,7 @@ from tests.kernels.test_streams_join import crowded, often_compacted
 NAMES = (
     "__h", "__t", "__m", "__k", "__k0", "__k1", "__e", "__d", "__g", "__r", "__o", "__h@0", "__k0@1", "__other",
     "hash of CAST(`k` AS bigint)", "value of CAST(`k` AS bigint)", "hash", "key 0", "recovered", "epoch", "watermark",
-    "\x1f__e", "a.b", "R.v", "a`b", "a'b", 'a"b', "with space", "ü 😀", "a:b", "s:0:a", "+n", "=k", "<v", "slot", "~", "null",
+    "\x1f__e", "a.b", "R.v", "a`b", "a'b", 'a"b', "with space", "ü 😀", "a:b", "s:0:a", "+n", "=k", "<v", "slot", "~",
 )  # fmt: skip
 ALIASES = ("__k", "__e", "epoch", "__h", "recovered", "R", "x y")
 QUERIES = {

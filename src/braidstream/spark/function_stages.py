@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.errors import BraidstreamError, DamagedState
 from braidstream.functions.batch import WindowBatch, pack, pieces, unpack
 from braidstream.functions.columns import result_arrays, result_schema, to_batches
 from braidstream.functions.failures import FunctionFailed

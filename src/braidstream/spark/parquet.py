@@ -1,4 +1,4 @@
-"""Parquet files read as Spark reads them, without Spark: which columns of a file are whose, and what their types become.
+"""Parquet files read as Spark reads them, without Spark: which column of a file is which, and what its type becomes.
 
 Files differ from the declared schema: columns are missing, in another order, in another case, of another type. Spark's
 vectorized reader converts between some types and refuses the others; `conversion` is that table, leaf by leaf of nested

@@ -165,7 +165,6 @@ class FileSink(Sink):
             self.files.move(f"{folder}/{name}", self.files, f"{mark}{i:04d}.{name.split('.', 1)[-1]}")
         self.files.delete_folder(folder)
 
-
     def _write(self, frame: DataFrame, folder: str) -> None:
         """Let Spark write; Parquet files encoded as those that slots write, whatever the session says."""
         options = dict(self.options)
