@@ -97,8 +97,8 @@ class Counts:
     def weighted(self, weight: float) -> Counts:
         """Each sampled key stands for so many times the keys that it stood for at first."""
         n_all = float(self.all.sum())
-        more = {"all": self.all * weight, "kept": self.kept * weight, "n_kept": self.n_kept * weight}
-        return replace(self, **more, n_all=n_all, squares=n_all * weight**2)
+        kept, n_kept = self.kept * weight, self.n_kept * weight
+        return replace(self, all=self.all * weight, kept=kept, n_kept=n_kept, n_all=n_all, squares=n_all * weight**2)
 
     def plus(self, other: Counts) -> Counts:
         """Both together."""
@@ -124,7 +124,7 @@ class Counts:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Counts:
         """From its plain form."""
-        arrays = {name: np.array(plain[name], dtype=np.float64) for name in ("all", "kept", "found")}
+        arrays: dict[str, Any] = {name: np.array(plain[name], dtype=np.float64) for name in ("all", "kept", "found")}
         whole = {name: plain.get(name, 0) for name in ("exact", "n_found", "n_kept", "at_risk", "n_all", "squares")}
         return cls(**whole, **arrays)
 

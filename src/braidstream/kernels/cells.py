@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.hashing import hash_columns, hashable, is_text
-from braidstream.kernels.rows import I64, TIME, U64
+from braidstream.kernels.rows import I64, TIME, U64, payload_names, user_name
 from braidstream.kernels.sizes import one_chunk
 
 __all__ = ["CELL_BITS", "HeavyKeys", "Layout", "split_code", "store_of", "stripes", "use_name"]
@@ -123,7 +123,7 @@ def stripes(table: pa.Table) -> U64:
     The columns are taken by name and NULLs leave no trace, so that it does not matter whether a row was stored before
     or after other queries asked for further columns.
     """
-    names = sorted(name for name in table.column_names if not name.startswith("__"))
+    names = sorted(payload_names(table), key=user_name)
     chosen = [TIME, *(name for name in names if hashable(table.schema.field(name).type))]
     return hash_columns([_beginnings(one_chunk(table, name)) for name in chosen])[0]
 

@@ -17,13 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.kernels.hashing import hash_columns, hashable, is_text
-from braidstream.kernels.rows import I64, U64, Rows
+from braidstream.kernels.rows import I64, MARK, U64, Rows, payload_names
 from braidstream.kernels.sizes import whole
 
 __all__ = ["BUCKETS", "MARK", "buckets", "is_sampled", "marks", "row_numbers", "sifted"]
 
-MARK = "__d"
-"""True for a row of the sample that the filter would have dropped."""
 BUCKETS = 64
 _F64 = npt.NDArray[np.float64]
 _BOOL = npt.NDArray[np.bool_]
@@ -43,7 +41,7 @@ def buckets(hashes: U64) -> I64:
 def row_numbers(rows: Rows) -> _F64:
     """A number in [0, 1) for each row, made of its content."""
     mixed = _mixed(rows.hashes ^ _mixed(rows.times.view(np.uint64) + np.uint64(1)))
-    names = [f.name for f in rows.table.schema if not f.name.startswith("__") and _is_plain(f.type)]
+    names = [name for name in payload_names(rows.table) if _is_plain(rows.table.schema.field(name).type)]
     if names:
         mixed = _mixed(mixed ^ hash_columns([rows.table.column(name).combine_chunks() for name in names])[0])
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -311,7 +311,11 @@ class _Reduced:
         """The columns of digits `prefix:place`."""
         sums = self._sums(after=after)
         mark = f"{SUM}{prefix}:"
-        digits = {int(name[len(mark) :]): column for name, column in sums.items() if name.startswith(mark)}
+        digits = {
+            int(place): column
+            for name, column in sums.items()
+            if name.startswith(mark) and ":" not in (place := name[len(mark) :])  # a column may be called `prefix:more`
+        }
         if not digits:
             return Exact.zeros(self.size)
         pieces = Exact(len(self._order), digits).take(self._order)

@@ -27,14 +27,15 @@ from sqlglot import exp
 from braidstream.errors import QueryError
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, AggregatePlan, Enumeration, Measure
 from braidstream.kernels.plan import Computed
-from braidstream.kernels.rows import DEADLINE
+from braidstream.kernels.rows import DEADLINE, VALUE_OF, stored_name
 from braidstream.query import Query
 from braidstream.query.source import DIALECT, sql_of
+from braidstream.spark.names import column_of
 
 if TYPE_CHECKING:
     from braidstream.spark.sources import Stream
 
-__all__ = ["Draft", "composite_rows", "composites_of", "draft"]
+__all__ = ["Draft", "beside", "composite_rows", "composites_frame", "composites_of", "draft"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -71,15 +72,27 @@ def composites_of(plan: AggregatePlan) -> str:
 def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFrame:
     """What is aggregated of each composite that satisfies the predicates, and until when it is live."""
     assert plan.enumeration is not None
+    frame = composites_frame(query, raw, [DEADLINE], plan.enumeration.residual)
+    columns = (F.expr(sql).alias(name) for name, sql in plan.enumeration.columns)
+    return frame.select(*columns, F.col(beside(DEADLINE)).alias(DEADLINE))
+
+
+def composites_frame(query: Query, raw: DataFrame, own: Sequence[str], residual: Sequence[str]) -> DataFrame:
+    """The composites that satisfy the predicates: a struct for each input, and columns of the engine beside them."""
     structs = [
-        F.struct(*(F.col(_quoted(f"{entry.alias}.{name}")).alias(name) for name in entry.columns)).alias(entry.alias)
+        F.struct(*(column_of(f"{entry.alias}.{name}").alias(name) for name in entry.columns)).alias(entry.alias)
         for entry in query.inputs
         if entry.columns
     ]
-    frame = raw.select(*structs, DEADLINE)
-    for predicate in plan.enumeration.residual:
+    frame = raw.select(*structs, *(F.col(name).alias(beside(name)) for name in own)) if structs or own else raw
+    for predicate in residual:
         frame = frame.where(predicate)
-    return frame.select(*(F.expr(sql).alias(name) for name, sql in plan.enumeration.columns), DEADLINE)
+    return frame
+
+
+def beside(column: str) -> str:
+    """What a column of the engine is called next to the structs of inputs, whose aliases may be its own name."""
+    return f"\x1f{column}"
 
 
 def _refuse(query: Query) -> None:
@@ -243,9 +256,9 @@ class _Drafting:
         bare = _bare(sql) if cast is None else f"CAST({_bare(sql)} AS {cast})"
         node = sqlglot.parse_one(bare, read=DIALECT)
         if isinstance(node, exp.Column) and len(node.parts) == 1:
-            name = node.name
+            name = stored_name(node.name)
         else:
-            name = f"value of {bare}"
+            name = f"{VALUE_OF}{bare}"
             self.computed[place][name] = Computed(name, bare, is_hash=False)
         self.columns[place][name] = None
         self.kinds[place, name] = pa.float64() if cast else self._type(sql)
@@ -326,7 +339,3 @@ def _is_nested(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind)
     )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError
 from braidstream.spark.causes import one_line
+from braidstream.spark.names import pattern_of
 
 __all__ = ["declared_files", "read_schema"]
 
@@ -20,7 +21,7 @@ _EXAMPLE = 'schema="k long, v long, ts timestamp"'
 def read_schema(spark: SparkSession, name: str, path: str, options: Mapping[str, str]) -> StructType:
     """The schema of the files that are there, as Spark reads it from a footer."""
     try:
-        return spark.read.options(**options).parquet(path).schema
+        return spark.read.options(**options).parquet(pattern_of(path)).schema
     except (PySparkException, Py4JError) as error:
         if any(word in str(error) for word in ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")):
             wrong = f"stream {name!r} has no schema, and {path} has no Parquet file yet to read it from"
@@ -36,7 +37,7 @@ def declared_files(
     if not isinstance(schema, (str, StructType)):
         raise StreamError(f"the schema of stream {name!r} is {schema!r}", "a text or a StructType", _EXAMPLE)
     try:
-        return spark.readStream.schema(schema).options(**options).parquet(path)
+        return spark.readStream.schema(schema).options(**options).parquet(pattern_of(path))
     except (PySparkException, Py4JError) as error:
         wrong = f"stream {name!r} cannot be opened: {one_line(error)}"
         raise StreamError(wrong, "a folder of Parquet files and their schema", _EXAMPLE) from None

@@ -12,7 +12,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from braidstream.kernels.hashing import hashable
 from braidstream.kernels.plan import Branch
-from braidstream.spark.sources import DIRECT_OPTIONS, Stream
+from braidstream.kernels.rows import user_name
+from braidstream.spark.names import quoted
+from braidstream.spark.parquet import is_readable, reads_as_spark
+from braidstream.spark.sources import DIRECT_OPTIONS, Stream, payload_of
 
 __all__ = ["direct_keys"]
 
@@ -22,7 +25,10 @@ def direct_keys(stream: Stream, branch: Branch) -> Mapping[int | str, Sequence[t
     source = stream.files
     if source is None or not {option.lower() for option in source.options} <= DIRECT_OPTIONS:
         return None
-    if any(store.filters for store in branch.stores):
+    if any(store.filters for store in branch.stores) or not reads_as_spark(stream.frame.sparkSession):
+        return None
+    read = {stream.time, *(user_name(name) for name in payload_of(branch))}
+    if not all(is_readable(field.dataType) for field in stream.schema.fields if field.name in read):
         return None
     wanted: dict[int | str, Sequence[str]] = {store.index: store.compared for store in branch.stores}
     wanted |= {added.name: (added.key,) for added in branch.computed}
@@ -37,7 +43,7 @@ def direct_keys(stream: Stream, branch: Branch) -> Mapping[int | str, Sequence[t
 
 def _direct_key(stream: Stream, key: str) -> tuple[str, pa.DataType] | None:
     schema = to_arrow_schema(stream.schema, timezone="UTC")
-    columns = {f"`{name}`": name for name in stream.schema.names}
+    columns = {quoted(name): name for name in stream.schema.names}
     expression, _, kind = key.removeprefix("CAST(").removesuffix(")").rpartition(" AS ")
     name, target = columns.get(expression), _ARROW.get(kind)
     if name is None or target is None or not hashable(schema.field(name).type):

@@ -41,7 +41,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from braidstream.errors import RunError, StreamError, nearest
-from braidstream.spark.file_times import FileTimes, local_path, times_of_files
+from braidstream.spark.file_times import FileTimes, path_of_url, times_of_files
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
@@ -221,7 +221,7 @@ def _listed(spark: SparkSession, source: FilesSource) -> list[_File]:
     """The files as Spark lists them: any that were left out would never be read."""
     options = {name: value for name, value in source.options.items() if name.lower() in _LISTING}
     try:
-        urls = spark.read.format("binaryFile").options(**options).load(source.path).inputFiles()
+        urls = spark.read.format("binaryFile").options(**options).load(source.pattern).inputFiles()
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return []
@@ -231,7 +231,7 @@ def _listed(spark: SparkSession, source: FilesSource) -> list[_File]:
 
 def _found(url: str) -> _File | None:
     try:
-        there = Path(local_path(url)).stat()
+        there = Path(path_of_url(url)).stat()
     except FileNotFoundError:
         return None
     return _File(url, there.st_size, there.st_mtime_ns // 1_000_000)

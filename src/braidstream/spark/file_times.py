@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from braidstream.spark.session import cores
 
-__all__ = ["FileTimes", "footer_times", "local_path", "times_of_files"]
+__all__ = ["FileTimes", "footer_times", "path_of_url", "times_of_files"]
 
 _THREADS = 16
 _PER_US = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
@@ -42,10 +42,10 @@ class FileTimes:
 def times_of_files(spark: SparkSession, urls: Sequence[str], time: str) -> list[FileTimes | None]:
     """The times of each file; None where it has none."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(lambda url: _file_times(local_path(url), time), urls))
+        found = list(pool.map(lambda url: _file_times(path_of_url(url), time), urls))
     unsaid = [i for i, times in enumerate(found) if times is _UNSAID]
     if unsaid:
-        paths = [local_path(urls[i]) for i in unsaid]
+        paths = [path_of_url(urls[i]) for i in unsaid]
         slices = spark.sparkContext.parallelize(paths, min(len(paths), 4 * cores(spark)))
         for i, times in zip(unsaid, slices.map(lambda path: _column_times(path, time)).collect(), strict=True):
             found[i] = times
@@ -79,7 +79,7 @@ def _leaf(schema: pq.ParquetSchema, column: str) -> int | None:
     return found.get(column.lower())
 
 
-def local_path(url: str) -> str:
+def path_of_url(url: str) -> str:
     """The path that a URL of the local file system names."""
     return "/" + unquote(url.removeprefix("file:")).lstrip("/") if url.startswith("file:") else url
 

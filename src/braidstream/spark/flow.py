@@ -73,7 +73,6 @@ __all__ = ["ContinuousQuery", "Flow"]
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z_]\w*$")
 _NAME_TIME = 'name the event-time column: time="ts"'
-_RESERVED = ("__h", "__t", "__k", "__m")
 
 
 class Flow:
@@ -420,7 +419,16 @@ class Flow:
             wrong = f"the time of stream {stream.name!r} is {stream.time!r}"
             raise StreamError(wrong, "the name of a timestamp column", 'time="ts"')
         fields = {field.name: field for field in stream.schema.fields}
-        known = {name.lower(): name for name in fields}
+        known = {name.lower(): name for name in stream.schema.names}
+        alike = [
+            name for name in stream.schema.names if stream.schema.names.count(name) > 1 or known[name.lower()] != name
+        ]
+        if alike:
+            raise StreamError(
+                f"stream {stream.name!r} has two columns named {alike[0]!r}, but for the case of letters",
+                "names that differ in more than that",
+                "rename one of them, or leave it out",
+            )
         if stream.time.lower() not in known:
             raise StreamError(
                 f"stream {stream.name!r} has no column {stream.time!r} for its time",
@@ -435,11 +443,6 @@ class Flow:
                 f"the time column {stream.time!r} of stream {stream.name!r} is of type {kind.simpleString()}",
                 "timestamp or timestamp_ntz",
                 f"use {times[0]!r}" if times else f"cast it: F.col({stream.time!r}).cast('timestamp')",
-            )
-        reserved = [name for name in fields if name.startswith(_RESERVED)]
-        if reserved:
-            raise StreamError(
-                f"stream {stream.name!r} has a column {reserved[0]!r}", "no column begins with __h, __t, __k or __m"
             )
         self._streams[stream.name] = replace(stream, time=spelled)
 

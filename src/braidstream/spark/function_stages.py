@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.errors import BraidstreamError, DamagedState
 from braidstream.functions.batch import WindowBatch, pack, pieces, unpack
 from braidstream.functions.columns import result_arrays, result_schema, to_batches
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
 from braidstream.functions.types import StreamType
+from braidstream.spark.parquet import ParquetReader
 from braidstream.state.files import Files
 from braidstream.state.results import Discard, Stage, Staging, Writer
 from braidstream.state.segments import FOLDER
@@ -54,6 +54,7 @@ class RowReader:
     time: str
     columns: tuple[str, ...]
     reads_files: bool
+    files: ParquetReader
 
     def batches(self, tables: Iterator[pa.Table]) -> tuple[list[WindowBatch], int]:
         """Tables in the order of arrival, as batches; and how many rows were left out."""
@@ -67,13 +68,7 @@ class RowReader:
 
     def read(self, path: str) -> pa.Table:
         """A Parquet file."""
-        local = path.removeprefix("file:")
-        local = "/" + local.lstrip("/") if local != path else local
-        try:
-            return pq.ParquetFile(local, memory_map=True).read(columns=list(self.columns), use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            wrong = f"{local}: cannot be read as Parquet ({error})"
-            raise RunError(wrong, "complete Parquet files", "move the file away, then restart") from None
+        return self.files.read(path, self.columns)
 
 
 @dataclass(frozen=True)

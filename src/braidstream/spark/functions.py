@@ -41,6 +41,8 @@ from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, f
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
 from braidstream.spark.moved import refuse_moved_streams
+from braidstream.spark.names import quoted
+from braidstream.spark.parquet import ParquetReader, is_case_sensitive, is_readable, reads_as_spark
 from braidstream.spark.planner import arrow_schema
 from braidstream.spark.session import own_session, warm_up
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
@@ -154,8 +156,13 @@ class FunctionQuery:
     @property
     def reads_files(self) -> bool:
         """Whether the first node reads Parquet files itself."""
-        files = self.source.stream.files
-        return files is not None and {option.lower() for option in files.options} <= DIRECT_OPTIONS
+        files, frame = self.source.stream.files, self.source.stream.frame
+        if files is None or not {option.lower() for option in files.options} <= DIRECT_OPTIONS:
+            return False
+        read = set(_columns(self.source))
+        return reads_as_spark(frame.sparkSession) and all(
+            is_readable(field.dataType) for field in self.source.stream.schema.fields if field.name in read
+        )
 
 
 class FunctionHandle(Handle):
@@ -282,20 +289,27 @@ def _resumed(store: Checkpoint, query: FunctionQuery, shown: str) -> Manifest:
 def _runner(store: Checkpoint, query: FunctionQuery, first: Manifest) -> FunctionRunner:
     source = query.source
     schema = arrow_schema(source.stream.schema)
-    columns = [source.stream.time, *(c for f in source.declared.values for c in needed_columns(f, schema))]
-    reader = RowReader(source.declared, source.stream.time, tuple(dict.fromkeys(columns)), query.reads_files)
+    files = ParquetReader(schema, is_case_sensitive(source.stream.frame.sparkSession))
+    reader = RowReader(source.declared, source.stream.time, _columns(source), query.reads_files, files)
     setup = Setup(source.stream.name, source.spec, source.stream.delay_us, query.plan)
     assert query.sink is not None
     time_type = schema.field(source.stream.time).type
     return FunctionRunner(store, query.name, query.plans, setup, reader, query.sink, time_type, first, query.monitor)
 
 
+def _columns(source: WindowedStream) -> tuple[str, ...]:
+    """The columns that are read of a stream."""
+    schema = arrow_schema(source.stream.schema)
+    needed = (c for f in source.declared.values for c in needed_columns(f, schema))
+    return tuple(dict.fromkeys([source.stream.time, *needed]))
+
+
 def _direct(spark: SparkSession, query: FunctionQuery, root: str) -> DataFrame:
     files = query.source.stream.files
     assert files is not None
     source = own_session(spark, root).readStream.format("binaryFile").schema(_PATHS).options(**files.options)
-    return source.load(files.path).select("path")
+    return source.load(files.pattern).select("path")
 
 
 def _general(query: FunctionQuery, reader: RowReader) -> DataFrame:
-    return query.source.stream.frame.select(*(f"`{name}`" for name in reader.columns))
+    return query.source.stream.frame.select(*(quoted(name) for name in reader.columns))

@@ -5,6 +5,7 @@ Invariant: equal texts mean the same, whatever query they come from, so that que
 
 from __future__ import annotations
 
+from braidstream.kernels.rows import HASH_OF, VALUE_OF
 from braidstream.query import KeyClass, Query
 
 __all__ = ["cast", "comparable", "hash_name", "sorted_classes", "value_name"]
@@ -30,9 +31,9 @@ def comparable(key: str, kind: str) -> str:
 
 def hash_name(edge: KeyClass, alias: str) -> str:
     """The column with the hash of a key that a later exchange goes by."""
-    return f"hash of {cast(edge, alias)}"
+    return f"{HASH_OF}{cast(edge, alias)}"
 
 
 def value_name(edge: KeyClass, alias: str) -> str:
     """The column with the value of such a key, for comparison."""
-    return f"value of {cast(edge, alias)}"
+    return f"{VALUE_OF}{cast(edge, alias)}"

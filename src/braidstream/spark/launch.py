@@ -29,6 +29,7 @@ from braidstream.spark.catalogue import with_folders, with_plan
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.late import late_sinks
+from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.progress import EpochProgress
 from braidstream.spark.regions import with_regions
@@ -50,6 +51,16 @@ __all__ = ["RECENT", "Launch", "Prepared"]
 
 RECENT = 200
 """How many epochs `progress` looks back."""
+
+
+def check_files(flow: Flow, plan: Plan) -> None:
+    """Refuse, before anything is written, files that are there and are not what their streams declare."""
+    for branch in plan.branches:
+        stream = flow._streams[branch.stream]
+        if stream.files is not None and stream.name in plan.direct:
+            router = Router("", "", branch, arrow_schema(stream.schema))
+            sensitive = is_case_sensitive(flow.spark)
+            DirectRouter(router, stream.time, plan.direct[stream.name], sensitive).check(stream.files)
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,7 @@ class Launch:
         self._check_sinks(queries, new)
         plan, unused = flow._plan(queries, manifest), {"a controller": flow.controller, "silence": flow.silence}
         flow.routing.check(plan.stores, plan.joins, unused)
+        check_files(flow, plan)
         resolve(flow.spark, flow._streams, [q.query for q in new], plan)
         return self._framed(queries, plan)
 
@@ -195,7 +207,8 @@ class Launch:
                 (streams[b.stream], Router(root, run, b, arrow_schema(streams[b.stream].schema))) for b in branches
             ]
             if direct:
-                readers = [(s, DirectRouter(router, s.time, plan.direct[s.name])) for s, router in routed]
+                sensitive = is_case_sensitive(spark)
+                readers = [(s, DirectRouter(router, s.time, plan.direct[s.name], sensitive)) for s, router in routed]
                 frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
             else:
                 frames += [general_frame(stream, router) for stream, router in routed]

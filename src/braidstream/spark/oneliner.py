@@ -158,10 +158,20 @@ def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, st
     shared_keys = {a.lower() for a, b in keys if a.lower() == b.lower()}
     both = {name.lower() for name in left.columns} & {name.lower() for name in right.columns}
     items = []
+    taken = {name.lower() for name in (*left.columns, *right.columns)}
     for side, frame in (("left", left), ("right", right)):
         for name in frame.columns:
             if name.lower() in shared_keys and side == "right":
                 continue
             apart = name.lower() in both and name.lower() not in shared_keys
-            items.append(f"{side}.{quote_name(name)} AS {quote_name(f'{side}_{name}' if apart else name)}")
+            shown = _fresh(f"{side}_{name}", taken) if apart else name
+            items.append(f"{side}.{quote_name(name)} AS {quote_name(shown)}")
     return items
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """The name, with underscores behind it where a column has it already."""
+    while name.lower() in taken:
+        name += "_"
+    taken.add(name.lower())
+    return name

@@ -20,15 +20,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from braidstream.errors import StreamError
+from braidstream.errors import QueryError, StreamError
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.plan import COMPOSITES, Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
-from braidstream.kernels.rows import DEADLINE, TIME
+from braidstream.kernels.rows import DEADLINE, TIME, stored_name
 from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
-from braidstream.spark.aggregate_plan import Draft, draft
+from braidstream.spark.aggregate_plan import Draft, beside, composites_frame, draft
 from braidstream.spark.direct_keys import direct_keys
 from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.spark.sources import Stream
@@ -112,7 +112,7 @@ def make_plan(
             index,
             name,
             tuple(store for store in stores if store.stream == name and not store.derived),
-            tuple(streams[name].schema.names) if late.get(name) else (),
+            _stored(streams[name].schema.names) if late.get(name) else (),
             tuple(planner.computed.get(name, {}).values()),
             tells_all=bool(planner.drafts),
         )
@@ -129,15 +129,9 @@ def finish(query: Query, raw: DataFrame) -> DataFrame:
     if query.is_aggregate:
         return raw.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), EPOCH, WATERMARK)
     told = [column for column in TOLD if column in raw.columns]
-    structs = [
-        F.struct(*(F.col(f"`{entry.alias}.{name}`").alias(name) for name in entry.columns)).alias(entry.alias)
-        for entry in query.inputs
-        if entry.columns
-    ]
-    frame = raw.select(*structs, *told) if structs else raw
-    for predicate in query.residual:
-        frame = frame.where(predicate)
-    return frame.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), *told)
+    frame = composites_frame(query, raw, told, query.residual)
+    outputs = (F.expr(output.sql).alias(output.name) for output in query.outputs)
+    return frame.select(*outputs, *(F.col(beside(column)).alias(column) for column in told))
 
 
 _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]
@@ -175,7 +169,7 @@ class _Planner:
         for entry in query.inputs:
             keys = [cast(c, entry.alias) for c in classes]
             address = self._leaf(
-                query, entry.alias, keys, [c.type for c in classes], 0, entry.columns, n_hashed=len(keys)
+                query, entry.alias, keys, [c.type for c in classes], 0, _stored(entry.columns), n_hashed=len(keys)
             )
             uses.append((address, entry.window_us, entry.filter))
         place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
@@ -185,7 +179,7 @@ class _Planner:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = draft(query, self.streams)
         if made.enumeration is not None:
-            own = [(self._flat_leaf(query, e.alias, e.columns), e.window_us, e.filter) for e in query.inputs]
+            own = [(self._flat_leaf(query, e.alias, _stored(e.columns)), e.window_us, e.filter) for e in query.inputs]
             self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
             return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
@@ -210,8 +204,11 @@ class _Planner:
         for entry in query.inputs:
             schema = arrow_schema(self.streams[entry.stream].schema)
             at, prefix = place[entry.alias]
-            outputs += [OutputColumn(f"{entry.alias}.{name}", at, f"{prefix}{name}") for name in entry.columns]
+            outputs += [
+                OutputColumn(f"{entry.alias}.{name}", at, _within(prefix, stored_name(name))) for name in entry.columns
+            ]
             fields += [schema.field(c).with_name(f"{entry.alias}.{c}").with_nullable(True) for c in entry.columns]
+        _refuse_equal_names(query, outputs)
         schema = pa.schema([*fields, (DEADLINE, pa.int64())])
         since = self.since.get(query.name, -1)
         name = made.enumeration.join
@@ -286,7 +283,7 @@ class _Planner:
             return made[child.aliases], None, None
         entry = query.input(child.alias)
         classes = [query.join_edges[c] for c in node.classes]
-        columns = [*entry.columns]
+        columns = [*_stored(entry.columns)]
         for c in carried[child.alias]:
             columns += self._compute(entry.stream, query.join_edges[c], child.alias)
         keys = [cast(c, child.alias) for c in classes]
@@ -306,15 +303,16 @@ class _Planner:
         outputs = []
         for alias in sorted(node.aliases, key=query.aliases.index):
             at, prefix = place[alias]
-            names = [*query.input(alias).columns]
+            names = [*_stored(query.input(alias).columns)]
             for c in carried[alias]:
                 names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
-            outputs += [OutputColumn(f"{alias}.{name}", at, f"{prefix}{name}") for name in names]
+            outputs += [OutputColumn(_within(f"{alias}.", name), at, _within(prefix, name)) for name in names]
+        _refuse_equal_names(query, outputs)
         chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
         first_at, first_prefix = place[chosen[0]]
-        hash_ = OutputColumn(HASH_OF_NEXT, first_at, first_prefix + hash_name(classes[0], chosen[0]))
+        hash_ = OutputColumn(HASH_OF_NEXT, first_at, _within(first_prefix, hash_name(classes[0], chosen[0])))
         keys = tuple(
-            OutputColumn(f"key {i}", place[a][0], place[a][1] + value_name(c, a))
+            OutputColumn(f"key {i}", place[a][0], _within(place[a][1], value_name(c, a)))
             for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
         )
         name = f"{query.name}:{''.join(str(node).split())}"
@@ -362,7 +360,7 @@ class _Planner:
         return address
 
     def _with_use(self, store: Store, columns: Sequence[str], window_us: int | None, condition: str | None) -> Store:
-        known = [*self.streams[store.stream].schema.names, *self.computed.get(store.stream, {})]
+        known = [*_stored(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
         needed = {*store.columns, *columns}
         wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
         filters = store.filters if condition is None or condition in store.filters else (*store.filters, condition)
@@ -398,7 +396,11 @@ class _Planner:
             wanted = [(out.name, *out.column) for out in query.outputs if out.column]
         else:
             wanted = [(f"{e.alias}.{name}", e.alias, name) for e in query.inputs for name in e.columns]
-        outputs = [OutputColumn(name, place[alias][0], place[alias][1] + column) for name, alias, column in wanted]
+        outputs = [
+            OutputColumn(name, place[alias][0], _within(place[alias][1], stored_name(column)))
+            for name, alias, column in wanted
+        ]
+        _refuse_equal_names(query, outputs)
         fields = []
         for name, alias, column in wanted:
             schema = arrow_schema(self.streams[query.input(alias).stream].schema)
@@ -410,6 +412,25 @@ class _Planner:
 
 
 HASH_OF_NEXT = "hash"
+
+
+def _stored(columns: Sequence[str]) -> tuple[str, ...]:
+    """A stream's columns under the names that rows hold them by."""
+    return tuple(stored_name(name) for name in columns)
+
+
+def _within(prefix: str, column: str) -> str:
+    """A stored column of an input, or, with its alias in front, of the intermediate result that the input is in."""
+    return stored_name(f"{prefix}{column}") if prefix else column
+
+
+def _refuse_equal_names(query: Query, outputs: Sequence[OutputColumn]) -> None:
+    """`a`.`b.c` and `a.b`.`c` would be one column where aliases and columns are put together."""
+    names = [output.name for output in outputs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        wrong = f"query {query.name!r} has two columns that are called {twice!r} with their alias"
+        raise QueryError(wrong, "aliases and columns that differ once put together", "use an alias without a dot")
 
 
 def _summarized(aggregates: Sequence[AggregatePlan]) -> set[int]:

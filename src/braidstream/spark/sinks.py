@@ -24,7 +24,8 @@ from __future__ import annotations
 import json
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from pyspark.sql import DataFrame, SparkSession
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
 from braidstream.spark.causes import in_expression, one_line
 from braidstream.spark.formats import check_sink, find_sink
+from braidstream.spark.names import literal_path
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.results import Staging
@@ -193,12 +195,34 @@ class FileSink(Sink):
         if not staged:
             return
         written, folder = f"{STAGING}/{uuid.uuid4().hex}", f"{self._staging}/{number}"
-        frame().write.format(self.format).options(**self.options).mode("overwrite").save(self.files.path(written))
+        self._write(frame(), self.files.path(written))
         self.files.delete_folder(folder)
         self.files.move(written, self.files, folder)  # Spark makes any folder anew, so it must not write in the gate
         for i, name in enumerate(n for n in self.files.names(folder) if not n.startswith(("_", "."))):
             self.files.move(f"{folder}/{name}", self.files, f"{mark}{i:04d}.{name.split('.', 1)[-1]}")
         self.files.delete_folder(folder)
+
+    def _write(self, frame: DataFrame, folder: str) -> None:
+        """Let Spark write; Parquet files encoded as those that slots write, whatever the session says."""
+        options = dict(self.options)
+        if self.format != "parquet":
+            frame.write.format(self.format).options(**options).mode("overwrite").save(folder)
+            return
+        compression = options.get("compression", "snappy")
+        options["compression"] = {"lz4": "lz4_raw"}.get(compression, compression)
+        with _setting(frame.sparkSession, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
+            frame.write.options(**options).mode("overwrite").parquet(folder)
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting for what is written inside; Spark has no option for it."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 class TableSink(Sink):
@@ -264,13 +288,22 @@ class MemorySink(Sink):
             files = Files(self._root)
             self._epochs[epoch] = pa.concat_tables([pq.read_table(files.map(n)) for n in staged]) if staged else None
         else:
-            self._epochs[epoch] = frame().toArrow()
+            self._epochs[epoch] = _in_utc(frame().toArrow())
         if self._epochs[epoch] is None:
             del self._epochs[epoch]
 
     def table(self) -> pa.Table | None:
         """All results so far; None when there are none."""
         return pa.concat_tables(list(self._epochs.values())) if self._epochs else None
+
+
+def _in_utc(table: pa.Table) -> pa.Table:
+    """Times in the zone that slots write them in, instead of the session's."""
+    kinds = [
+        field.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(field.type) and field.type.tz else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(kinds))
 
 
 def make_sink(
@@ -315,4 +348,5 @@ def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: p
     if not names:
         return spark.createDataFrame([], kind)
     files = Files(root)
-    return spark.read.schema(kind).parquet(*(files.path(name) for name in names))
+    read = spark.read.schema(kind).option("datetimeRebaseMode", "CORRECTED")
+    return read.parquet(*(literal_path(files.path(name)) for name in names))

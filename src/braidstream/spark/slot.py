@@ -49,7 +49,7 @@ from braidstream.kernels.routing import (
     store_of_kind,
     unpack,
 )
-from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows
+from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.kernels.sizes import joined
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.allocators import give_back
@@ -327,7 +327,9 @@ class _Slot:
         return rows, in_cells
 
     def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
-        writer = self.task.late[branch.stream].writer(envelopes[0].schema, self.task.epoch, self.slot)
+        names = [user_name(name) for name in envelopes[0].column_names]
+        schema = envelopes[0].rename_columns(names).schema
+        writer = self.task.late[branch.stream].writer(schema, self.task.epoch, self.slot)
         for batch in (batch for rows in envelopes for batch in rows.to_batches()):
             writer.write(batch.columns)
         return writer.close()

@@ -9,26 +9,37 @@ JVM. Which one a stream takes changes nothing in the result; `explain` says it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import reduce
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from braidstream.errors import RunError
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch
 from braidstream.kernels.routing import ENVELOPE, SEEN, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
-from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
+from braidstream.spark.names import column_of, pattern_of
+from braidstream.spark.parquet import ParquetReader
 from braidstream.spark.slot import read_manifest, routes_of
 
-__all__ = ["DIRECT_OPTIONS", "DirectRouter", "FilesSource", "Router", "Stream", "direct_frame", "general_frame"]
+__all__ = [
+    "DIRECT_OPTIONS",
+    "DirectRouter",
+    "FilesSource",
+    "Router",
+    "Stream",
+    "direct_frame",
+    "general_frame",
+    "payload_of",
+]
 
 DIRECT_OPTIONS = frozenset(
     name.lower()
@@ -40,6 +51,8 @@ DIRECT_OPTIONS = frozenset(
 """Options that say which files are read, not how: a stream with only these can be read directly."""
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 1 << 27
+_ROWS_AT_ONCE = 1_000_000
+_FIRST_FILES = 8
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,18 @@ class FilesSource:
     """In which order they are read, where that was asked for (`spark/file_order.py`)."""
     is_partitioned: bool = False
     """Whether folders in the path hold values, so that the files cannot be read from elsewhere."""
+
+    @property
+    def pattern(self) -> str:
+        """The path for Spark, which takes it for a pattern."""
+        return pattern_of(self.path)
+
+    def first_files(self) -> list[str]:
+        """A few of the files that are there already; none where the path is no folder on this machine."""
+        folder = Path(self.path)
+        names = sorted(p for p in folder.iterdir() if p.is_file()) if folder.is_dir() else []
+        glob = {name.lower(): value for name, value in self.options.items()}.get("pathglobfilter", "*")
+        return [str(p) for p in names if not p.name.startswith(("_", ".")) and fnmatch(p.name, glob)][:_FIRST_FILES]
 
 
 @dataclass(frozen=True)
@@ -104,10 +129,10 @@ class Router:
 
     def cast(self, table: pa.Table) -> pa.Table:
         """The stream's columns in the types that are stored, whatever time zone or width Arrow was given."""
+        kinds = {stored_name(field.name): field.type for field in self.schema}
         columns = []
         for name, values in zip(table.column_names, table.columns, strict=True):
-            at = self.schema.get_field_index(name)
-            wanted = _in_utc(values.type) if at < 0 else self.schema.field(at).type
+            wanted = kinds[name] if name in kinds else _in_utc(values.type)
             columns.append(values if values.type == wanted else values.cast(wanted))
         return pa.table(columns, names=table.column_names)
 
@@ -119,7 +144,7 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 def general_frame(stream: Stream, router: Router) -> DataFrame:
     """The branch of any stream: Spark computes what routing needs, Python routes."""
-    columns = {TIME: F.col(_quoted(stream.time))}
+    columns = {TIME: column_of(stream.time)}
     for store in router.branch.stores:
         keys = [F.expr(key) for key in store.key]
         present = reduce(Column.__and__, [key.isNotNull() for key in keys])
@@ -131,7 +156,7 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
     for added in router.branch.computed:
         key = F.expr(added.key)
         columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
-    columns |= {name: F.col(_quoted(name)) for name in _payload(router.branch)}
+    columns |= {name: column_of(user_name(name)) for name in payload_of(router.branch)}
     names = list(columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,13 +182,44 @@ class DirectRouter:
     router: Router
     time: str
     keys: Mapping[int | str, Sequence[tuple[str, pa.DataType]]]
+    is_case_sensitive: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        payload = [user_name(name) for name in payload_of(self.router.branch)]
+        return list(dict.fromkeys([self.time, *payload, *(name for key in self.keys.values() for name, _ in key)]))
+
+    @property
+    def reader(self) -> ParquetReader:
+        """What reads them."""
+        return ParquetReader(self.router.schema, self.is_case_sensitive)
+
+    def check(self, source: FilesSource) -> None:
+        """Refuse files whose footers say already that their columns are not what the stream declares."""
+        for path in source.first_files() if self.router.branch.stores else ():
+            self.reader.check(self.router.branch.stream, path, self.columns)
 
     def envelopes(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Route the rows of files."""
         if not self.router.branch.stores:
             return iter(())
-        read = _file_reader(self.router, self.time, self.keys)
-        return self.router.envelopes(_naming_file(read, path) for path in paths)
+        return self.router.envelopes(self._read(path) for path in paths)
+
+    def _read(self, path: str) -> pa.Table:
+        """The branch's table of a file."""
+        found, branch = self.reader.read(path, self.columns), self.router.branch
+        columns = {TIME: found.column(self.time), **{n: found.column(user_name(n)) for n in payload_of(branch)}}
+        for added in branch.computed:
+            values = [_key(found, name, kind) for name, kind in self.keys[added.name]]
+            columns[added.name] = _hashes(values) if added.is_hash else values[0]
+        for store in branch.stores:
+            own = [_key(found, name, kind) for name, kind in self.keys[store.index]]
+            columns[store.branch_column(HASH)] = _hashes(own[: len(store.key)])
+            if store.verified:
+                for i, values in enumerate(own):
+                    columns[store.branch_column(f"{KEY}{i}")] = values
+        return pa.table(columns)
 
 
 def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRouter]], n_tasks: int) -> DataFrame:
@@ -172,7 +228,7 @@ def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRout
     for place, (stream, _) in enumerate(streams):
         assert stream.files is not None
         source = spark.readStream.format("binaryFile").schema(_PATHS).options(**stream.files.options)
-        frames.append(source.load(stream.files.path).select(F.lit(place).alias("place"), "path"))
+        frames.append(source.load(stream.files.pattern).select(F.lit(place).alias("place"), "path"))
     routers = [router for _, router in streams]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,38 +242,6 @@ def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRout
     return reduce(DataFrame.unionByName, frames).coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
-def _file_reader(
-    router: Router, time: str, keys: Mapping[int | str, Sequence[tuple[str, pa.DataType]]]
-) -> Callable[[str], pa.Table]:
-    payload = _payload(router.branch)
-    wanted = list(dict.fromkeys([time, *payload, *(name for key in keys.values() for name, _ in key)]))
-
-    def read(path: str) -> pa.Table:
-        found = router.cast(_read_parquet(path, wanted, router.schema))
-        columns = {TIME: found.column(time), **{name: found.column(name) for name in payload}}
-        for added in router.branch.computed:
-            values = [_key(found, name, kind) for name, kind in keys[added.name]]
-            columns[added.name] = _hashes(values) if added.is_hash else values[0]
-        for store in router.branch.stores:
-            own = [_key(found, name, kind) for name, kind in keys[store.index]]
-            columns[store.branch_column(HASH)] = _hashes(own[: len(store.key)])
-            if store.verified:
-                for i, values in enumerate(own):
-                    columns[store.branch_column(f"{KEY}{i}")] = values
-        return pa.table(columns)
-
-    return read
-
-
-def _naming_file(read: Callable[[str], pa.Table], path: str) -> pa.Table:
-    """What is read of a file; what is wrong with a value in it is said with its name."""
-    try:
-        return read(path)
-    except pa.ArrowException as error:
-        shown = str(error).split("\n", 1)[0]
-        raise RunError(f"{path.removeprefix('file:')}: {shown}", "the types that the stream declares") from error
-
-
 def _key(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
     values = one_chunk(table, name)
     return values if narrow(values.type) == kind else values.cast(kind)
@@ -228,29 +252,8 @@ def _hashes(keys: Sequence[pa.Array]) -> pa.Array:
     return pa.array(hashes.view("int64"), mask=None if valid.all() else ~valid)
 
 
-def _read_parquet(path: str, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
-    local = path.removeprefix("file:")
-    local = "/" + local.lstrip("/") if local != path else local
-    try:
-        file = pq.ParquetFile(local, memory_map=True)
-        there = {name.lower(): name for name in file.schema_arrow.names}
-        present = [there[name.lower()] for name in columns if name.lower() in there]
-        table = file.read(columns=present, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(
-            f"{local}: cannot be read as Parquet ({error})",
-            "complete Parquet files",
-            "move the file away, then restart",
-        ) from None
-    spelled = {name.lower(): name for name in columns}
-    table = table.rename_columns([spelled[name.lower()] for name in table.column_names])
-    for name in columns:
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
-    return table
-
-
-def _payload(branch: Branch) -> list[str]:
+def payload_of(branch: Branch) -> list[str]:
+    """The stored names of the columns that a branch reads of its stream, beside time and keys."""
     added = {computed.name for computed in branch.computed}
     needed = [*(c for store in branch.stores for c in store.columns), *branch.late_columns]
     return [name for name in dict.fromkeys(needed) if name not in added]
@@ -270,7 +273,3 @@ def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
                 waiting, rows, size = [], 0, 0
     if rows:
         yield joined(waiting)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

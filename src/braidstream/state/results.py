@@ -107,7 +107,11 @@ class Stage:
             self._sink = self._files.create(self._name)
             text = [field.name for field in self._schema if pa.types.is_string(field.type)]
             self._writer = pq.ParquetWriter(
-                self._sink, self._schema, compression=self._staging.compression, use_dictionary=text
+                self._sink,
+                self._schema,
+                compression=self._staging.compression,
+                use_dictionary=text,
+                store_decimal_as_integer=True,  # as Spark does, which writes the results that it finishes
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
         self._waiting, self._n_waiting, self._n_bytes = [], 0, 0

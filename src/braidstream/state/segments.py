@@ -4,11 +4,13 @@ Writing one gives its entry for the manifest, with the rows of each group that i
 and checks that it is what the manifest says; what is missing or damaged is named, and nothing is changed.
 
 A segment is one record batch, however large it is: columns beyond what Arrow's ordinary types hold are of its large
-ones (`kernels.sizes`).
+ones (`kernels.sizes`). Segments of
+version 0.1.0 hold users' columns under their own names, whatever these are; they get their stored names when opened.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ import pyarrow as pa
 
 from braidstream.control.directory import Group
 from braidstream.errors import DamagedState
-from braidstream.kernels.rows import I64, Rows, take
+from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, MARK, MASK, TIME, Rows, take
 from braidstream.kernels.sizes import joined, whole
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
@@ -105,7 +107,30 @@ def open_segment(files: Files, segment: Segment) -> Rows:
         raise DamagedState(
             files.path(segment.name), f"this segment holds {table.num_rows} rows, its manifest says {segment.rows}"
         )
-    return Rows(whole(table))
+    return Rows(_with_stored_names(whole(table), segment.store))
+
+
+def _with_stored_names(table: pa.Table, store: str) -> pa.Table:
+    """The table of a segment, with columns of users that were written before `stored_name` under that name."""
+    own, old = (_OWN_OF_STREAM, _OLD_OF_STREAM) if _STREAM.match(store) else (_OWN_OF_RESULT, _OLD_OF_RESULT)
+    names = [
+        field.name if own.fullmatch(field.name) and _may_be_mark(field) else old.sub("\\1\x1f__", field.name, count=1)
+        for field in table.schema
+    ]
+    return table if names == table.column_names else table.rename_columns(names)
+
+
+_STREAM = re.compile(r"\w+\[")
+"""How the name of a store begins that holds rows of a stream; others hold intermediate results or summaries."""
+_OWN_OF_STREAM = re.compile(f"{HASH}|{TIME}|{MASK}|{MARK}|{KEY}[0-9]+")
+_OWN_OF_RESULT = re.compile(f"{HASH}|{TIME}|{MASK}|{MARK}|{DEADLINE}|__[gro]|{KEY}[0-9]+")
+_OLD_OF_STREAM = re.compile(r"^()__")
+_OLD_OF_RESULT = re.compile(r"^(\w+\.|[+<>](?:[a-z]+:)?(?:[0-9]+:)?|)__")
+"""Names with a user's `__` in them: of a column, of a component's column, of what a summary holds of a column."""
+
+
+def _may_be_mark(field: pa.Field) -> bool:
+    return bool(field.name != MARK or pa.types.is_boolean(field.type))
 
 
 def owned_ranges(rows: Rows, segment: Segment, groups: Sequence[Group]) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.plan import Branch
-from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name
 from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.spark.catalogue import with_plan, with_submitted, without_query
@@ -123,7 +123,7 @@ class QueryHarness(Harness):
         wanted |= {f"filter{i}@{s.index}": f for s in branch.stores for i, f in enumerate(s.filters)}
         wanted |= {added.name: added.key for added in branch.computed}
         found = evaluate(table, wanted).combine_chunks()
-        columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        columns: dict[str, Any] = {stored_name(name): table.column(name) for name in table.column_names}
         columns[TIME] = table.column("ts")
         for added in branch.computed:
             columns[added.name] = self._hash(found, [added.name]) if added.is_hash else found.column(added.name)
