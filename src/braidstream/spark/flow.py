@@ -46,6 +46,7 @@ from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch
+from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.routers import Routing
@@ -101,6 +102,7 @@ class Flow:
         if silence is not None:
             parse_duration(silence)
         self._streams: dict[str, Stream] = {}
+        self._meaning = SparkMeaning(spark, self._streams)
         self._queries: dict[str, ContinuousQuery] = {}
         self._function: FunctionQuery | None = None
 
@@ -180,7 +182,10 @@ class Flow:
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
-        parsed = replace(text, name=chosen) if isinstance(text, Query) else parse(text, self.schemas, chosen)
+        if isinstance(text, Query):
+            parsed = replace(text, name=chosen)
+        else:
+            parsed = parse(text, self.schemas, chosen, meaning=self._meaning)
         self._refuse_unsupported(parsed)
         if recovered:
             check_told(parsed)
@@ -217,6 +222,7 @@ class Flow:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop."""
         if self._function is None:
             self._check_complete()
+            refuse_mixed_times(self.spark, self._streams)
             plan, unused = self._plan(), {"a controller": self.controller, "a length of silence": self.silence}
             self.routing.check(plan.stores, plan.joins, unused)
         trigger = trigger_of(epoch)
