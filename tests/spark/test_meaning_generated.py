@@ -203,7 +203,8 @@ def test_a_thousand_cases_agree(interpreted: SparkSession, tmp_path: Path, reque
         interpreted.conf.set("spark.sql.session.timeZone", zone)
         sink, files = "parquet" if chunk % 5 == 0 else "memory", 2 if chunk % 8 == 0 else 1
         run_cases(
-            interpreted, tmp_path / str(chunk), seed * 1000 + chunk, 40, found, direct=chunk % 3 == 1, sink=sink, files=files
+            interpreted, tmp_path / str(chunk), seed * 1000 + chunk, 40, found,
+            direct=chunk % 3 == 1, sink=sink, files=files,
         )  # fmt: skip
         print(chunk, zone, dict(found.counts), found.differences[-3:], flush=True)
     print(_report(found))
