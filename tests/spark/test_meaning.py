@@ -157,7 +157,7 @@ def test_times_with_and_without_a_zone_are_refused_where_the_zone_matters(spark:
 
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
-        with pytest.raises(StreamError, match="Asia/Kolkata.*\n?.*cast"):
+        with pytest.raises(StreamError, match="Asia/Kolkata"):
             start("Asia/Kolkata")
         start("UTC")
     finally:
@@ -167,6 +167,6 @@ def test_times_with_and_without_a_zone_are_refused_where_the_zone_matters(spark:
 def test_a_type_that_arrow_does_not_have_is_refused(spark: SparkSession, folder: Path) -> None:
     frame = spark.readStream.schema(f"{DDL}, ym interval year to month").parquet(str(folder / "R"))
     flow = Flow(spark).stream("R", frame, time="ts").files("S", folder / "S", schema=DDL, time="ts")
+    flow.query(f"SELECT R.l {FROM} WHERE R.l = S.l").to("noop")
     with pytest.raises(InputError, match="ym"):
-        flow.query(f"SELECT R.l {FROM} WHERE R.l = S.l").to("noop")
         flow.start(folder / "ck")

@@ -11,10 +11,12 @@ each question, none for plain columns of one type.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
@@ -61,8 +63,12 @@ class SparkMeaning:
             return False
         if mine.sameSemantics(theirs):
             return True
-        plans = [one._jdf.queryExecution().optimizedPlan() for one in (mine, theirs)]
-        return bool(plans[0].sameResult(plans[1]))
+        try:
+            with _asked():
+                plans = [one._jdf.queryExecution().optimizedPlan() for one in (mine, theirs)]
+                return bool(plans[0].sameResult(plans[1]))
+        except Uncomputable:  # a constant that cannot be computed: the run will say so, of the user's own text
+            return False
 
     def compared(self, inputs: Mapping[str, str], left: str, right: str) -> tuple[str, str, str]:
         """The types of both sides, and the type in which Spark compares them."""
@@ -80,32 +86,43 @@ class SparkMeaning:
         if not expressions and not conditions:
             return
         frame = self._frame_of(tuple(inputs.items()))
-        try:
+        with _asked():
             for condition in conditions:
                 frame = frame.where(condition)
             if expressions:
-                frame.select(*(F.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions))).schema  # noqa: B018
-        except PySparkException as error:
-            raise Uncomputable(reason(error)) from None
+                frame.select(*(F.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions)))
 
     def _frame(self, inputs: tuple[tuple[str, str], ...]) -> DataFrame:
         fields = [StructField(alias, self._streams[stream].schema, nullable=False) for alias, stream in inputs]
         return self._spark.createDataFrame(self._spark.sparkContext.emptyRDD(), StructType(fields), verifySchema=False)
 
     def _selected(self, frame: DataFrame, sql: str, groups: Sequence[str] | None) -> DataFrame:
-        column = F.expr(sql).alias("c") if groups is None else None
-        try:
-            if column is not None:
+        with _asked():
+            column = F.expr(sql).alias("c")
+            if groups is None:
                 return frame.select(column)
-            return frame.groupBy(*(F.expr(group) for group in groups or ())).agg(F.expr(sql).alias("c")).select("c")
-        except PySparkException as error:
-            raise Uncomputable(reason(error)) from None
+            return frame.groupBy(*(F.expr(group) for group in groups)).agg(column).select("c")
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    """What Spark refuses is our answer, not an event: PySpark would print a stack for each to standard error."""
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    except PySparkException as error:
+        raise Uncomputable(reason(error)) from None
+    finally:
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def reason(error: PySparkException) -> str:
     """Spark's message in one line, without the place in a text that the user never saw."""
-    first = str(error).strip().splitlines()[0]
-    return re.sub(r"(;|\.)? ?(SQLSTATE: \w+)?;? ?(line \d+,? pos \d+)?;?$", "", first.split(" SQLSTATE")[0])
+    return re.split(r" SQLSTATE|; line \d+", str(error).strip().splitlines()[0])[0].rstrip(".")
 
 
 def type_text(kind: DataType) -> str:

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import SinkError, SinkFailed, nearest
 from braidstream.state.files import Files
-from braidstream.state.results import SPARK_FIELD, Staging
+from braidstream.state.results import SPARK_FIELD, Staging, renamed_field
 
 __all__ = ["CallableSink", "FileSink", "MemorySink", "NoopSink", "Sink", "TableSink", "make_sink"]
 
@@ -272,10 +272,10 @@ def _spark_schema(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  (only for sinks that go through Spark)
 
     found = from_arrow_schema(pa.schema([field.remove_metadata() for field in schema]), prefer_timestamp_ntz=True)
-    declared = [json.loads((field.metadata or {}).get(SPARK_FIELD, b"null")) for field in schema]
+    declared = [(field.metadata or {}).get(SPARK_FIELD) for field in schema]
     return StructType(
         [
-            one if known is None else StructField.fromJson({**known, "name": one.name, "nullable": True})
+            one if known is None else StructField.fromJson(renamed_field(known, one.name))
             for one, known in zip(found.fields, declared, strict=True)
         ]
     )

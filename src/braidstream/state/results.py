@@ -15,14 +15,14 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.state.files import Files
 
-__all__ = ["SPARK_FIELD", "Discard", "Stage", "Staging", "Writer"]
+__all__ = ["SPARK_FIELD", "Discard", "Stage", "Staging", "Writer", "renamed_field"]
 
 SPARK_FIELD = b"spark.field"
 """Metadata of a field: the column as Spark declares it, in JSON. It may say more than Arrow's type."""
@@ -125,5 +125,19 @@ def _declared(schema: pa.Schema) -> pa.Schema:
     plain = pa.schema([field.remove_metadata() for field in schema])
     if None in texts or not any(_SAYS_MORE.search(text) for text in texts if text is not None):
         return plain
-    own = [{**json.loads(text), "name": field.name} for text, field in zip(texts, schema, strict=True) if text]
+    own = [renamed_field(text, field.name) for text, field in zip(texts, schema, strict=True) if text is not None]
     return plain.with_metadata({_SPARK_SCHEMA: json.dumps({"type": "struct", "fields": own})})
+
+
+def renamed_field(text: bytes, name: str) -> dict[str, Any]:
+    """Spark's declaration of a field under another name, which the paths of its collations begin with as well."""
+    field = json.loads(text)
+    old, metadata = field["name"], dict(field.get("metadata") or {})
+    for key, value in metadata.items():
+        if isinstance(value, dict):
+            metadata[key] = {_renamed(path, old, name): inner for path, inner in value.items()}
+    return {**field, "name": name, "nullable": True, "metadata": metadata}
+
+
+def _renamed(path: str, old: str, name: str) -> str:
+    return name + path[len(old) :] if path == old or path.startswith(f"{old}.") else path
