@@ -189,7 +189,7 @@ def _analyzed(scope: Scope, node: exp.Expr) -> _Equality:
         if re.search(refused, types[2]):
             raise _not_as_key(scope, left, right, types[2], fix)
     is_computed = any(not scope.is_plain(side) and not isinstance(side, exp.Cast) for side in sides)
-    return _Equality(left, right, node, _roomy(types[2]) if is_computed else types[2])
+    return _Equality(left, right, node, _roomy(*types) if is_computed else types[2])
 
 
 def _same_columns(scope: Scope, left: exp.Expr, right: exp.Expr) -> tuple[str, str, str] | None:
@@ -211,9 +211,11 @@ def _not_as_key(scope: Scope, left: _Term, right: _Term, type_: str, fix: str) -
     return scope.source.error(scope.source.start(left.node), wrong, "keys that are equal where their bytes are", fix)
 
 
-def _roomy(type_: str) -> str:
+def _roomy(left: str, right: str, common: str) -> str:
     """Expressions of narrow numbers are keyed by the widest of their kind, so that more queries share a store."""
-    return {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}.get(type_, type_)
+    if common == "float":
+        return "double" if left == right == "float" else common
+    return {"tinyint": "bigint", "smallint": "bigint", "int": "bigint"}.get(common, common)
 
 
 def _known_types(scope: Scope, *sides: exp.Expr) -> list[str]:
