@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from braidstream.errors import InputError
 from braidstream.query import Column, Schema, common_type
-from braidstream.query.types import canonical_type, field_type, keeps_apart
+from braidstream.query.types import canonical_type, family, field_type, keeps_apart
 
 ALIASES = [
     ("long", "bigint"),
@@ -104,6 +104,18 @@ def test_only_some_casts_make_different_values_equal() -> None:
     assert keeps_apart("int", "bigint")
     assert keeps_apart("date", "timestamp")
     assert not keeps_apart("timestamp_ntz", "timestamp")
+    assert keeps_apart("smallint", "float")
+    assert not keeps_apart("int", "float")
+
+
+def test_only_types_of_one_family_compare_without_a_guess() -> None:
+    assert family("tinyint") == family("decimal(10,2)") == family("double")
+    assert family("date") == family("timestamp") == family("timestamp_ntz")
+    assert family("string") == family("string collate UTF8_LCASE")
+    assert family("interval day") == family("interval day to second")
+    assert (
+        len({family(one) for one in ("string", "int", "boolean", "binary", "date", "array<int>", "struct<a:int>")}) == 7
+    )
 
 
 def test_a_schema_keeps_spelling_and_finds_in_any_case() -> None:

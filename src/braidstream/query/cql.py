@@ -19,12 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlglot import Token, TokenType, exp
 
 from braidstream.errors import nearest
+from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
 from braidstream.query.outputs import select_outputs
+from braidstream.query.pieces import mark
 from braidstream.query.predicates import join_condition
 from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
-from braidstream.query.source import FORM, Source, sql_of
+from braidstream.query.source import FORM, Source
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
 
@@ -33,32 +35,58 @@ __all__ = ["MAX_INPUTS", "parse"]
 MAX_INPUTS = 8
 
 
-def parse(text: str, streams: Mapping[str, Schema], name: str = "query", *, type_of: TypeOf | None = None) -> Query:
+def parse(
+    text: str,
+    streams: Mapping[str, Schema],
+    name: str = "query",
+    *,
+    type_of: TypeOf | None = None,
+    meaning: Meaning | None = None,
+) -> Query:
     """The query that `text` says over the declared streams; QueryError, with the place, where it cannot be used.
 
-    `type_of(stream, bare_sql)` may tell the type of a key expression (Spark knows it best); without it, types are
-    inferred, and a key whose type cannot be inferred needs a CAST.
+    `meaning` is Spark's view of the expressions. Without it types are inferred, or told by `type_of(stream, bare_sql)`,
+    and a key whose type cannot be inferred needs a CAST.
     """
     source = Source.of(text)
     _refuse_other_statements(source)
     _refuse_empty_items(source)
     masked, windows = take_windows(source)
     select = require_select(source, source.parse(masked))
-    scope = Scope(source, _relations(source, select, windows, streams), type_of)
+    scope = Scope(source, _relations(source, select, windows, streams), type_of, meaning)
+    mark(source, select)
     joined = join_condition(scope, _conditions(scope, select))
     selected = select_outputs(scope, select)
     needed = [*selected.needs, *joined.residual]
-    return Query(
+    query = Query(
         name=name,
         text=text,
         inputs=tuple(_input(relation, joined.filters, needed) for relation in scope.relations),
         key_classes=joined.key_classes,
         join_edges=joined.join_edges,
-        residual=tuple(dict.fromkeys(sql_of(node) for node in joined.residual)),
+        residual=tuple(dict.fromkeys(scope.text(node) for node in joined.residual)),
         outputs=selected.outputs,
         aggregates=selected.aggregates,
         group_by=selected.group_by,
     )
+    _refuse_uncomputable(scope, query, joined.conditions)
+    return query
+
+
+def _refuse_uncomputable(scope: Scope, query: Query, conditions: Iterable[str]) -> None:
+    """What Spark would refuse while the query runs is refused now."""
+    if scope.meaning is None:
+        return
+    computed = [output.sql for output in query.outputs if output.column is None and not query.is_aggregate]
+    try:
+        scope.meaning.check(scope.inputs, computed, [*conditions, *query.residual])
+    except Uncomputable as error:
+        raise scope.source.error(
+            0,
+            f"Spark cannot compute it: {error}",
+            "expressions of Spark SQL",
+            "write what Spark computes on the streams",
+        ) from None
 
 
 def _refuse_other_statements(source: Source) -> None:

@@ -16,12 +16,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import sqlglot
 from sqlglot import TokenType, exp
 
 from braidstream.errors import QueryError, nearest
 from braidstream.query.model import AGGREGATE_FUNCTIONS, Aggregate, Output
 from braidstream.query.scope import Scope
-from braidstream.query.source import Source, bare_sql, sql_of
+from braidstream.query.source import DIALECT, Source, bare_sql, sql_of
 
 __all__ = ["Selected", "select_outputs"]
 
@@ -53,6 +54,10 @@ class _Item:
         plain = (self.node.table, self.node.name) if isinstance(self.node, exp.Column) else None
         return Output(self.name, sql_of(self.node), plain)
 
+    def meant(self, scope: Scope) -> Output:
+        """The output as Spark is to compute it."""
+        return replace(self.output, sql=scope.text(self.node))
+
 
 @dataclass
 class _Aggregation:
@@ -70,7 +75,7 @@ def select_outputs(scope: Scope, select: exp.Select) -> Selected:
     items = _distinct(scope.source, [item for node in select.expressions for item in _items(scope, node)])
     groups = _group_nodes(scope, select.args.get("group"), items)
     if not groups and not any(item.node.find(exp.AggFunc) for item in items):
-        return Selected(tuple(item.output for item in items), (), (), tuple(item.node for item in items))
+        return Selected(tuple(item.meant(scope) for item in items), (), (), tuple(item.node for item in items))
     return _aggregated(scope, items, groups)
 
 
@@ -90,7 +95,7 @@ def _items(scope: Scope, node: exp.Expr) -> Iterator[_Item]:
 def _named(scope: Scope, node: exp.Expr) -> _Item:
     resolved = scope.resolve(node.unalias())
     offset = scope.source.start(node.args["alias"] if isinstance(node, exp.Alias) else node)
-    return _Item(node.alias or _default_name(resolved), resolved, offset)
+    return _Item(node.alias or _default_name(resolved, scope), resolved, offset)
 
 
 def _starred(scope: Scope, alias: str, offset: int) -> Iterator[_Item]:
@@ -114,13 +119,14 @@ def _refuse_star_options(source: Source, star: exp.Star) -> None:
         raise source.error(at, "EXCEPT after * is not supported", "* alone", "list the columns you want")
 
 
-def _default_name(node: exp.Expr) -> str:
+def _default_name(node: exp.Expr, scope: Scope | None = None) -> str:
     """The column's own name, the last field's, or the expression in short: `sum(size)`, `v + 1`."""
     if isinstance(node, exp.Column):
         return node.name
     if isinstance(node, exp.Dot):
         return str(node.expression.name)
-    text = bare_sql(node).replace("`", "")
+    is_own = scope is not None and not node.find(exp.AggFunc)
+    text = (scope.text(node, bare=True) if scope is not None and is_own else bare_sql(node)).replace("`", "")
     return re.sub(r"\b[A-Z][A-Z0-9_]*(?=\()", lambda found: found[0].lower(), text)
 
 
@@ -186,11 +192,23 @@ def _aggregated(scope: Scope, items: list[_Item], nodes: list[exp.Expr]) -> Sele
     if not any(item.node.find(exp.AggFunc) for item in items):
         at = scope.source.keyword(TokenType.GROUP_BY)
         raise scope.source.error(at, "GROUP BY without an aggregate", f"one of {_SUPPORTED}", "add COUNT(*) AS n")
+    _refuse_other_meanings(scope, items, nodes)
     taken = {item.name.lower() for item in items}
     found = _Aggregation(scope, _groups(nodes, items, taken), taken)
     outputs = tuple(Output(item.name, sql_of(_over_aggregates(found, item))) for item in items)
     groups = tuple(found.groups.values())
     return Selected(outputs, tuple(found.aggregates.values()), groups, (*nodes, *found.arguments))
+
+
+def _refuse_other_meanings(scope: Scope, items: list[_Item], nodes: list[exp.Expr]) -> None:
+    """Aggregates are taken apart and put together again as texts: what does not survive that is refused."""
+    groups = [sql_of(node) for node in nodes]
+    for node in [*nodes, *(item.node for item in items)]:
+        again = sql_of(sqlglot.parse_one(sql_of(node), dialect=DIALECT))
+        if again != sql_of(node) or not scope.means(node, groups if node.find(exp.AggFunc) else None):
+            wrong = f"{sql_of(node).replace('`', '')} is not supported in a query with aggregates"
+            fix = "compute it in the stream: frame.withColumn(...), or in a query over the results"
+            raise scope.source.error(scope.source.start(node), wrong, "functions that need no rewriting", fix)
 
 
 def _groups(nodes: list[exp.Expr], items: list[_Item], taken: set[str]) -> dict[str, Output]:

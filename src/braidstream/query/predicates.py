@@ -11,16 +11,19 @@ Cost: linear in the condition.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from braidstream.errors import QueryError
+from braidstream.query.meaning import Uncomputable
 from braidstream.query.model import KeyClass
+from braidstream.query.pieces import is_clear
 from braidstream.query.scope import Scope
-from braidstream.query.source import bare_sql, sql_of
-from braidstream.query.types import common_type, is_comparable, keeps_apart
+from braidstream.query.source import sql_of
+from braidstream.query.types import common_type, family, is_comparable, keeps_apart
 
 __all__ = ["Joined", "join_condition"]
 
@@ -33,6 +36,8 @@ class Joined:
     key_classes: tuple[KeyClass, ...]
     join_edges: tuple[KeyClass, ...]
     residual: tuple[exp.Expr, ...]
+    conditions: tuple[str, ...]
+    """The conjuncts that became filters, qualified."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +105,18 @@ def join_condition(scope: Scope, conditions: Iterable[exp.Expr]) -> Joined:
     filters: dict[str, set[str]] = {}
     equalities: list[_Equality] = []
     residual: list[exp.Expr] = []
+    filtering: list[str] = []
     for conjunct in conjuncts:
         used = scope.used(conjunct)
         if len(used) < 2:
-            filters.setdefault((used or scope.aliases)[0], set()).add(bare_sql(conjunct))
+            filters.setdefault((used or scope.aliases)[0], set()).add(scope.text(conjunct, bare=True))
+            filtering.append(scope.text(conjunct))
         elif _joins(scope, conjunct):
             equalities.append(_equality(scope, conjunct))
         else:
             residual.append(conjunct)
-    return _assembled(scope, filters, _classes(scope, equalities), residual)
+    joined = _assembled(scope, filters, _classes(scope, equalities), residual)
+    return replace(joined, conditions=tuple(filtering))
 
 
 def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class], residual: list[exp.Expr]) -> Joined:
@@ -122,7 +130,7 @@ def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class]
         else:
             residual.extend(equality.node for equality in one.equalities)
     edges = () if covering else tuple(one.key_class for one in classes)
-    return Joined(_joined_filters(filters), tuple(one.key_class for one in covering), edges, tuple(residual))
+    return Joined(_joined_filters(filters), tuple(one.key_class for one in covering), edges, tuple(residual), ())
 
 
 def _joined_filters(filters: dict[str, set[str]]) -> dict[str, str]:
@@ -148,19 +156,66 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def _joins(scope: Scope, node: exp.Expr) -> bool:
     """Whether it is an equality between two streams, each side over one of them."""
-    if not isinstance(node, exp.EQ):
+    if not isinstance(node, exp.EQ) or not is_clear(node):
         return False
     left, right = scope.used(node.this), scope.used(node.expression)
     return len(left) == 1 and len(right) == 1 and left != right
 
 
 def _equality(scope: Scope, node: exp.Expr) -> _Equality:
+    if scope.meaning is not None:
+        return _analyzed(scope, node)
     types = _known_types(scope, node.this, node.expression)
     left, right = _term(scope, node.this, types[0]), _term(scope, node.expression, types[1])
     type_ = common_type(left.type, right.type)
     if type_ is None:
         raise _incomparable(scope, left, right)
     return _Equality(left, right, node, type_)
+
+
+def _analyzed(scope: Scope, node: exp.Expr) -> _Equality:
+    """An equality in the types that Spark's analyzer gives it."""
+    assert scope.meaning is not None
+    sides = node.this.unnest(), node.expression.unnest()
+    types = _same_columns(scope, *sides)
+    try:
+        types = types or scope.meaning.compared(scope.inputs, scope.text(sides[0]), scope.text(sides[1]))
+    except Uncomputable as error:
+        raise scope.refused(node, error) from None
+    left, right = _term(scope, sides[0], types[0]), _term(scope, sides[1], types[1])
+    if family(left.type) != family(right.type) or not (is_comparable(left.type) and is_comparable(right.type)):
+        raise _incomparable(scope, left, right)
+    for refused, fix in _NOT_AS_KEYS:
+        if re.search(refused, types[2]):
+            raise _not_as_key(scope, left, right, types[2], fix)
+    is_computed = any(not scope.is_plain(side) and not isinstance(side, exp.Cast) for side in sides)
+    return _Equality(left, right, node, _roomy(*types) if is_computed else types[2])
+
+
+def _same_columns(scope: Scope, left: exp.Expr, right: exp.Expr) -> tuple[str, str, str] | None:
+    """Columns of one plain type are compared in it: Spark need not be asked."""
+    type_ = scope.type(left) if scope.is_plain(left) and scope.is_plain(right) else None
+    is_known = type_ is not None and type_ == scope.type(right) and re.fullmatch(r"\w+(\(\d+,\d+\))?", type_)
+    return (type_, type_, type_) if type_ is not None and is_known else None
+
+
+_NOT_AS_KEYS = (
+    (r"\bcollate\b", "compare bytes, COLLATE UTF8_BINARY on both sides, or fold both, such as lower(...)"),
+    (r"interval (year|month)|interval$", "compare numbers: extract(YEAR FROM ...), extract(MONTH FROM ...)"),
+)
+"""Types that Spark compares in ways that it does not offer to others: the keys are hashed and compared here."""
+
+
+def _not_as_key(scope: Scope, left: _Term, right: _Term, type_: str, fix: str) -> QueryError:
+    wrong = f"join keys {_readable(left.node)} and {_readable(right.node)} are compared as {type_}"
+    return scope.source.error(scope.source.start(left.node), wrong, "keys that are equal where their bytes are", fix)
+
+
+def _roomy(left: str, right: str, common: str) -> str:
+    """Expressions of narrow numbers are keyed by the widest of their kind, so that more queries share a store."""
+    if common == "float":
+        return "double" if left == right == "float" else common
+    return {"tinyint": "bigint", "smallint": "bigint", "int": "bigint"}.get(common, common)
 
 
 def _known_types(scope: Scope, *sides: exp.Expr) -> list[str]:
@@ -175,7 +230,7 @@ def _known_types(scope: Scope, *sides: exp.Expr) -> list[str]:
 
 
 def _term(scope: Scope, node: exp.Expr, type_: str) -> _Term:
-    return _Term(scope.used(node)[0], bare_sql(node.unnest()), type_, node)
+    return _Term(scope.used(node)[0], scope.text(node.unnest(), bare=True), type_, node)
 
 
 def _classes(scope: Scope, equalities: list[_Equality]) -> list[_Class]:
@@ -197,11 +252,14 @@ def _class(scope: Scope, equalities: list[_Equality]) -> _Class:
     distinct = {term.id: term for one in equalities for term in (one.left, one.right)}
     terms = sorted(distinct.values(), key=lambda term: scope.aliases.index(term.alias))
     type_ = equalities[0].type
-    for term in terms:
-        common = common_type(type_, term.type)
+    for one in equalities:
+        common = common_type(type_, one.type)
         if common is None:
-            raise _incomparable(scope, terms[0], term)
+            raise _incomparable(scope, equalities[0].left, one.right)
         type_ = common
+    for one in equalities:
+        if one.type != type_ and not all(keeps_apart(term.type, one.type) for term in (one.left, one.right)):
+            raise _incomparable(scope, one.left, one.right)  # what one equality takes for equal, the class would not
     return _Class(tuple(equalities), tuple(terms), type_)
 
 

@@ -9,7 +9,7 @@ are left alone. Cost: one walk of the expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,9 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from braidstream.errors import QueryError, nearest
-from braidstream.query.source import DIALECT, Source, bare_sql
+from braidstream.query.meaning import Meaning, Uncomputable
+from braidstream.query.pieces import same_tokens, written
+from braidstream.query.source import DIALECT, Source, bare_sql, sql_of
 from braidstream.query.types import Column, Schema, field_names, field_type, type_of_node
 
 __all__ = ["Relation", "Scope", "TypeOf"]
@@ -45,6 +47,12 @@ class Scope:
     source: Source
     relations: tuple[Relation, ...]
     type_of: TypeOf | None = None
+    meaning: Meaning | None = None
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The stream of each alias."""
+        return {relation.alias: relation.stream for relation in self.relations}
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -70,6 +78,34 @@ class Scope:
         """The aliases that a resolved expression uses, in the order of FROM."""
         found = {column.table for column in node.find_all(exp.Column)}
         return tuple(alias for alias in self.aliases if alias in found)
+
+    def text(self, node: exp.Expr, *, bare: bool = False) -> str:
+        """A resolved expression as Spark SQL: canonical where Spark reads that as the same, else as it was written."""
+        canonical = bare_sql(node) if bare else sql_of(node)
+        if self.meaning is None or _path(node) or self.means(node):
+            return canonical
+        own = written(self.source, node, bare=bare)
+        return canonical if own is None else own
+
+    def means(self, node: exp.Expr, groups: Sequence[str] | None = None) -> bool:
+        """Whether Spark reads the canonical text of a resolved expression as it reads what the user wrote."""
+        canonical, own = sql_of(node), written(self.source, node, bare=False)
+        if self.meaning is None or own is None or same_tokens(own, canonical):
+            return True
+        try:
+            return self.meaning.same(self.inputs, own, canonical, groups)
+        except Uncomputable as error:
+            raise self.refused(node, error) from None
+
+    def refused(self, node: exp.Expr, error: Uncomputable) -> QueryError:
+        """What Spark says of an expression, at its place."""
+        text = written(self.source, node, bare=False) or sql_of(node)
+        wrong, expected = f"Spark cannot compute {text.replace('`', '')}: {error}", "an expression of Spark SQL"
+        return self.source.error(self.source.start(node), wrong, expected, "write what Spark computes on the streams")
+
+    def is_plain(self, node: exp.Expr) -> bool:
+        """Whether a resolved expression is a column, or a field in one."""
+        return bool(_path(node))
 
     def type(self, node: exp.Expr) -> str | None:
         """The type of a resolved expression over one relation, or None where it is not known."""

@@ -25,6 +25,7 @@ __all__ = [
     "Schema",
     "canonical_type",
     "common_type",
+    "family",
     "field_names",
     "field_type",
     "is_comparable",
@@ -197,6 +198,13 @@ def is_comparable(type_: str) -> bool:
     return "map<" not in type_ and "variant" not in re.split(r"[<>,:]", type_)
 
 
+def family(type_: str) -> str:
+    """The kind of a type: within one, values compare without a guess."""
+    if _is_number(type_):
+        return "number"
+    return "time" if type_ in _TIMES else re.split(r"[<( ]", type_)[0]
+
+
 def keeps_apart(type_: str, wider: str) -> bool:
     """Whether values that differ in `type_` still differ after a cast to the common type `wider`.
 
@@ -204,6 +212,8 @@ def keeps_apart(type_: str, wider: str) -> bool:
     """
     if wider == "double":
         return type_ in ("tinyint", "smallint", "int", "float", "double")
+    if wider == "float":
+        return type_ in ("tinyint", "smallint", "float")
     return not (wider == "timestamp" and type_ == "timestamp_ntz")
 
 

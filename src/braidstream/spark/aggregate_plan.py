@@ -210,6 +210,8 @@ class _Drafting:
         (other,) = used
         for entry in self.query.key_classes:
             if entry.expression(other) == _bare(sql):
+                if _rewritten(entry.expression(alias), list) != entry.expression(alias):
+                    return None  # a text that only Spark reads right: composites are enumerated instead
                 mine = _qualified(entry.expression(alias), alias)
                 return mine if self._type(mine) == self._type(sql) else None
         return None
@@ -234,6 +236,8 @@ class _Drafting:
             cast = "double"  # as Spark does with text
         if entry.function in ("min", "max") and _is_nested(kind):
             raise self._refused(entry, kind)
+        if entry.function in ("min", "max"):
+            self._refuse_collation(entry.argument, f"{entry.function.upper()} is over")
         return kind, cast, result
 
     def _refused(self, entry: Any, kind: pa.DataType) -> QueryError:
@@ -249,6 +253,18 @@ class _Drafting:
                 f"query {self.query.name!r} groups by {shown} of type {kind}",
                 "a column of a simple type",
                 f"use to_json({shown})",
+            )
+        self._refuse_collation(sql, "it groups by")
+
+    def _refuse_collation(self, sql: str, what: str) -> None:
+        """Values are told apart and ordered by their bytes here."""
+        type_ = self._frame(sql, aggregated=False).schema.fields[0].dataType.simpleString()
+        if "collate" in type_:
+            shown = sql.replace("`", "")
+            raise QueryError(
+                f"query {self.query.name!r}: {what} {shown} of type {type_}",
+                "texts that are compared by their bytes",
+                f"use {shown} COLLATE UTF8_BINARY, or fold it, such as lower({shown} COLLATE UTF8_BINARY)",
             )
 
     def _column(self, place: int, sql: str, cast: str | None) -> str:
@@ -290,10 +306,12 @@ class _Drafting:
         return (*selected, (EPOCH, EPOCH), (WATERMARK, WATERMARK))
 
     def _type(self, sql: str, *, aggregated: bool = False) -> pa.DataType:
+        return to_arrow_schema(self._frame(sql, aggregated=aggregated).schema, timezone="UTC").field(0).type
+
+    def _frame(self, sql: str, *, aggregated: bool) -> DataFrame:
         column = F.expr(sql).alias("c")
         try:
-            frame = self._empty.agg(column) if aggregated else self._empty.select(column)
-            return to_arrow_schema(frame.schema, timezone="UTC").field(0).type
+            return self._empty.agg(column) if aggregated else self._empty.select(column)
         except PySparkException as error:
             reason = str(error).splitlines()[0]
             raise QueryError(

@@ -52,6 +52,7 @@ from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Change, Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared
+from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.progress import EpochProgress
@@ -115,6 +116,7 @@ class Flow:
         self._arranged: dict[str, Stream] = {}
         """The streams as the last start reads them, in their order and with measured delays."""
         self._names: set[str] = set()
+        self._meaning = SparkMeaning(spark, self._streams)
         self._queries: dict[str, ContinuousQuery] = {}
         self._function: FunctionQuery | None = None
 
@@ -227,7 +229,7 @@ class Flow:
         return ContinuousQuery(parsed, recovered=recovered)
 
     def _parsed(self, text: str, name: str) -> Query:
-        return parse(text, self.schemas, name)
+        return parse(text, self.schemas, name, meaning=self._meaning)
 
     def _new_name(self) -> str:
         """The next number that no query of this flow has had."""
@@ -318,6 +320,7 @@ class Flow:
             raise InputError(
                 "the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')"
             )
+        refuse_mixed_times(self.spark, self._streams)
         known = store.identity()
         mine = self._identity(known)
         last = None if known is None else store.latest()

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import QueryError, StreamError
 from braidstream.kernels.families import with_families
@@ -33,6 +34,7 @@ from braidstream.spark.direct_keys import direct_keys
 from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.spark.sources import Stream
 from braidstream.spark.told import TOLD
+from braidstream.state.results import SPARK_FIELD
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
 
@@ -76,8 +78,27 @@ class Plan:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types in which columns are stored: time zones in UTC, 32-bit offsets."""
-    return to_arrow_schema(schema, timezone="UTC")
+    """The Arrow types in which columns are stored: time zones in UTC, 32-bit offsets. Fields know Spark's types."""
+    try:
+        found = to_arrow_schema(schema, timezone="UTC")
+    except PySparkException:
+        raise _unsupported(schema) from None
+    return pa.schema([a.with_metadata({SPARK_FIELD: f.json()}) for a, f in zip(found, schema.fields, strict=True)])
+
+
+def _unsupported(schema: StructType) -> StreamError:
+    wrong = [field for field in schema.fields if not _has_arrow_form(field)]
+    shown = ", ".join(f"{field.name!r} ({field.dataType.simpleString()})" for field in wrong)
+    fix = "cast it in the stream" + (f", or drop({wrong[0].name!r})" if wrong else "")
+    return StreamError(f"a stream has columns that Arrow has no form for: {shown}", "types that Arrow has", fix)
+
+
+def _has_arrow_form(field: StructField) -> bool:
+    try:
+        to_arrow_schema(StructType([field]), timezone="UTC")
+    except PySparkException:
+        return False
+    return True
 
 
 def make_plan(

@@ -32,6 +32,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
 from braidstream.spark.causes import in_expression, one_line
@@ -39,7 +40,7 @@ from braidstream.spark.formats import check_sink, find_sink
 from braidstream.spark.names import literal_path
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
-from braidstream.state.results import Staging
+from braidstream.state.results import SPARK_FIELD, Staging, renamed_field
 
 __all__ = ["CallableSink", "FileSink", "MemorySink", "NoopSink", "Sink", "TableSink", "make_sink"]
 
@@ -342,11 +343,23 @@ def deliver(sink: Sink, query: str, epoch: int, **arguments: Any) -> None:
 
 def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: pa.Schema) -> DataFrame:
     """The staged files as a DataFrame; an empty one when there are none."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  (only for sinks that go through Spark)
-
-    kind = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    kind = _spark_schema(schema)
     if not names:
         return spark.createDataFrame([], kind)
     files = Files(root)
     read = spark.read.schema(kind).option("datetimeRebaseMode", "CORRECTED")
     return read.parquet(*(literal_path(files.path(name)) for name in names))
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    """Spark's types of staged columns: those that the stream declares, where Arrow's say less."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  (only for sinks that go through Spark)
+
+    found = from_arrow_schema(pa.schema([field.remove_metadata() for field in schema]), prefer_timestamp_ntz=True)
+    declared = [(field.metadata or {}).get(SPARK_FIELD) for field in schema]
+    return StructType(
+        [
+            one if known is None else StructField.fromJson(renamed_field(known, one.name))
+            for one, known in zip(found.fields, declared, strict=True)
+        ]
+    )

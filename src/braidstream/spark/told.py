@@ -15,6 +15,7 @@ import pyarrow as pa
 from braidstream.errors import InputError
 from braidstream.kernels.plan import Join
 from braidstream.query import Query
+from braidstream.state.results import SPARK_FIELD
 
 if TYPE_CHECKING:
     from braidstream.spark.planner import Plan
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["TOLD", "check_told", "told", "told_columns"]
 
 TOLD = ("recovered", "epoch")
-_FIELDS = (pa.field("recovered", pa.bool_()), pa.field("epoch", pa.int64()))
+_FIELDS = tuple(
+    pa.field(
+        name, kind, metadata={SPARK_FIELD: f'{{"name":"{name}","type":"{spark}","nullable":true,"metadata":{{}}}}'}
+    )
+    for name, kind, spark in (("recovered", pa.bool_(), "boolean"), ("epoch", pa.int64(), "long"))
+)
 
 
 def told(plan: Plan, queries: Collection[str]) -> Plan:

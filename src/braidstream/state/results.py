@@ -10,18 +10,25 @@ Parquet encoding in the slot's task, and the memory of a row group and its encod
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.state.files import Files
 
-__all__ = ["Discard", "Stage", "Staging", "Writer"]
+__all__ = ["SPARK_FIELD", "Discard", "Stage", "Staging", "Writer", "renamed_field"]
 
+SPARK_FIELD = b"spark.field"
+"""Metadata of a field: the column as Spark declares it, in JSON. It may say more than Arrow's type."""
+_SAYS_MORE = re.compile(rb"collat|interval|variant|__CHAR_VARCHAR", re.IGNORECASE)
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark looks for its own types in a Parquet file."""
 ROWS = 1 << 17
 BYTES = 1 << 22
 """What waits for a row group to be full: a constant, since it comes on top of a slot's budget."""
@@ -76,7 +83,7 @@ class Stage:
 
     def __init__(self, files: Files, name: str, schema: pa.Schema, staging: Staging) -> None:
         self.rows = 0
-        self._files, self._name, self._schema, self._staging = files, name, schema, staging
+        self._files, self._name, self._schema, self._staging = files, name, _declared(schema), staging
         self._waiting: list[pa.RecordBatch] = []
         self._n_waiting = self._n_bytes = 0
         self._writer: pq.ParquetWriter | None = None
@@ -115,3 +122,27 @@ class Stage:
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
         self._waiting, self._n_waiting, self._n_bytes = [], 0, 0
+
+
+def _declared(schema: pa.Schema) -> pa.Schema:
+    """The schema with Spark's for the whole file, where Parquet's types say less; fields without metadata."""
+    texts = [(field.metadata or {}).get(SPARK_FIELD) for field in schema]
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    if None in texts or not any(_SAYS_MORE.search(text) for text in texts if text is not None):
+        return plain
+    own = [renamed_field(text, field.name) for text, field in zip(texts, schema, strict=True) if text is not None]
+    return plain.with_metadata({_SPARK_SCHEMA: json.dumps({"type": "struct", "fields": own})})
+
+
+def renamed_field(text: bytes, name: str) -> dict[str, Any]:
+    """Spark's declaration of a field under another name, which the paths of its collations begin with as well."""
+    field = json.loads(text)
+    old, metadata = field["name"], dict(field.get("metadata") or {})
+    for key, value in metadata.items():
+        if isinstance(value, dict):
+            metadata[key] = {_renamed(path, old, name): inner for path, inner in value.items()}
+    return {**field, "name": name, "nullable": True, "metadata": metadata}
+
+
+def _renamed(path: str, old: str, name: str) -> str:
+    return name + path[len(old) :] if path == old or path.startswith(f"{old}.") else path

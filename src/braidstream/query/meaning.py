@@ -1,0 +1,35 @@
+"""What an expression means is Spark's to say: the one seam through which the query language asks for it.
+
+A flow gives `spark.meaning.SparkMeaning`, which asks Spark's analyzer. Where there is no Spark (a job file that is only
+checked, the engine in one process) types are guessed by `query.scope` and `query.types`, and texts are taken as the
+parser's library writes them.
+
+Invariant: texts are qualified (`` `R`.`k` ``); `inputs` says which stream each alias is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["Meaning", "Uncomputable"]
+
+
+class Uncomputable(Exception):
+    """Spark refuses an expression; the text says why, in Spark's words."""
+
+
+class Meaning(Protocol):
+    """Spark's view of expressions over the inputs of a query. Raises `Uncomputable` for what Spark refuses."""
+
+    def same(self, inputs: Mapping[str, str], written: str, canonical: str, groups: Sequence[str] | None) -> bool:
+        """Whether Spark reads both texts as the same expression; with `groups`, of an aggregate query."""
+        ...
+
+    def compared(self, inputs: Mapping[str, str], left: str, right: str) -> tuple[str, str, str]:
+        """The types of both sides of an equality, and the type in which Spark compares them."""
+        ...
+
+    def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
+        """Whether Spark can compute all of them, and the conditions are conditions."""
+        ...
