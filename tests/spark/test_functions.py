@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import subprocess
@@ -45,6 +46,7 @@ from braidstream.functions.nodes import Setup
 from braidstream.functions.training import Load, Monitor, Phases
 from braidstream.spark.flow import Flow
 from braidstream.spark.functions import attach_job_function
+from braidstream.state.checkpoint import Checkpoint
 from braidstream.testing.faults import armed
 from braidstream.workloads import append_files
 
@@ -146,6 +148,31 @@ def test_every_window_once_in_order_also_after_a_crash(
     assert np.abs(back(found.column("y")) - whole).max() <= 1e-9 * np.abs(whole).max()
     assert handle.totals["fft3.results"] == len(expected)
     assert handle.totals["radio.rows"] == 3000
+
+
+def test_a_start_whose_checkpoint_cannot_be_made_can_be_repeated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sink is claimed once the checkpoint is there, and not for a flow that never was."""
+    radio_files(tmp_path / "radio", signal(600), [])
+
+    def run() -> None:
+        flow = Flow(spark)
+        flow.files("radio", tmp_path / "radio", schema=RADIO, time="ts")
+        flow.windows(size=256, step=100).apply("fft3").to("parquet", path=str(tmp_path / "out"))
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    def is_full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "ck"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "create", is_full)
+        with pytest.raises(InputError, match="No space left on device") as refused:
+            run()
+    assert refused.value.exit_code == 2
+    assert not (tmp_path / "out" / "_braidstream.json").exists()
+    run()
+    assert results(tmp_path / "out").num_rows > 0
 
 
 def test_rows_from_spark_out_of_order_within_the_delay(spark: SparkSession, tmp_path: Path) -> None:

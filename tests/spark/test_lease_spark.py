@@ -21,8 +21,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
-from braidstream.errors import DamagedState
+from braidstream import jobs
+from braidstream.errors import CheckpointInUse, DamagedState
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.lease import TTL_VARIABLE
 from braidstream.testing.batch import BatchStream, batch_join, same_rows
@@ -227,6 +229,25 @@ def stop(stage: Stage, *, is_going_on: bool) -> None:
         assert other.poll() is None, stage.said(other)
     else:
         assert stage.visible() == before, "it changed something after it had lost the checkpoint"
+
+
+def test_a_second_start_in_one_process_is_refused_and_the_first_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Random(3))
+    job = jobs.read(tmp_path / "job.toml")
+    handle = jobs.start(job, spark)
+    try:
+        for flow in (jobs.build(job, spark), handle._launch.flow):  # type: ignore[union-attr]
+            with pytest.raises(CheckpointInUse, match=f"process {os.getpid()} "):
+                flow.start(tmp_path / "ck", warm=False)
+        stage.arrive()
+        stage.check()
+        assert handle.is_active
+    finally:
+        handle.stop()
+    again = jobs.start(job, spark)
+    again.stop()
+    jobs.start(job, spark).kill()
+    jobs.refuse_running(job)
 
 
 @pytest.mark.timeout(HOURS_S)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import SinkError, SinkFailed
 from braidstream.spark.flow import Flow
+from braidstream.spark.sinks import make_sink
 from tests.spark.stage import DDL, declare, in_order, pairs, rows_of, some_epochs, write
 
 pytestmark = pytest.mark.spark
@@ -120,6 +121,19 @@ def test_a_start_that_died_before_the_checkpoint_was_made_can_be_repeated(
 
 def _dies(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"flower": 1}', "null"])
+def test_a_damaged_mark_of_a_folder_is_named_with_its_remedy(tmp_path: Path, content: str) -> None:
+    mark = tmp_path / "_braidstream.json"
+    mark.write_text(content)
+    sink = make_sink("parquet", str(tmp_path), {})
+    for act in (sink.check, sink.claim):
+        with pytest.raises(SinkError, match="is damaged") as refused:
+            act("flow")
+        assert str(mark) in str(refused.value)
+        assert "restore" in refused.value.fix
+    assert mark.read_text() == content
 
 
 def test_two_queries_cannot_share_a_folder(spark: SparkSession, tmp_path: Path) -> None:
