@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +24,7 @@ from braidstream.spark.sinks import STAGING, FileSink, MemorySink, Sink, make_si
 from braidstream.state.files import COPY, Files
 
 __all__ = [
+    "NAME",
     "ContinuousQuery",
     "check_count",
     "check_session",
@@ -34,6 +36,9 @@ __all__ = [
     "resolved",
     "trigger_of",
 ]
+
+NAME = re.compile(r"[A-Za-z_]\w*$")
+"""How streams and queries may be named."""
 
 
 @dataclass

@@ -1,19 +1,22 @@
-"""Streams of Parquet files as they are declared: opened by Spark, their schema read from files where none is given."""
+"""Streams as they are declared, checked; those of Parquet files opened by Spark, their schema read where none is given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from braidstream.errors import StreamError
+from braidstream.errors import StreamError, nearest
 from braidstream.spark.causes import one_line
+from braidstream.spark.declared import NAME
 from braidstream.spark.names import pattern_of
+from braidstream.spark.sources import Stream
 
-__all__ = ["declared_files", "read_schema"]
+__all__ = ["checked_stream", "declared_files", "read_schema"]
 
 _EXAMPLE = 'schema="k long, v long, ts timestamp"'
 
@@ -41,3 +44,39 @@ def declared_files(
     except (PySparkException, Py4JError) as error:
         wrong = f"stream {name!r} cannot be opened: {one_line(error)}"
         raise StreamError(wrong, "a folder of Parquet files and their schema", _EXAMPLE) from None
+
+
+def checked_stream(stream: Stream, others: Collection[str]) -> Stream:
+    """The stream with its time column as the schema spells it; refused where it is no stream with an event time."""
+    if not isinstance(stream.name, str) or not NAME.match(stream.name):
+        raise StreamError(f"a stream cannot be named {stream.name!r}", "letters, digits and underscores")
+    if stream.name in others:
+        raise StreamError(f"there is already a stream named {stream.name!r}", "a name of its own for each stream")
+    if not isinstance(stream.time, str):
+        wrong = f"the time of stream {stream.name!r} is {stream.time!r}"
+        raise StreamError(wrong, "the name of a timestamp column", 'time="ts"')
+    fields = {field.name: field for field in stream.schema.fields}
+    known = {name.lower(): name for name in stream.schema.names}
+    alike = [name for name in stream.schema.names if stream.schema.names.count(name) > 1 or known[name.lower()] != name]
+    if alike:
+        raise StreamError(
+            f"stream {stream.name!r} has two columns named {alike[0]!r}, but for the case of letters",
+            "names that differ in more than that",
+            "rename one of them, or leave it out",
+        )
+    if stream.time.lower() not in known:
+        raise StreamError(
+            f"stream {stream.name!r} has no column {stream.time!r} for its time",
+            "a timestamp column",
+            nearest(stream.time, fields),
+        )
+    spelled = known[stream.time.lower()]
+    kind = fields[spelled].dataType
+    if not isinstance(kind, (TimestampType, TimestampNTZType)):
+        times = [n for n, f in fields.items() if isinstance(f.dataType, (TimestampType, TimestampNTZType))]
+        raise StreamError(
+            f"the time column {stream.time!r} of stream {stream.name!r} is of type {kind.simpleString()}",
+            "timestamp or timestamp_ntz",
+            f"use {times[0]!r}" if times else f"cast it: F.col({stream.time!r}).cast('timestamp')",
+        )
+    return replace(stream, time=spelled)

@@ -13,7 +13,6 @@ Everything that can be wrong with the declarations is found before anything star
 from __future__ import annotations
 
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType
 
 from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
@@ -36,6 +35,7 @@ from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
 from braidstream.spark.catalogue import delivered_folders, with_changes, with_submitted, without_query
 from braidstream.spark.declared import (
+    NAME,
     ContinuousQuery,
     check_count,
     check_session,
@@ -46,7 +46,7 @@ from braidstream.spark.declared import (
     resolved,
     trigger_of,
 )
-from braidstream.spark.declared_files import declared_files, read_schema
+from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
 from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
@@ -72,7 +72,6 @@ from braidstream.state.manifest import Manifest
 __all__ = ["ContinuousQuery", "Flow"]
 
 MOST_SLOTS = 4096
-_NAME = re.compile(r"[A-Za-z_]\w*$")
 _NAME_TIME = 'name the event-time column: time="ts"'
 
 
@@ -216,7 +215,7 @@ class Flow:
                 f"a query is {text!r}", "a text in CQL", 'flow.query("SELECT ... FROM R [RANGE ...], ...")'
             )
         chosen = name or (text.name if isinstance(text, Query) else self._new_name())
-        if not isinstance(chosen, str) or not _NAME.match(chosen):
+        if not isinstance(chosen, str) or not NAME.match(chosen):
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
@@ -414,40 +413,7 @@ class Flow:
         return queries
 
     def _add(self, stream: Stream) -> None:
-        if not isinstance(stream.name, str) or not _NAME.match(stream.name):
-            raise StreamError(f"a stream cannot be named {stream.name!r}", "letters, digits and underscores")
-        if stream.name in self._streams:
-            raise StreamError(f"there is already a stream named {stream.name!r}", "a name of its own for each stream")
-        if not isinstance(stream.time, str):
-            wrong = f"the time of stream {stream.name!r} is {stream.time!r}"
-            raise StreamError(wrong, "the name of a timestamp column", 'time="ts"')
-        fields = {field.name: field for field in stream.schema.fields}
-        known = {name.lower(): name for name in stream.schema.names}
-        alike = [
-            name for name in stream.schema.names if stream.schema.names.count(name) > 1 or known[name.lower()] != name
-        ]
-        if alike:
-            raise StreamError(
-                f"stream {stream.name!r} has two columns named {alike[0]!r}, but for the case of letters",
-                "names that differ in more than that",
-                "rename one of them, or leave it out",
-            )
-        if stream.time.lower() not in known:
-            raise StreamError(
-                f"stream {stream.name!r} has no column {stream.time!r} for its time",
-                "a timestamp column",
-                nearest(stream.time, fields),
-            )
-        spelled = known[stream.time.lower()]
-        kind = fields[spelled].dataType
-        if not isinstance(kind, (TimestampType, TimestampNTZType)):
-            times = [n for n, f in fields.items() if isinstance(f.dataType, (TimestampType, TimestampNTZType))]
-            raise StreamError(
-                f"the time column {stream.time!r} of stream {stream.name!r} is of type {kind.simpleString()}",
-                "timestamp or timestamp_ntz",
-                f"use {times[0]!r}" if times else f"cast it: F.col({stream.time!r}).cast('timestamp')",
-            )
-        self._streams[stream.name] = replace(stream, time=spelled)
+        self._streams[stream.name] = checked_stream(stream, self._streams)
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
         late = {stream: True for q in declared.values() if q.late_sink for stream in q.query.streams}
