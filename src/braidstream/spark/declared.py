@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError
 from braidstream.query import Query, parse_duration
-from braidstream.spark.sinks import STAGING, FileSink, MemorySink, Sink, make_sink
+from braidstream.spark.sinks import STAGING, CallableSink, FileSink, MemorySink, Sink, make_sink
 from braidstream.state.files import COPY, Files
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "located",
     "refuse_overlaps",
     "resolved",
+    "sink_again",
     "trigger_of",
 ]
 
@@ -177,3 +178,16 @@ def _collide(path: str, other: str) -> bool:
 
 def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def sink_again(name: str, entry: Mapping[str, Any], declared: ContinuousQuery | None) -> Sink:
+    """The sink of a query that was submitted before a restart; functions are not remembered."""
+    if entry["to"] is not None:
+        return make_sink(entry["to"], entry["path"], entry["options"])
+    if declared is not None and isinstance(declared.sink, CallableSink):
+        return declared.sink
+    raise SinkError(
+        f"query {name!r}, submitted while the flow ran, had a function as its sink",
+        "that sink again",
+        f"flow.query(..., name={name!r}).to(function) before start",
+    )

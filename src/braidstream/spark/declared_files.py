@@ -1,4 +1,4 @@
-"""Streams as they are declared, checked; those of Parquet files opened by Spark, their schema read where none is given."""
+"""Streams as they are declared, checked; of Parquet files the schema is read where none is given."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ Everything that can be wrong with the declarations is found before anything star
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,12 +27,12 @@ from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
 from braidstream.control.directory import Directory
 from braidstream.control.overflow import Overflow, parse_size
-from braidstream.errors import InputError, SinkError, StreamError, nearest
+from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.types import StreamType
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.catalogue import delivered_folders, with_changes, with_submitted, without_query
+from braidstream.spark.catalogue import with_changes, with_submitted, without_query
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
@@ -43,7 +42,7 @@ from braidstream.spark.declared import (
     folders,
     interval_s,
     located,
-    resolved,
+    sink_again,
     trigger_of,
 )
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
@@ -51,7 +50,7 @@ from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Change, Handle
-from braidstream.spark.launch import RECENT, Launch, Prepared
+from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import Plan, make_plan
@@ -60,7 +59,6 @@ from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.resolve import refused
 from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, default_memory, warm_up
-from braidstream.spark.sinks import OWNER, CallableSink, Sink, make_sink
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.spark.stages import explain_stages
 from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
@@ -341,7 +339,7 @@ class Flow:
         regridder = self.routing.regridder()
         launch = Launch(self, store, trigger, mine.flow, recent, reorganizer, regridder, interval, streams)
         prepared = launch.prepare(self._recalled(last), last)
-        return _Begun(launch, prepared, last, mine, is_new, _gone_folders(prepared, last))
+        return _Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last))
 
     def submit(
         self,
@@ -409,7 +407,7 @@ class Flow:
             if known is not None and known.query.fingerprint == query.fingerprint:
                 queries[name] = replace(known, since=entry["since"])
             else:
-                queries[name] = ContinuousQuery(query, _sink_again(name, entry, known), entry["since"])
+                queries[name] = ContinuousQuery(query, sink_again(name, entry, known), entry["since"])
         return queries
 
     def _add(self, stream: Stream) -> None:
@@ -482,30 +480,3 @@ class _Begun:
     is_new: bool
     """Whether the checkpoint is made, or made anew because nothing was ever committed to it."""
     warnings: tuple[str, ...]
-
-
-def _sink_again(name: str, entry: Mapping[str, Any], declared: ContinuousQuery | None) -> Sink:
-    """The sink of a query that was submitted before a restart; functions are not remembered."""
-    if entry["to"] is not None:
-        return make_sink(entry["to"], entry["path"], entry["options"])
-    if declared is not None and isinstance(declared.sink, CallableSink):
-        return declared.sink
-    raise SinkError(
-        f"query {name!r}, submitted while the flow ran, had a function as its sink",
-        "that sink again",
-        f"flow.query(..., name={name!r}).to(function) before start",
-    )
-
-
-def _gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
-    """What to say of folders that had results until the last epoch, and are not there any more."""
-    delivered = delivered_folders(last)
-    gone = (sink for sink in prepared.file_sinks if resolved(sink.path) in delivered and not sink.files.exists(OWNER))
-    told = tuple(
-        f"the results in {sink.path} are gone: the flow delivered there until epoch {last.epoch}; "
-        "it goes on with the next epoch, and what was deleted does not come again"
-        for sink in gone
-    )
-    for one in told:
-        logging.getLogger("braidstream").warning(one)
-    return told

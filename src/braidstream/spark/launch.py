@@ -12,6 +12,7 @@ sources and the new queries' needs in their branches. Offsets and state go on wh
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.errors import SinkError
 from braidstream.query import parse_duration
-from braidstream.spark.catalogue import with_folders, with_plan
+from braidstream.spark.catalogue import delivered_folders, with_folders, with_plan
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.late import late_sinks
@@ -38,7 +39,7 @@ from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, is_single_executor, own_session
 from braidstream.spark.shedding import spiller_of
-from braidstream.spark.sinks import FileSink, Sink
+from braidstream.spark.sinks import OWNER, FileSink, Sink
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
@@ -47,7 +48,7 @@ from braidstream.state.manifest import Manifest
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
-__all__ = ["RECENT", "Launch", "Prepared"]
+__all__ = ["RECENT", "Launch", "Prepared", "gone_folders"]
 
 RECENT = 200
 """How many epochs `progress` looks back."""
@@ -213,3 +214,17 @@ class Launch:
             else:
                 frames += [general_frame(stream, router) for stream, router in routed]
         return reduce(DataFrame.unionByName, frames)
+
+
+def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
+    """What to say of folders that had results until the last epoch, and are not there any more."""
+    delivered = delivered_folders(last)
+    gone = (sink for sink in prepared.file_sinks if resolved(sink.path) in delivered and not sink.files.exists(OWNER))
+    told = tuple(
+        f"the results in {sink.path} are gone: the flow delivered there until epoch {last.epoch}; "
+        "it goes on with the next epoch, and what was deleted does not come again"
+        for sink in gone
+    )
+    for one in told:
+        logging.getLogger("braidstream").warning(one)
+    return told
