@@ -29,6 +29,7 @@ DOCUMENTED = {
     "are compared as": "keys with a collation, or intervals of months",
     "no join predicate": "an equality that Spark reads as part of another predicate joins nothing",
     "two output columns": "names that are equal",
+    "gives another value when": "what a replayed epoch would compute otherwise, such as the time of day",
 }
 """What a flow refuses although Spark takes it, by words of the message; docs/guide.md names each."""
 
