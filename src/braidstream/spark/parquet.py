@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -76,7 +77,7 @@ _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
 _PLAIN = (
     BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, BinaryType, DateType, DecimalType,
-    TimestampType, TimestampNTZType,
+    TimestampType, TimestampNTZType, DayTimeIntervalType, StringType,
 )  # fmt: skip
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -100,7 +101,7 @@ def is_readable(kind: DataType) -> bool:
         return is_readable(kind.keyType) and is_readable(kind.valueType)
     if isinstance(kind, ArrayType):
         return is_readable(kind.elementType)
-    return type(kind) in _PLAIN or (type(kind) is StringType and kind == StringType())
+    return type(kind) in _PLAIN
 
 
 def local_path(path: str) -> str:
@@ -184,6 +185,8 @@ def _of_int64(leaf: Leaf, wanted: pa.DataType) -> Convert | None:
         return partial(_of_whole, leaf=leaf, kind=wanted) if fits else None
     if leaf.logical == "TIMESTAMP" and leaf.unit != "ns" and wanted in (_UTC, _NTZ):
         return partial(_moments, unit=leaf.unit, kind=wanted)
+    if is_plain and pa.types.is_duration(wanted):
+        return lambda values: _whole(values, leaf).cast(wanted)
     return partial(_of_whole, leaf=leaf, kind=wanted) if wanted == pa.int64() else None
 
 
