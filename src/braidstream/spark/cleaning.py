@@ -34,8 +34,8 @@ from braidstream.kernels.plan import Join, JoinInput, Store
 from braidstream.kernels.rows import Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.spark.allocators import give_back
+from braidstream.spark.sharing import told_columns
 from braidstream.spark.slot import REPORTS_SCHEMA, executor, failure_of, read_manifest
-from braidstream.spark.told import told_columns
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.results import Staging, Writer

@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from braidstream.kernels.join import Composites, Pool, column
 from braidstream.kernels.plan import Join, OutputColumn
 
-__all__ = ["Found", "shared"]
+__all__ = ["Found", "shared", "told_columns"]
 
 
 def shared(joins: Sequence[Join], deferred: Mapping[str, int]) -> list[tuple[Join, ...]]:
@@ -43,3 +45,10 @@ class Found:
         if address not in self._taken:
             self._taken[address] = column(self.pools[out.input], out.column, self.composites.index[out.input])
         return self._taken[address]
+
+
+def told_columns(join: Join, n: int, epoch: int, *, recovered: bool) -> list[pa.Array]:
+    """The columns for `n` results of a join; none where they are not asked for."""
+    if not join.told:
+        return []
+    return [pa.repeat(pa.scalar(recovered), n), pa.repeat(pa.scalar(epoch, pa.int64()), n)]

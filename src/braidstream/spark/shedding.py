@@ -1,14 +1,14 @@
-"""Shedding where the engine runs: the driver decides after each epoch, slots keep a sample apart and count with it.
+"""Shedding in the driver: what is given up after each epoch, and how complete the answer is.
 
-The driver (`Shedder`) turns manifests into the figures of `control.shedding`, writes the filter into the manifest that
-is about to be committed, and keeps what is needed to say how complete the answer is (`control.estimate`). Slots apply
-the filter when they gather stored rows, write the sample's rows as segments of their own (`stored`), and count results
-(`Counting`). So a replayed epoch joins the same rows, and the union of all epochs is a part of the batch join, each
-result once: a result still comes in the epoch in which its last component arrives, or never.
+`Shedder` turns manifests into the figures of `control.shedding`, writes the filter into the manifest that is about to
+be committed, and keeps what is needed to say how complete the answer is (`control.estimate`). Slots apply the filter
+when they gather stored rows, and count with a sample (`slot/counting.py`). So a replayed epoch joins the same rows, and
+the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in which its
+last component arrives, or never.
 
 What may be shed is what may be pushed (`spilling.spillable`). A flow that spilled before goes on cleaning up.
 
-Cost: O(parts of the manifest) in the driver, O(results) in the slots.
+Cost: O(parts of the manifest).
 """
 
 from __future__ import annotations
@@ -21,22 +21,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from braidstream.control.directory import Directory, Group
+from braidstream.control.directory import Directory
 from braidstream.control.estimate import Counts, Interval, completeness_interval
 from braidstream.control.overflow import GroupMemory, Overflow
 from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
-from braidstream.kernels.join import Composites, Pool
 from braidstream.kernels.plan import Join, Store
-from braidstream.kernels.rows import I64, U64, Rows
-from braidstream.kernels.shedding import BUCKETS, buckets, is_sampled, marks
 from braidstream.spark.spilling import Spiller, spillable
 from braidstream.state import compaction
 from braidstream.state.generations import account, held_ranges
 from braidstream.state.manifest import Manifest, Segment
-from braidstream.state.segments import Place
 from braidstream.state.shedding import FILTER, SHEDDING, filter_of, thinned
 
-__all__ = ["Counting", "Shedder", "completeness_of", "spiller_of", "stored"]
+__all__ = ["Shedder", "completeness_of", "spiller_of"]
 
 _DECAY = 0.8
 """How much of what was learned of groups is left after another epoch."""
@@ -219,93 +215,6 @@ def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, 
 
 def _intervals(plain: Mapping[str, Any]) -> dict[str, Interval]:
     return {query: completeness_interval(Counts.from_plain(counts)) for query, counts in plain.items()}
-
-
-def stored(place: Place, rows: Rows, store: Store, bits: int) -> list[Segment]:
-    """Write rows of a store that may be shed: the sample's in a segment of their own."""
-    sampled = is_sampled(rows.hashes, bits)
-    if sampled.all() or not sampled.any():
-        return [place.write(rows, store.name, store.window_us, sample=bool(sampled[0]))]
-    return [
-        place.write(rows.take(np.flatnonzero(sampled == is_sample)), store.name, store.window_us, sample=is_sample)
-        for is_sample in (False, True)
-    ]
-
-
-class Counting:
-    """A slot's counts of one epoch: what the estimate of completeness needs, for each query."""
-
-    def __init__(self, manifest: Manifest, groups: Sequence[Group], lows: U64, stores: frozenset[str]) -> None:
-        self._filter = filter_of(manifest) or Filter()
-        self._stores, self._groups, self._lows = stores, groups, lows
-        self._touched = np.array([_is_touched(self._filter, group) for group in groups], dtype=np.bool_)
-        self._expected = manifest.memory.get(SHEDDING, {}).get("expected", {})
-        self._counts: dict[str, Counts] = {}
-        self._weights: dict[str, Any] = {}
-        self._marked: list[tuple[Pool, Any]] = []
-
-    @property
-    def bits(self) -> int:
-        """The sample: 2^-bits of the keys."""
-        return self._filter.bits
-
-    def counts(self, join: Join, names: Sequence[str]) -> bool:
-        """Whether the results of a join over these stores are counted: its inputs may be shed."""
-        return join.target is None and not join.lives and self._stores.issuperset(names)
-
-    def begin(self, join: Join, new: Sequence[U64]) -> None:
-        """Count the new tuples that may miss something, given their hashes."""
-        groups = [np.searchsorted(self._lows, hashes, side="right") - 1 for hashes in new]
-        self._of(join.query).at_risk += sum(int(self._touched[group].sum()) for group in groups)
-
-    def add(self, join: Join, pools: Sequence[Pool], found: Composites) -> None:
-        """Count a batch of results."""
-        counts = self._of(join.query)
-        hashes = pools[found.source].new.hashes[found.index[found.source] - found.offset]
-        group = np.searchsorted(self._lows, hashes, side="right") - 1
-        at = np.flatnonzero(self._touched[group])
-        counts.exact += len(hashes) - len(at)
-        if not len(at):
-            return
-        sampled = is_sampled(hashes[at], self.bits)
-        bucket, weight = buckets(hashes[at]), self._weights[join.query][group[at]]
-        counts.n_found += int((~sampled).sum())
-        counts.found += np.bincount(bucket[~sampled], weight[~sampled], BUCKETS)
-        passes = sampled & ~self._is_marked(pools, found, at)
-        counts.all += np.bincount(bucket[sampled], minlength=BUCKETS)
-        counts.kept += np.bincount(bucket[passes], weight[passes], BUCKETS)
-        counts.n_kept += int(passes.sum())
-
-    def plain(self) -> dict[str, Any]:
-        """For the report: counts by query."""
-        return {query: counts.as_plain() for query, counts in self._counts.items()}
-
-    def _of(self, query: str) -> Counts:
-        if query not in self._counts:
-            self._counts[query] = Counts()
-            shares = self._expected.get(query, [1.0] * len(self._filter.pieces))
-            places = [self._filter.place(group.low) for group in self._groups]
-            self._weights[query] = 1 / np.array([shares[place] for place in places])
-        return self._counts[query]
-
-    def _is_marked(self, pools: Sequence[Pool], found: Composites, at: I64) -> Any:
-        """Which of the results have a component that the filter would have dropped."""
-        marked = np.zeros(len(at), dtype=np.bool_)
-        for pool, index in zip(pools, found.index, strict=True):
-            known = next((values for one, values in self._marked if one is pool), None)
-            if known is None:
-                known = np.append(marks(pool.stored.table), marks(pool.new.table))
-                self._marked.append((pool, known))
-            marked |= known[index[at]]
-        return marked
-
-
-def _is_touched(filter_: Filter, group: Group) -> bool:
-    """Whether some row of the group may be dead."""
-    return any(
-        (piece.floors or piece.caps) and piece.low <= group.high and (following is None or following.low > group.low)
-        for piece, following in zip(filter_.pieces, [*filter_.pieces[1:], None], strict=True)
-    )
 
 
 def _counted(

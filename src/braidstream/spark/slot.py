@@ -51,14 +51,13 @@ from braidstream.kernels.routing import (
 )
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.kernels.sizes import joined
+from braidstream.slot.counting import Counting, stored
 from braidstream.spark.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.spark.allocators import give_back
 from braidstream.spark.biclique_pools import BicliquePools
 from braidstream.spark.cell_pools import CellPools
 from braidstream.spark.pools import Pools
-from braidstream.spark.sharing import Found, shared
-from braidstream.spark.shedding import Counting, stored
-from braidstream.spark.told import told_columns
+from braidstream.spark.sharing import Found, shared, told_columns
 from braidstream.state import adoption, compaction
 from braidstream.state.cells import Cells, heavy_keys
 from braidstream.state.files import Files, unwritable

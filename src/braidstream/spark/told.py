@@ -1,7 +1,8 @@
 """What results say of themselves, where a query asks for it: whether clean-up recovered them, and in which epoch.
 
 Two columns at the end of each result: `recovered`, a boolean, and `epoch`, the one the result came in (for the last
-clean-up of a finite flow, the last epoch). Slots add them as constants of a batch; they cost nothing to speak of.
+clean-up of a finite flow, the last epoch). Slots add them as constants of a batch (`slot/sharing.py`); they cost
+nothing to speak of.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from braidstream.state.results import SPARK_FIELD
 if TYPE_CHECKING:
     from braidstream.spark.planner import Plan
 
-__all__ = ["TOLD", "check_told", "told", "told_columns"]
+__all__ = ["TOLD", "check_told", "told"]
 
 TOLD = ("recovered", "epoch")
 _FIELDS = tuple(
@@ -40,13 +41,6 @@ def told(plan: Plan, queries: Collection[str]) -> Plan:
 
 def _tell(join: Join) -> Join:
     return replace(join, told=True, schema=pa.schema([*join.schema, *_FIELDS]))
-
-
-def told_columns(join: Join, n: int, epoch: int, *, recovered: bool) -> list[pa.Array]:
-    """The columns for `n` results of a join; none where they are not asked for."""
-    if not join.told:
-        return []
-    return [pa.repeat(pa.scalar(recovered), n), pa.repeat(pa.scalar(epoch, pa.int64()), n)]
 
 
 def check_told(query: Query) -> None:
