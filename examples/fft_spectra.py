@@ -19,7 +19,7 @@ import pyarrow as pa
 from braidstream import Flow, local_session
 from braidstream.functions import PCC, Central, Join, Split
 from braidstream.functions.fft import fft3_combine, fft3_part
-from braidstream.workloads import append_files
+from braidstream.lab.workloads import append_files
 
 RATE, SECONDS, SIZE, STEP = 8192, 8, 1024, 512
 SCHEMA = "ts timestamp, " + ", ".join(f"{c}_re double, {c}_im double" for c in "xyz")

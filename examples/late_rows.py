@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from braidstream import Flow, local_session
-from braidstream.workloads import append_files
+from braidstream.lab.workloads import append_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import braidstream
-from braidstream.workloads import UniformKeys, write_stream
+from braidstream.lab.workloads import UniformKeys, write_stream
 
 BUILD = Path(__file__).parents[1] / "build" / "examples"
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from braidstream.control.completeness import MODELS, Load, nodes_for
 from braidstream.control.completeness import completeness as equation_11
-from braidstream.overlay import Failure, Memory, PartnerRule, Scenario, Settings, Workload, completeness, simulate
+from braidstream.lab.overlay import Failure, Memory, PartnerRule, Scenario, Settings, Workload, completeness, simulate
 
 
 def main() -> None:

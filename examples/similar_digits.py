@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import braidstream
-from braidstream.workloads.digits import DIMENSIONS, digit_histograms
+from braidstream.lab.workloads.digits import DIMENSIONS, digit_histograms
 
 BUILD = Path(__file__).parents[1] / "build" / "examples" / "digits"
 RADIUS = 0.05

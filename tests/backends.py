@@ -1,4 +1,4 @@
-"""Where a case of `braidstream.testing.strategies` can be run: in this process, or on local Spark.
+"""Where a case of `braidstream.lab.testing.strategies` can be run: in this process, or on local Spark.
 
 A backend is called with a case, a number of slots and one of groups, and gives the results as rows {"R.k": ..., ...}.
 `n_examples` is how many random cases it is fast enough for.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from braidstream.testing import oracle
-from braidstream.testing.strategies import Case
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.strategies import Case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ class Backend(Protocol):
 
 
 class InProcess:
-    """`braidstream.testing.harness`."""
+    """`braidstream.lab.testing.harness`."""
 
     n_examples = 100
 
@@ -43,7 +43,7 @@ class InProcess:
 
     def __call__(self, case: Case, slots: int, groups: int) -> list[dict[str, Any]]:
         """Run a case."""
-        from braidstream.testing.harness import Harness
+        from braidstream.lab.testing.harness import Harness
 
         folder = next(self._folders)
         schemas = {stream.name: case.schema for stream in case.streams}
@@ -64,8 +64,8 @@ class LocalSpark:
 
     def __call__(self, case: Case, slots: int, groups: int) -> list[dict[str, Any]]:
         """Run a case."""
+        from braidstream.lab.workloads import append_files
         from braidstream.spark.flow import Flow
-        from braidstream.workloads import append_files
 
         folder = next(self._folders)
         flow = Flow(self._spark, slots=slots, groups=groups)
@@ -88,7 +88,7 @@ class LocalSpark:
 
 def indexed(case: Case) -> list[Any]:
     """The inputs of the case's query, for the harness. All equalities must be on one class of attributes a position."""
-    from braidstream.testing.harness import Indexed
+    from braidstream.lab.testing.harness import Indexed
 
     keys = key_columns(case)
     return [Indexed(stream.name, stream.name, keys[stream.name], stream.window_us) for stream in case.streams]

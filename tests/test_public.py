@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import braidstream
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from tests.cli.workshop import Workshop
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from braidstream.errors import (
 )
 
 if TYPE_CHECKING:
+    from braidstream.epoch.progress import EpochProgress
     from braidstream.jobs import Job
     from braidstream.spark.flow import Flow
     from braidstream.spark.handle import Handle
     from braidstream.spark.oneliner import join
-    from braidstream.spark.progress import EpochProgress
     from braidstream.spark.session import local_session
     from braidstream.spark.similarity import similar
 
@@ -54,7 +54,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "EpochProgress": "braidstream.spark.progress",
+    "EpochProgress": "braidstream.epoch.progress",
     "Flow": "braidstream.spark.flow",
     "Handle": "braidstream.spark.handle",
     "Job": "braidstream.jobs",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from braidstream.demo import Demo
-from braidstream.testing.batch import Difference
+from braidstream.lab.showcase import Demo
+from braidstream.lab.testing.batch import Difference
 from tests.cli.workshop import Braid
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

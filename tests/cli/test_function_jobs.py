@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from braidstream.workloads import append_files
+from braidstream.lab.workloads import append_files
 from tests.cli.workshop import Braid
 
 SIZE, STEP, N = 64, 32, 1000

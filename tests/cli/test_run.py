@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from braidstream.workloads import append_files
+from braidstream.lab.workloads import append_files
 from tests.cli.workshop import Braid, Workshop
 
 if TYPE_CHECKING:

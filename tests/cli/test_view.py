@@ -16,8 +16,8 @@ from braidstream.cli import words
 from braidstream.cli.follow import Interrupts, Run, follow
 from braidstream.cli.view import JsonView, LineView, LiveView, QuietView, summary
 from braidstream.control.estimate import Interval
-from braidstream.control.instructions import Decision, Move
-from braidstream.spark.progress import EpochProgress
+from braidstream.epoch.progress import EpochProgress
+from braidstream.model.instructions import Decision, Move
 from tests.cli.screen import Screen
 
 

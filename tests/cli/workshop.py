@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from braidstream.cli import main
-from braidstream.testing.batch import BatchStream, Difference, batch_join, same_rows
-from braidstream.workloads import UniformKeys, write_stream
+from braidstream.lab.testing.batch import BatchStream, Difference, batch_join, same_rows
+from braidstream.lab.workloads import UniformKeys, write_stream
 
 JOB = """
 [flow]

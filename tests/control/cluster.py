@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import HASH_BITS, Directory, Group
-from braidstream.control.instructions import Decision, Instruction, apply
-from braidstream.control.reports import GroupReport, SlotReport
+from braidstream.model.directory import HASH_BITS, Directory, Group
+from braidstream.model.instructions import Decision, Instruction, apply
+from braidstream.model.reports import GroupReport, SlotReport
 
 
 def placed(placement: Sequence[Sequence[int]], n_groups: int) -> Directory:

@@ -11,8 +11,10 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import HASH_BITS, Directory
-from braidstream.control.instructions import (
+from braidstream.control.settings import Settings
+from braidstream.errors import InputError
+from braidstream.model.directory import HASH_BITS, Directory
+from braidstream.model.instructions import (
     AddSlot,
     Decision,
     IllegalInstruction,
@@ -25,9 +27,7 @@ from braidstream.control.instructions import (
     instruction_from_json,
     instruction_to_json,
 )
-from braidstream.control.reports import reports_from_json, reports_to_json
-from braidstream.control.settings import Settings
-from braidstream.errors import InputError
+from braidstream.model.reports import reports_from_json, reports_to_json
 from tests.control.cluster import ConstantLoad, instructions_of, placed, report
 
 LEAVES = 64

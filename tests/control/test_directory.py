@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import HASH_BITS, Directory, Group, address_of
+from braidstream.model.directory import HASH_BITS, Directory, Group, address_of
 
 TOP = (1 << HASH_BITS) - 1
 SHAPES = st.tuples(st.integers(1, 300), st.integers(1, 17))

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from braidstream.control.controller import Controller, default_policies
-from braidstream.control.instructions import (
+from braidstream.control.policies.disk import memory_policies
+from braidstream.control.remembered import outputs
+from braidstream.control.settings import Settings
+from braidstream.model.instructions import (
     CleanUp,
     Decision,
     IllegalInstruction,
@@ -20,10 +23,7 @@ from braidstream.control.instructions import (
     instruction_to_json,
     slots_touched,
 )
-from braidstream.control.memory import outputs
-from braidstream.control.policies.disk import memory_policies
-from braidstream.control.reports import GroupReport, SlotReport
-from braidstream.control.settings import Settings
+from braidstream.model.reports import GroupReport, SlotReport
 from tests.control.cluster import instructions_of, placed
 
 

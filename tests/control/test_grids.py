@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from braidstream.control.grid_even import EvenSettings
 from braidstream.control.grid_paper import desired_dims, stepped
-from braidstream.control.grids import Candidate, Family, Grid, Plan, Regrid, cell_load, slot_loads
 from braidstream.control.heavy import Frequent, Tracker, candidates
-from braidstream.control.regrid import GridSettings, decide, imbalance
+from braidstream.control.regridding import GridSettings, decide, imbalance
 from braidstream.errors import InputError
-from braidstream.workloads.keys import ZipfKeys
+from braidstream.lab.workloads.key_values import ZipfKeys
+from braidstream.model.grids import Candidate, Family, Grid, Plan, Regrid, cell_load, slot_loads
 
 PAPER = GridSettings(rule="paper")
 EVEN = GridSettings(even=EvenSettings(least=0))

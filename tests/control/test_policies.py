@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import Directory
-from braidstream.control.instructions import apply
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.declustering import Declustering
 from braidstream.control.policies.splitting import Merging, Splitting
 from braidstream.control.policies.suppliers import Suppliers
-from braidstream.control.reports import SlotReport
 from braidstream.control.settings import Settings
+from braidstream.model.directory import Directory
+from braidstream.model.instructions import apply
+from braidstream.model.reports import SlotReport
 from tests.control.cluster import instructions_of, placed, placement, report
 
 

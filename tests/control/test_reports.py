@@ -7,9 +7,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory
 from braidstream.control.load import observe
-from braidstream.control.reports import (
+from braidstream.control.settings import Settings
+from braidstream.model.directory import Directory
+from braidstream.model.reports import (
     GroupReport,
     SlotReport,
     folded,
@@ -18,7 +19,6 @@ from braidstream.control.reports import (
     reports_to_json,
     reports_to_rows,
 )
-from braidstream.control.settings import Settings
 
 N_SLOTS, N_GROUPS = 3, 6
 DIRECTORY = Directory.of(N_GROUPS, N_SLOTS)

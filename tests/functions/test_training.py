@@ -16,9 +16,9 @@ from braidstream.errors import InputError
 from braidstream.functions import StreamFunction, WindowBatch, stream_type
 from braidstream.functions.fft import fft3_combine, fft3_part
 from braidstream.functions.training import Load, Measured, Monitor, Phases, Trained, measure, train, window_distribute
-from braidstream.papers.gsdm import sample_of
-from braidstream.papers.registry import Run, experiments, find
-from braidstream.workloads import append_files
+from braidstream.lab.papers.gsdm import sample_of
+from braidstream.lab.papers.registry import Run, experiments, find
+from braidstream.lab.workloads import append_files
 
 
 class Clock:

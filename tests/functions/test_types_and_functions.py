@@ -19,10 +19,10 @@ from braidstream.functions import (
     stream_function,
 )
 from braidstream.functions.columns import check_columns, infer_type, result_arrays, result_schema, to_batches
+from braidstream.functions.graph import draw, graph_of, to_dot
 from braidstream.functions.jobfile import read_tables
-from braidstream.functions.picture import draw, graph_of, to_dot
+from braidstream.functions.stream_types import Kind, stream_type
 from braidstream.functions.templates import Plan
-from braidstream.functions.types import Kind, stream_type
 
 COMPLEX = pa.struct([("re", pa.float64()), ("im", pa.float64())])
 US = pa.timestamp("us", "UTC")

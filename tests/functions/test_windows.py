@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 from braidstream.errors import InputError
-from braidstream.functions.batch import WindowBatch, ordered, pack, unpack
 from braidstream.functions.nodes import NodeState
-from braidstream.functions.windows import FormerState, WindowSpec, advance
+from braidstream.functions.window_batch import WindowBatch, ordered, pack, unpack
+from braidstream.functions.windowing import FormerState, WindowSpec, advance
 
 I64 = np.int64
 

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.strategies import Case
+from braidstream.model.faults import POINTS
 from braidstream.query.tree import Statistics
-from braidstream.testing import oracle
-from braidstream.testing.faults import POINTS
-from braidstream.testing.queries import QueryHarness
-from braidstream.testing.strategies import Case
 from tests.backends import tables
 from tests.kernels.test_streams_join import reorganized, with_a_fault
 

@@ -37,8 +37,8 @@ from braidstream.kernels.exact import Exact, product
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.rows import HASH, KEY, TIME, Rows, sort_rows
 from braidstream.kernels.summaries import ORDER, RUN, Summary, merge_summaries
-from braidstream.testing import oracle
-from braidstream.testing.strategies import Case, many_streams, two_streams
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=QUIET)

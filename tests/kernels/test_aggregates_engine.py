@@ -14,17 +14,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory
 from braidstream.kernels.measures import AggregatePlan, Aggregation
-from braidstream.kernels.plan import Store
 from braidstream.kernels.routing import TICK, Envelope, envelopes_to_batch
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.lab.testing.strategies import Case
+from braidstream.model.directory import Directory
+from braidstream.model.faults import POINTS, InjectedFault, armed
+from braidstream.model.stores import Store
 from braidstream.query import Query
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.testing.faults import POINTS, InjectedFault, armed
-from braidstream.testing.harness import Harness, Indexed
-from braidstream.testing.strategies import Case
 from tests.kernels.test_aggregates import SOME, aggregate_cases, aggregation_of, all_close, expected, key_type
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import often_compacted
@@ -150,7 +150,7 @@ def test_segments_of_many_epochs_are_compacted_and_expire(tmp_path: Path) -> Non
 
 
 def long_case() -> Case:
-    from braidstream.testing.oracle import Stream
+    from braidstream.lab.testing.oracle import Stream
 
     names, windows = ("R", "S"), (40_000_000, 9_000_000)
     schema = pa.schema([("k", pa.int64()), ("w", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])

@@ -1,12 +1,12 @@
 """One key that is 30 % of all tuples costs an aggregate query no more than uniform keys, whatever it would enumerate.
 
 CPU seconds of this process are compared, so other work on the machine hardly shows. `python -m
-braidstream.bench.aggregates --spark FOLDER` measures the same on Spark.
+braidstream.lab.bench.aggregates_skew --spark FOLDER` measures the same on Spark.
 """
 
 from __future__ import annotations
 
-from braidstream.bench.aggregates import KEYS, WARM, in_process
+from braidstream.lab.bench.aggregates_skew import KEYS, WARM, in_process
 
 
 def test_a_hot_key_costs_at_most_half_more_than_uniform_ones() -> None:

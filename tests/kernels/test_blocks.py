@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory
 from braidstream.kernels.blocks import BlockJoin, Columns, Matches, block_pairs
+from braidstream.model.directory import Directory
 
 
 def columns(hashes: list[int], times: list[int], first_row: int = 0) -> Columns:

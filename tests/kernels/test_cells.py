@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.kernels.cells import HeavyKeys, Layout, split_code, store_of, stripes, use_name
 from braidstream.kernels.rows import HASH, TIME
+from braidstream.kernels.stripes import HeavyKeys, Layout, split_code, store_of, stripes, use_name
 
 NAMES = ("R", "R" + use_name("", 1), "S", "T")
 

@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.grid_even import EvenSettings
-from braidstream.control.grids import Grid, Regrid
-from braidstream.control.regrid import RULES, GridSettings
-from braidstream.kernels.cells import split_code
+from braidstream.control.regridding import RULES, GridSettings
+from braidstream.epoch.regridder import GridRouter
 from braidstream.kernels.hashing import hash_columns
-from braidstream.spark.regrid import GridRouter
+from braidstream.kernels.stripes import split_code
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.harness import Harness, HashKeys, Indexed
+from braidstream.lab.testing.restless_grids import RestlessGrids
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.faults import POINTS
+from braidstream.model.grids import Grid, Regrid
 from braidstream.state.cells import regridded
-from braidstream.testing import oracle
-from braidstream.testing.faults import POINTS
-from braidstream.testing.harness import Harness, HashKeys, Indexed
-from braidstream.testing.restless_grids import RestlessGrids
-from braidstream.testing.strategies import Case, many_streams, two_streams
 from tests.backends import expected, indexed, multiset, tables
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import (

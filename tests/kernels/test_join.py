@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.join import Pool, column, composites, expand, probe
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, Rows, sort_rows
-from braidstream.testing import oracle
-from braidstream.testing.strategies import Case, many_streams, two_streams
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from tests.backends import key_columns
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -140,7 +140,7 @@ import resource, sys
 import numpy as np, pyarrow as pa
 from braidstream.kernels.join import Pool, column, composites
 from braidstream.kernels.rows import HASH, TIME, sort_rows
-from braidstream.state.results import Discard
+from braidstream.state.staging import Discard
 
 def rows(n):
     return sort_rows(pa.table({HASH: np.zeros(n, np.int64), TIME: np.arange(n), "v": np.arange(n), "w": np.arange(n)}))

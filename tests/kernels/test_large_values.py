@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from braidstream.testing.harness import Harness, Indexed
+from braidstream.lab.testing.harness import Harness, Indexed
 
 TEXT = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 PLAIN = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.faults import POINTS
 from braidstream.state.generations import held_groups
-from braidstream.testing.faults import POINTS
-from braidstream.testing.strategies import Case, many_streams, two_streams
 from tests.backends import expected, multiset, tables
 from tests.kernels.test_grid_join import regridder
 from tests.kernels.test_reorganized_join import restless

@@ -14,8 +14,8 @@ import pytest
 from braidstream.control.overflow import Overflow
 from braidstream.errors import QueryError
 from braidstream.kernels.rows import stored_name, user_name
+from braidstream.lab.testing.queries import QueryHarness
 from braidstream.state.segments import Place, open_segment
-from braidstream.testing.queries import QueryHarness
 from tests.kernels.test_streams_join import crowded, often_compacted
 
 NAMES = (
@@ -136,8 +136,8 @@ OLD = {
 @pytest.mark.parametrize("store", OLD)
 def test_segments_of_the_first_version_are_read(tmp_path: Path, store: str) -> None:
     """They hold names as they are: those of users get their stored names, those of the engine stay."""
-    from braidstream.control.directory import Directory
     from braidstream.kernels.rows import Rows
+    from braidstream.model.directory import Directory
     from braidstream.state.files import Files
 
     names, users = OLD[store]

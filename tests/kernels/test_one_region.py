@@ -16,19 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory, address_of
 from braidstream.control.overflow import Overflow
 from braidstream.control.shedding import STRATEGIES
+from braidstream.epoch.regions import with_regions
+from braidstream.epoch.spiller import CLEANING
 from braidstream.kernels.families import dimensions_of, family_of
-from braidstream.spark.regions import with_regions
-from braidstream.spark.spilling import CLEANING
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.restless_grids import RestlessGrids
+from braidstream.lab.testing.strategies import Case
+from braidstream.model.directory import Directory, address_of
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.filters import FILTER, SHEDDING, filter_of
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest
-from braidstream.state.shedding import FILTER, SHEDDING, filter_of
-from braidstream.testing.queries import QueryHarness
-from braidstream.testing.restless_grids import RestlessGrids
-from braidstream.testing.strategies import Case
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_queries_engine import GROUPS, MANY_KEYS, SLOTS, SOME, harness_of, query_of

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.strategies import Case, many_streams
 from braidstream.query.tree import Leaf, Node
-from braidstream.testing import oracle
-from braidstream.testing.queries import QueryHarness
-from braidstream.testing.strategies import Case, many_streams
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless
@@ -276,7 +276,7 @@ def test_the_tree_stays_what_it_was_whatever_is_known_later(tmp_path: Any) -> No
 def test_equal_joins_are_enumerated_once_whatever_they_select(
     tmp_path: Any, n_queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from braidstream.spark import slot
+    from braidstream.slot import task as slot
 
     calls: list[int] = []
     enumerated = slot.composites

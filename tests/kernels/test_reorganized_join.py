@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import AddSlot, Merge, Move, RemoveSlot, Split
 from braidstream.control.settings import Settings
-from braidstream.testing.faults import POINTS
-from braidstream.testing.restless import Restless
-from braidstream.testing.strategies import Case, many_streams, two_streams
+from braidstream.lab.testing.restless import Restless
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.faults import POINTS
+from braidstream.model.instructions import AddSlot, Merge, Move, RemoveSlot, Split
 from tests.backends import expected, multiset, tables
 from tests.kernels.test_streams_join import (
     MANY,

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import Directory
-from braidstream.control.instructions import Decision
-from braidstream.control.reports import SlotReport
 from braidstream.control.settings import Settings
-from braidstream.spark import reorganize
+from braidstream.epoch import reorganizer as reorganize
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.directory import Directory
+from braidstream.model.faults import InjectedFault, armed
+from braidstream.model.instructions import Decision
+from braidstream.model.reports import SlotReport
 from braidstream.state.manifest import Manifest
-from braidstream.testing.faults import InjectedFault, armed
-from braidstream.testing.harness import Harness, Indexed
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 EVERY, N_EPOCHS = 4, 16

@@ -11,8 +11,6 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import HASH_BITS, Directory
-from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.routing import (
     Envelope,
     Routes,
@@ -26,6 +24,8 @@ from braidstream.kernels.routing import (
     unpack,
 )
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
+from braidstream.model.directory import HASH_BITS, Directory
+from braidstream.model.stores import Branch, Store
 
 MANY = settings(max_examples=100, deadline=None)
 HASHES = st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**63, 2**63 - 1, 2**64 - 1])

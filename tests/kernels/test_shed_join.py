@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from braidstream.control.overflow import Overflow
 from braidstream.control.shedding import STRATEGIES
-from braidstream.testing.faults import POINTS
-from braidstream.testing.harness import Harness, Indexed
-from braidstream.testing.strategies import Case, many_streams, two_streams
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.faults import POINTS
 from tests.backends import expected, multiset, tables
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import (

@@ -18,21 +18,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory, Group
 from braidstream.kernels import sizes
-from braidstream.kernels.cells import stripes
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.join import Pool, column, composites
-from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.routing import Routes, SlotTable, route, unpack
 from braidstream.kernels.rows import HASH, TIME, Rows, sort_rows, take
+from braidstream.kernels.stripes import stripes
 from braidstream.kernels.summaries import summarize
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.directory import Directory, Group
+from braidstream.model.stores import Branch, Store
 from braidstream.spark import sources
 from braidstream.state import compaction
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.segments import Place, open_segment
-from braidstream.testing.strategies import Case, many_streams, two_streams
 from tests.backends import expected, multiset, tables
 from tests.kernels.test_aggregates import aggregate_cases, aggregation_of, key_type
 from tests.kernels.test_aggregates_engine import AggregateHarness, check, epochs

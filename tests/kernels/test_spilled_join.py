@@ -18,16 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import Spill
 from braidstream.control.overflow import Overflow
 from braidstream.control.policies import merging
 from braidstream.control.settings import Settings
-from braidstream.spark.spilling import CLEANING
+from braidstream.epoch.spiller import CLEANING
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.faults import POINTS, InjectedFault, armed
+from braidstream.model.instructions import Spill
 from braidstream.state import pushed
 from braidstream.state.generations import held_groups
-from braidstream.testing.faults import POINTS, InjectedFault, armed
-from braidstream.testing.harness import Harness, Indexed
-from braidstream.testing.strategies import Case, many_streams, two_streams
 from tests.backends import expected, multiset, tables
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import (

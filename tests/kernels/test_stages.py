@@ -20,18 +20,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
-from braidstream.control.directory import address_of
-from braidstream.control.instructions import Instruction, Move, Split
 from braidstream.control.policies.splitting import Splitting
 from braidstream.control.settings import Settings
+from braidstream.epoch.stages import explain_stages
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.plan import shown_stage
-from braidstream.spark.stages import explain_stages
-from braidstream.testing import oracle, slowness
-from braidstream.testing.faults import POINTS
-from braidstream.testing.queries import QueryHarness
-from braidstream.testing.restless_grids import RestlessGrids
-from braidstream.testing.strategies import Case, many_streams
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.restless_grids import RestlessGrids
+from braidstream.lab.testing.strategies import Case, many_streams
+from braidstream.model import slowness
+from braidstream.model.directory import address_of
+from braidstream.model.faults import POINTS
+from braidstream.model.instructions import Instruction, Move, Split
+from braidstream.model.stores import shown_stage
 from tests.backends import tables
 from tests.cli.workshop import Braid
 from tests.kernels import stories

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import HASH_BITS, Directory
 from braidstream.kernels.hashing import hash_columns
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.model.directory import HASH_BITS, Directory
+from braidstream.model.faults import POINTS, InjectedFault, armed
 from braidstream.state import compaction
-from braidstream.testing import oracle
-from braidstream.testing.faults import POINTS, InjectedFault, armed
-from braidstream.testing.harness import Harness, Indexed
-from braidstream.testing.strategies import Case, many_streams, two_streams
 from tests.backends import COLUMNS, Backend, expected, indexed, multiset, tables
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.nested_given, HealthCheck.filter_too_much]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from braidstream.papers.bibliography import BIBLIOGRAPHY, figure_name
-from braidstream.papers.registry import PAPERS, Experiment, experiments
+from braidstream.lab.papers.bibliography import BIBLIOGRAPHY, figure_name
+from braidstream.lab.papers.registry import PAPERS, Experiment, experiments
 
 MAP = (Path(__file__).parents[2] / "docs" / "papers.md").read_text()
 FIGURES = {

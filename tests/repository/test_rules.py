@@ -27,7 +27,7 @@ BREACHES = [
         "a kernel imports the control plane in a function",
         planes_keep_to_their_imports,
         f"{PACKAGE}/kernels/join.py",
-        "def f():\n    from braidstream.control.directory import Directory\n",
+        "def f():\n    from braidstream.model.directory import Directory\n",
     ),
     (
         "a kernel imports state relatively",
@@ -121,7 +121,7 @@ SOUND = {
     f"{PACKAGE}/overlay/sweep.py": '"""Sweeps."""\nimport pyspark\n',
     "tests/kernels/test_join.py": "def test_it(): ...\n\nclass TestMore:\n    def test_that(self): ...\n",
     "tests/test_longest.py": "\n" * LONGEST,
-    "docs/papers.md": """`t - W`, `kernels/join.py`, `src/braidstream/kernels/plan.py`, `braidstream.kernels.plan.size`,
+    "docs/papers.md": """`t - W`, `kernels/join.py`, `src/braidstream/model/stores.py`, `braidstream.model.stores.size`,
         `braidstream.spark`, `tests/kernels/`, `tests/kernels/test_join.py::test_it`,
         `tests/kernels/test_join.py::TestMore::test_that`""",
     "docs/guide.md": "src%work%x ~%work ${HERE}%tmp %workloads https:%%a.org%home\n".replace("%", SLASH),

@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from braidstream.testing import oracle
-from braidstream.workloads import append_files
+from braidstream.lab.testing import oracle
+from braidstream.lab.workloads import append_files
 
 __all__ = ["KINDS", "PAYLOAD", "Kind", "Made", "frozen", "make", "multiset", "write"]
 

@@ -18,10 +18,10 @@ import pyspark
 
 from braidstream.control.controller import Controller
 from braidstream.control.settings import Settings
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.workloads import UniformKeys, write_stream
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.workloads import UniformKeys, write_stream
 
 N_SLOTS = 3
 FACTOR = 3.0

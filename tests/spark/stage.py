@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from braidstream.lab.testing import oracle
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
-from braidstream.testing import oracle
-from braidstream.workloads import append_files
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("name", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
 DDL = "k long, v long, name string, ts timestamp"

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.testing import oracle
-from braidstream.testing.queries import QueryHarness
-from braidstream.testing.strategies import Case, many_streams
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.strategies import Case, many_streams
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from braidstream.errors import QueryError, RunError
+from braidstream.lab.testing import oracle
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
-from braidstream.testing import oracle
-from braidstream.workloads import append_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import json, sys
 import numpy as np, pyarrow as pa
-from braidstream.spark.allocators import anonymous_bytes, give_back
+from braidstream.slot.allocators import anonymous_bytes, give_back
 
 def some(i):
     return pa.table({"a": pa.array(np.random.default_rng(i).integers(0, 9, 20_000)).cast(pa.string())})

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from braidstream.errors import RunError, StreamError
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.workloads import STREAM_SCHEMA, UniformKeys, write_stream
+from braidstream.model.faults import VARIABLE, armed
 from braidstream.spark.flow import Flow
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.testing.faults import VARIABLE, armed
-from braidstream.workloads import STREAM_SCHEMA, UniformKeys, write_stream
 from tests.spark.test_crash import check_output as child_output
 from tests.spark.test_crash import run as child_run
 

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import BraidstreamError, CheckpointMismatch, InputError, QueryError, RunError, SinkError
+from braidstream.model.faults import CHANGES, armed
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.generations import held_groups
-from braidstream.testing.faults import CHANGES, armed
 from tests.spark.stage import SECOND, declare, pairs, some_epochs, write
 
 pytestmark = pytest.mark.spark

@@ -19,17 +19,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from braidstream.control.controller import Controller
-from braidstream.control.instructions import AddSlot, RemoveSlot
 from braidstream.control.settings import Settings
+from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import RunError
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.testing.restless import Restless
+from braidstream.lab.workloads import Schedule, UniformKeys, append_files, poisson_arrivals
+from braidstream.model.faults import armed
+from braidstream.model.instructions import AddSlot, RemoveSlot
+from braidstream.model.slowness import WORK_VARIABLE
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
-from braidstream.spark.progress import EpochProgress
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.testing.faults import armed
-from braidstream.testing.restless import Restless
-from braidstream.testing.slowness import WORK_VARIABLE
-from braidstream.workloads import Schedule, UniformKeys, append_files, poisson_arrivals
 from tests.spark.slowed import EVERY, FACTOR, MOST_REORGANIZATIONS, N_SLOTS
 from tests.spark.test_queries import SHAPES, World, select
 

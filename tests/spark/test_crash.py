@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.testing.faults import ONCE_VARIABLE, VARIABLE
-from braidstream.testing.source import Abort, Rows, Script
-from braidstream.workloads import STREAM_SCHEMA
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.testing.script import Abort, Rows, Script
+from braidstream.lab.workloads import STREAM_SCHEMA
+from braidstream.model.faults import ONCE_VARIABLE, VARIABLE
 from tests.spark.child import WINDOW_SECONDS
 
 pytestmark = pytest.mark.spark

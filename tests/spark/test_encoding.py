@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from braidstream.errors import RunError, StreamError
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
-from braidstream.workloads import append_files
 from tests.spark.stage import SECOND, in_order
 
 pytestmark = pytest.mark.spark

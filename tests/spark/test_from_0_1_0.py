@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.spark.flow import Flow
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
 
 pytestmark = pytest.mark.spark
 

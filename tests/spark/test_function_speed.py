@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from braidstream.functions import PCC, Central, Distribute, Merge, StreamFunction, WindowBatch, stream_type
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
-from braidstream.workloads import append_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

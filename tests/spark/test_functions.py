@@ -44,11 +44,11 @@ from braidstream.functions.jobfile import read_tables
 from braidstream.functions.local import LocalRun
 from braidstream.functions.nodes import Setup
 from braidstream.functions.training import Load, Monitor, Phases
+from braidstream.lab.workloads import append_files
+from braidstream.model.faults import armed
 from braidstream.spark.flow import Flow
 from braidstream.spark.functions import attach_job_function
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.testing.faults import armed
-from braidstream.workloads import append_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

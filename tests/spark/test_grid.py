@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.epoch.routers import Routing
 from braidstream.errors import CheckpointMismatch, InputError
 from braidstream.kernels.hashing import hash_columns
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.testing.restless_grids import RestlessGrids
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
-from braidstream.spark.routers import Routing
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.testing.restless_grids import RestlessGrids
-from braidstream.workloads import append_files
 from tests.spark.test_queries import SHAPES, World, results, select
 
 pytestmark = pytest.mark.spark

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.workloads import BModelKeys, write_stream
 from braidstream.spark.flow import Flow
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.workloads import BModelKeys, write_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

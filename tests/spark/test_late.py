@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.testing import oracle
 from braidstream.spark.flow import Flow
-from braidstream.testing import oracle
 from tests.spark.stage import SECOND, declare, in_order, pairs, rows_of, some_epochs, write
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from braidstream.spark.lateness import LATENESS, Lateness, late_in_all, warning
-from braidstream.testing.faults import InjectedFault, armed
-from braidstream.testing.harness import Harness, Indexed
+from braidstream.epoch.lateness import LATENESS, Lateness, late_in_all, warning
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.faults import InjectedFault, armed
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.int64())])

@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 
 from braidstream import jobs
 from braidstream.errors import CheckpointInUse, DamagedState
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.workloads import STREAM_SCHEMA
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.lease import TTL_VARIABLE
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.workloads import STREAM_SCHEMA
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from braidstream import Flow
 from braidstream.errors import InputError, QueryError, StreamError
-from braidstream.workloads import append_files
+from braidstream.lab.workloads import append_files
 from tests.spark.meanings import rows_of
 
 pytestmark = pytest.mark.spark

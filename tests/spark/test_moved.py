@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from braidstream import CheckpointMismatch, Flow
-from braidstream.kernels.plan import shown_store
+from braidstream.model.stores import shown_store
 from braidstream.spark.moved import moved_streams
 from braidstream.state.checkpoint import Checkpoint
 from tests.cli.workshop import Braid, Workshop

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from braidstream.errors import StreamError
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
 from braidstream.spark.oneliner import join
-from braidstream.workloads import append_files
 from tests.kernels.test_names import NAMES, quoted
 from tests.spark.stage import SECOND, in_order, rows_of
 

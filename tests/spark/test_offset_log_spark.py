@@ -16,10 +16,10 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.testing.script import Script
+from braidstream.lab.workloads import STREAM_SCHEMA
 from braidstream.spark.flow import Flow
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.testing.source import Script
-from braidstream.workloads import STREAM_SCHEMA
 from tests.spark.child import DDL, QUERY, WINDOW_SECONDS
 from tests.spark.test_crash import rows
 

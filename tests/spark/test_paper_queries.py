@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from braidstream import jobs
-from braidstream.testing import oracle
-from braidstream.workloads.files import append_files
+from braidstream.lab.testing import oracle
+from braidstream.lab.workloads.stream_files import append_files
 
 pytestmark = pytest.mark.spark
 

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from braidstream.control.controller import Controller
 from braidstream.control.settings import Settings
 from braidstream.errors import InputError
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.restless import Restless
+from braidstream.lab.workloads.stream_files import append_files
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
-from braidstream.testing import oracle
-from braidstream.testing.restless import Restless
-from braidstream.workloads.files import append_files
 
 pytestmark = pytest.mark.spark
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.testing.batch import same_rows
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
 from braidstream.state.files import Files
-from braidstream.testing.batch import same_rows
 from tests.spark.stage import SECOND, declare, in_order, pairs, some_epochs, write
 
 pytestmark = pytest.mark.spark

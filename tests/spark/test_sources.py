@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
-from braidstream.workloads import append_files
 from tests.spark.stage import DDL, SCHEMA, declare, in_order, pairs, rows_of, some_epochs, write
 
 pytestmark = pytest.mark.spark

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.spark.flow import Flow
-from braidstream.testing import oracle
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
 from tests.spark.child import WINDOW_SECONDS
 from tests.spark.stage import SCHEMA, SECOND, declare, in_order, pairs, rows_of, some_epochs, write
 from tests.spark.test_crash import run

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.workloads.stream_files import append_files
 from braidstream.query import Query, Schema, parse
 from braidstream.query.tree import Statistics, plan_tree
 from braidstream.spark.flow import Flow
 from braidstream.spark.statistics import better_trees, measured_statistics
-from braidstream.testing.queries import QueryHarness
-from braidstream.workloads.files import append_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

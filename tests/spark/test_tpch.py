@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.workloads.tpch import make_tpch, write_tpch
 from braidstream.spark.flow import Flow
-from braidstream.testing.batch import BatchStream, batch_join, same_rows
-from braidstream.workloads.tpch import make_tpch, write_tpch
 
 pytestmark = pytest.mark.spark
 

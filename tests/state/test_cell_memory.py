@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from braidstream.control.directory import Directory
-from braidstream.control.grids import Grid, Regrid
 from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_spill
 from braidstream.control.policies.spilling import GroupState
+from braidstream.epoch.reorganizer import slot_reports
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.plan import Store
-from braidstream.spark.reorganize import slot_reports
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.directory import Directory
+from braidstream.model.grids import Grid, Regrid
+from braidstream.model.stores import Store
 from braidstream.state.cell_memory import bytes_in_cells, in_cells
 from braidstream.state.cells import layout_of, regridded
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest, Segment
-from braidstream.testing.harness import Harness, Indexed
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 HEAVY = 7

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory
+from braidstream.lab.testing.harness import Harness
+from braidstream.lab.testing.strategies import Case, two_streams
+from braidstream.model.directory import Directory
 from braidstream.state import compaction
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.segments import FOREVER, open_segment, owned_rows
-from braidstream.testing.harness import Harness
-from braidstream.testing.strategies import Case, two_streams
 from tests.backends import key_columns, tables
 from tests.kernels.test_streams_join import MANY, SLOTS, harness_of, often_compacted
 

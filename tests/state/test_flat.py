@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.control.overflow import Overflow
+from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.state.manifest import Manifest, manifest_name
-from braidstream.testing.harness import Harness, Indexed
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 N_ROWS, N_EPOCHS, WINDOW = 60, 150, 12

@@ -15,8 +15,8 @@ import pytest
 
 from braidstream.control.overflow import Overflow
 from braidstream.errors import RunError
+from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.state.files import Files, unwritable
-from braidstream.testing.harness import Harness, Indexed
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 N = 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from braidstream.control.directory import Directory
+from braidstream.model.directory import Directory
 from braidstream.state.generations import account, cleaned, held_groups, spilled, unexpired
 from braidstream.state.manifest import Manifest, Part, Segment
 

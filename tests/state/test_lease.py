@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from braidstream.control.directory import Directory
 from braidstream.errors import CheckpointInUse, InputError, LeaseLost
+from braidstream.model.directory import Directory
 from braidstream.state import lease as leases
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.files import Files

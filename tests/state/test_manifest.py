@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import HASH_BITS, Directory
 from braidstream.errors import DamagedState
+from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment, manifest_name
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from braidstream.control.directory import Directory
 from braidstream.errors import DamagedState
+from braidstream.model.directory import Directory
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from braidstream.control.directory import Directory
 from braidstream.control.overflow import Overflow
 from braidstream.control.policies.merging import FAN as GENERATIONS
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.directory import Directory
 from braidstream.state.compaction import Merge
 from braidstream.state.generations import joined
 from braidstream.state.manifest import Manifest, Part, Segment, manifest_name
 from braidstream.state.pushed import plan
-from braidstream.testing.harness import Harness, Indexed
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 LOW, HIGH = Part(0, 1, 10), Part(1, 1, 10)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from braidstream.state.results import BYTES, ROWS, Staging
+from braidstream.state.staging import BYTES, ROWS, Staging
 
 
 @pytest.mark.parametrize(("width", "n_rows"), [(1, ROWS), (400, BYTES // 400)])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from braidstream.control.directory import Directory
 from braidstream.errors import DamagedState
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, TIME, Rows, sort_rows
+from braidstream.model.directory import Directory
 from braidstream.state.files import Files
 from braidstream.state.segments import Place, open_segment, owned_index, owned_rows
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from braidstream.errors import DamagedState, LeaseLost
+from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.lease import Lease
-from braidstream.testing.harness import Harness, Indexed
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 STEPS = [(Path, "rename"), (Path, "replace"), (Path, "hardlink_to"), (Path, "unlink")]
@@ -136,7 +136,7 @@ def disturbed(folder: Path, at: int, undisturbed: list[list[str]], *, is_fast: b
 
 def harness_envelopes() -> Any:
     """An epoch in which nothing arrived."""
-    from braidstream.testing.harness import _Envelopes
+    from braidstream.lab.testing.harness import _Envelopes
 
     return _Envelopes([])
 

@@ -33,13 +33,13 @@ FORBIDDEN = {
 PYSPARK_ALLOWED = {
     "spark/": "the plane that runs on Spark",
     "__init__.py": "the public names; only when one of them is asked for",
-    "bench/": "measures Spark's own join beside ours",
+    "lab/bench/": "measures Spark's own join beside ours",
     "bench.py": "measures Spark's own join beside ours",
     "cli/": "commands start a session",
-    "papers/": "experiments of kind 'spark'",
-    "testing/": "runs the oracle's cases on local Spark",
-    "workloads/": "writes streams as DataFrames",
-    "overlay/sweep.py": "spreads independent simulations over a cluster",
+    "lab/papers/": "experiments of kind 'spark'",
+    "lab/testing/": "runs the oracle's cases on local Spark",
+    "lab/workloads/": "writes streams as DataFrames",
+    "lab/overlay/sweep.py": "spreads independent simulations over a cluster",
 }
 """Where in the package pyspark may be imported (a folder ends in a slash), and why. Nowhere else."""
 

@@ -32,9 +32,9 @@ def bench(
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
 ) -> None:
     """Run the benchmark: the same data through Spark's built-in stream-stream join and through Braidstream."""
-    from braidstream.bench import CASES, run_bench  # noqa: PLC0415
-    from braidstream.bench.measure import SETTINGS, Measurement  # noqa: PLC0415
-    from braidstream.bench.measure import as_json as to_plain  # noqa: PLC0415
+    from braidstream.lab.bench import CASES, run_bench  # noqa: PLC0415
+    from braidstream.lab.bench.measure import SETTINGS, Measurement  # noqa: PLC0415
+    from braidstream.lab.bench.measure import as_json as to_plain  # noqa: PLC0415
 
     systems = sorted({name for case in CASES.values() for name in case.systems})
     for given, known in ((workload, CASES), (settings, SETTINGS), (system, systems)):

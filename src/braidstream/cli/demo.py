@@ -14,8 +14,8 @@ from braidstream.errors import InputError
 from braidstream.pictures import check_target
 
 if TYPE_CHECKING:
-    from braidstream.demo import Demo
-    from braidstream.spark.progress import EpochProgress
+    from braidstream.epoch.progress import EpochProgress
+    from braidstream.lab.showcase import Demo
 
 __all__ = ["run_demo"]
 
@@ -41,7 +41,7 @@ def run_demo(
     """
     _require("duckdb", "dev")
     _require("matplotlib", "plot")
-    from braidstream.demo import Demo, draw  # noqa: PLC0415
+    from braidstream.lab.showcase import Demo, draw  # noqa: PLC0415
 
     check_target(picture)
     demo = Demo(folder, minutes, seed)
@@ -67,7 +67,7 @@ def _require(package: str, extra: str) -> None:
 
 
 def _prepare(demo: Demo) -> None:
-    from braidstream.demo import RATE, WINDOW_MINUTES  # noqa: PLC0415
+    from braidstream.lab.showcase import RATE, WINDOW_MINUTES  # noqa: PLC0415
 
     typer.echo("two streams as in WSJ: Poisson arrivals, b-model keys (b = 0.7, ten million), tuples of 64 bytes;")
     typer.echo(f"{RATE} tuples/s each, windows of {WINDOW_MINUTES} minutes, {demo.minutes:g} minutes of event time")

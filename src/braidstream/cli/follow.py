@@ -22,12 +22,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from braidstream.cli.readings import reading
-from braidstream.spark.lateness import Lateness, warning
+from braidstream.epoch.lateness import Lateness, warning
 
 if TYPE_CHECKING:
-    from braidstream.control.instructions import Decision
+    from braidstream.epoch.progress import EpochProgress
+    from braidstream.model.instructions import Decision
     from braidstream.spark.handle import Handle
-    from braidstream.spark.progress import EpochProgress
 
 __all__ = ["INTERRUPTED", "Interrupts", "Run", "View", "follow"]
 

@@ -24,9 +24,9 @@ from braidstream.errors import InputError, nearest
 from braidstream.pictures import check_target
 
 if TYPE_CHECKING:
-    from braidstream.overlay.predicted import Predicted
-    from braidstream.overlay.run import Failure, Outage, Outcome
-    from braidstream.overlay.simulate import Scenario
+    from braidstream.lab.overlay.predicted import Predicted
+    from braidstream.lab.overlay.shared import Failure, Outage, Outcome
+    from braidstream.lab.overlay.simulate import Scenario
 
 __all__ = ["overlay"]
 
@@ -67,11 +67,11 @@ def simulate_command(
     plot: Path | None = typer.Option(None, help="Write a picture of the messages over time to this PNG file."),
 ) -> None:
     """Simulate one scenario; the defaults are the paper's."""
-    from braidstream.overlay.peer import Memory  # noqa: PLC0415
-    from braidstream.overlay.predicted import predicted  # noqa: PLC0415
-    from braidstream.overlay.run import PartnerRule, Settings  # noqa: PLC0415
-    from braidstream.overlay.simulate import Scenario, completeness, simulate  # noqa: PLC0415
-    from braidstream.overlay.workload import Workload  # noqa: PLC0415
+    from braidstream.lab.overlay.peer import Memory  # noqa: PLC0415
+    from braidstream.lab.overlay.predicted import predicted  # noqa: PLC0415
+    from braidstream.lab.overlay.shared import PartnerRule, Settings  # noqa: PLC0415
+    from braidstream.lab.overlay.simulate import Scenario, completeness, simulate  # noqa: PLC0415
+    from braidstream.lab.overlay.workload import Workload  # noqa: PLC0415
 
     if plot is not None:
         check_target(plot)
@@ -118,7 +118,7 @@ def sweep_command(
         raise InputError(f"unknown figure {figure!r}", ", ".join(FIGURES), nearest(figure, FIGURES))
     if seeds < 1:
         raise InputError(f"{seeds} seeds", "1 or more")
-    from braidstream.papers.dhtjoin import figure_7_scenarios  # noqa: PLC0415
+    from braidstream.lab.papers.dhtjoin import figure_7_scenarios  # noqa: PLC0415
 
     by_x = figure_7_scenarios(figure, [seed + i for i in range(seeds)], quick)
     scenarios = [scenario for some in by_x.values() for scenario in some]
@@ -146,7 +146,7 @@ def scale_command(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Dissemination and lookups at every power of two; exit code 1 if a claim does not hold."""
-    from braidstream.overlay.scale import check_powers, measure_all  # noqa: PLC0415
+    from braidstream.lab.overlay.scale import check_powers, measure_all  # noqa: PLC0415
 
     powers = check_powers(smallest, largest)
     with _bar("nodes up to 2^" + str(largest), silent=as_json) as tell:
@@ -175,7 +175,7 @@ def _bar(word: str, silent: bool) -> Iterator[Callable[[float], None]]:
 
 
 def _outage(text: str, streams: tuple[str, ...]) -> Outage:
-    from braidstream.overlay.run import Outage  # noqa: PLC0415
+    from braidstream.lab.overlay.shared import Outage  # noqa: PLC0415
 
     stream, *times = text.split(":")
     try:
@@ -188,7 +188,7 @@ def _outage(text: str, streams: tuple[str, ...]) -> Outage:
 
 
 def _failure(text: str) -> Failure:
-    from braidstream.overlay.run import Failure  # noqa: PLC0415
+    from braidstream.lab.overlay.shared import Failure  # noqa: PLC0415
 
     try:
         node, at_s = text.split(":")
@@ -198,7 +198,7 @@ def _failure(text: str) -> Failure:
 
 
 def _draw(outcome: Outcome, scenario: Scenario, plot: Path) -> None:
-    from braidstream.overlay.picture import draw_messages  # noqa: PLC0415
+    from braidstream.lab.overlay.picture import draw_messages  # noqa: PLC0415
 
     shape = scenario.workload
     draw_messages(outcome, f"{scenario.method}: {count(scenario.nodes, 'node')}, {shape.rate:g} tuples/s", plot)
@@ -232,14 +232,14 @@ def _show(scenario: Scenario, outcome: Outcome, share: float | None, foretold: P
 
 def _on_spark(scenarios: list[Scenario], master: str) -> list[Outcome]:
     from braidstream.cli.session import spark_session  # noqa: PLC0415
-    from braidstream.overlay.sweep import sweep  # noqa: PLC0415
+    from braidstream.lab.overlay.sweep import sweep  # noqa: PLC0415
 
     with spark_session("braid overlay sweep", {}, master=master, verbose=False) as spark:
         return sweep(spark, scenarios)
 
 
 def _one_by_one(scenarios: list[Scenario], silent: bool) -> list[Outcome]:
-    from braidstream.overlay.simulate import simulate  # noqa: PLC0415
+    from braidstream.lab.overlay.simulate import simulate  # noqa: PLC0415
 
     with _bar(count(len(scenarios), "simulation"), silent) as tell:
         outcomes = []

@@ -23,9 +23,9 @@ from rich.table import Table
 from braidstream.cli import RESEARCH, app
 from braidstream.cli.words import count, length
 from braidstream.errors import InputError
-from braidstream.papers.bibliography import BIBLIOGRAPHY
-from braidstream.papers.registry import Experiment, Run, experiments, find
-from braidstream.papers.results import FOLDER, Result, attempt, keep, kept, run
+from braidstream.lab.papers.bibliography import BIBLIOGRAPHY
+from braidstream.lab.papers.registry import Experiment, Run, experiments, find
+from braidstream.lab.papers.results import FOLDER, Result, attempt, keep, kept, run
 from braidstream.pictures import check_target
 
 __all__ = ["run_paper"]
@@ -111,7 +111,7 @@ def _run_one(chosen: Experiment, how: Run, folder: Path, as_json: bool, plot: Pa
         result = run(chosen, Run(how.quick, how.seed, bars.begin(chosen)))
     keep(result, folder)
     if plot is not None:
-        from braidstream.papers.plot import draw  # noqa: PLC0415  (matplotlib is an extra)
+        from braidstream.lab.papers.plot import draw  # noqa: PLC0415  (matplotlib is an extra)
 
         draw(chosen, result.outcome, plot)
     if as_json:
@@ -219,7 +219,7 @@ def _print_table(found: Sequence[Experiment]) -> None:
 
 
 def _report(folder: Path, output: Path, quick: bool, as_json: bool) -> None:
-    from braidstream.papers.report import write  # noqa: PLC0415  (matplotlib is an extra)
+    from braidstream.lab.papers.report import write  # noqa: PLC0415  (matplotlib is an extra)
 
     found = kept(folder, quick_only=quick)
     if not found:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 from braidstream.cli import words
 
 if TYPE_CHECKING:
+    from braidstream.epoch.progress import EpochProgress
     from braidstream.spark.function_epoch import FunctionProgress
-    from braidstream.spark.progress import EpochProgress
 
 __all__ = ["Reading", "reading"]
 

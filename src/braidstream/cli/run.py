@@ -15,7 +15,7 @@ from braidstream.cli.session import parse_settings, spark_session
 from braidstream.query.duration import parse_duration
 
 if TYPE_CHECKING:
-    from braidstream.spark.progress import EpochProgress
+    from braidstream.epoch.progress import EpochProgress
 
 __all__ = ["check_job", "explain_job", "run_job", "run_loaded"]
 

@@ -15,10 +15,10 @@ from rich.padding import Padding
 from rich.table import Table
 
 from braidstream.cli import JOBS, app, words
+from braidstream.epoch.lateness import late_in_all, warning
 from braidstream.errors import InputError
-from braidstream.kernels.plan import shown_stage, shown_store
+from braidstream.model.stores import shown_stage, shown_store
 from braidstream.query import describe_duration
-from braidstream.spark.lateness import late_in_all, warning
 from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.generations import Held, account

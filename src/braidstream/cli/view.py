@@ -30,8 +30,8 @@ from braidstream.cli.readings import reading
 from braidstream.cli.session import error_console
 
 if TYPE_CHECKING:
-    from braidstream.control.instructions import Decision
-    from braidstream.spark.progress import EpochProgress
+    from braidstream.epoch.progress import EpochProgress
+    from braidstream.model.instructions import Decision
 
 __all__ = ["JsonView", "LineView", "LiveView", "QuietView", "choose_view", "summary"]
 

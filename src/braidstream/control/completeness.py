@@ -44,8 +44,8 @@ a = rate * window / n, now above the memory M and now below. The *exact* models 
   one, the ages are even over their windows and independent. Oldest first keeps those with an age below
   kept(j) * window_j, at random keeps any with the chance kept(j): both are the share kept(j).
 - goes *by plan*: it takes a sample, and of the other tuples as many as it needs to be `PLAN_MARGIN` more complete than
-  equation 11 (`overlay.planned`). So it is at that, or where sampling is if that is more, or where shedding is if that
-  is less.
+  equation 11 (`lab.overlay.planned`). So it is at that, or where sampling is if that is more, or where shedding is if
+  that is less.
 - sheds *as the engine* does, by "oldest" or "random": all windows keep the same share, and a sample of the keys is
   exempt, a share s of them (1/16, or a quarter of that and so on while it would take more than a quarter of the
   memory). With f = n * memory / windows, over all streams together, kept = (f - s) / (1 - s) for the other keys, and
@@ -199,7 +199,7 @@ MODELS: Mapping[str, Model] = {
     "oldest": completeness_shedding,
     "random": completeness_shedding,
 }
-"""What to expect of each way to shed (`overlay.shedding` has them by the same names)."""
+"""What to expect of each way to shed (`lab.overlay.victims` has them by the same names)."""
 
 
 def completeness_over(shares: Sequence[float], loads: Sequence[Load], model: Model = completeness_refusing) -> float:

@@ -19,8 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from braidstream.control.directory import Directory
-from braidstream.control.instructions import (
+from braidstream.control.load import View, observe
+from braidstream.control.policies import Policy, Suggestion
+from braidstream.control.policies.declustering import Declustering, arriving_work, wish
+from braidstream.control.policies.disk import memory_policies
+from braidstream.control.policies.splitting import Merging, Splitting
+from braidstream.control.policies.suppliers import Suppliers
+from braidstream.control.remembered import Memory, after, remember
+from braidstream.control.settings import Settings
+from braidstream.model.directory import Directory
+from braidstream.model.instructions import (
     AddSlot,
     Decision,
     IllegalInstruction,
@@ -30,15 +38,7 @@ from braidstream.control.instructions import (
     apply,
     slots_touched,
 )
-from braidstream.control.load import View, observe
-from braidstream.control.memory import Memory, after, remember
-from braidstream.control.policies import Policy, Suggestion
-from braidstream.control.policies.declustering import Declustering, arriving_work, wish
-from braidstream.control.policies.disk import memory_policies
-from braidstream.control.policies.splitting import Merging, Splitting
-from braidstream.control.policies.suppliers import Suppliers
-from braidstream.control.reports import SlotReport
-from braidstream.control.settings import Settings
+from braidstream.model.reports import SlotReport
 
 __all__ = ["Controller", "default_policies"]
 

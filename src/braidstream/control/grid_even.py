@@ -31,7 +31,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from braidstream.control.grids import Candidate, Change, Family, Grid, Plan, Regrid, cell_load, slot_loads
+from braidstream.model.grids import Candidate, Change, Family, Grid, Plan, Regrid, cell_load, slot_loads
 
 __all__ = ["EvenSettings", "plan"]
 

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import floor, log2, prod
 
-from braidstream.control.grids import Candidate, Change, Family, Grid, Plan, Regrid, coordinates
+from braidstream.model.grids import Candidate, Change, Family, Grid, Plan, Regrid, coordinates
 
 __all__ = ["desired_dims", "heavy_keys", "plan", "stepped"]
 

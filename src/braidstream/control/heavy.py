@@ -31,7 +31,7 @@ from typing import Any
 
 from datasketches import frequent_items_error_type, frequent_strings_sketch
 
-from braidstream.control.grids import Candidate
+from braidstream.model.grids import Candidate
 
 __all__ = ["MOST_ENTRIES", "Frequent", "Pane", "Tracker", "candidates", "sketch_size"]
 

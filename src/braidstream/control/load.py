@@ -25,9 +25,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from braidstream.control.directory import Directory
-from braidstream.control.reports import GroupReport, SlotReport
 from braidstream.control.settings import Settings
+from braidstream.model.directory import Directory
+from braidstream.model.reports import GroupReport, SlotReport
 
 __all__ = ["GroupLoad", "SlotLoad", "View", "even_s", "observe", "occupancy"]
 

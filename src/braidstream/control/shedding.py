@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from braidstream.control.directory import address_of
+from braidstream.model.directory import address_of
 
 __all__ = [
     "FIRST_BITS",

@@ -6,7 +6,6 @@ What is computed is a `StreamFunction` over a `WindowBatch`; how it is spread ov
 
 from __future__ import annotations
 
-from braidstream.functions.batch import Window, WindowBatch
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.function import (
     LATER,
@@ -17,9 +16,10 @@ from braidstream.functions.function import (
     register,
     stream_function,
 )
+from braidstream.functions.stream_types import StreamType, declare_type, find_type, stream_type
 from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Plan, Split
-from braidstream.functions.types import StreamType, declare_type, find_type, stream_type
-from braidstream.functions.windows import WindowSpec
+from braidstream.functions.window_batch import Window, WindowBatch
+from braidstream.functions.windowing import WindowSpec
 
 __all__ = [
     "LATER",

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.errors import InputError, RunError, nearest
-from braidstream.functions.batch import I64, Array, WindowBatch
-from braidstream.functions.types import Field, Kind, StreamType
+from braidstream.functions.stream_types import Field, Kind, StreamType
+from braidstream.functions.window_batch import I64, Array, WindowBatch
 
 __all__ = ["check_columns", "infer_type", "needed_columns", "result_arrays", "result_schema", "to_batches"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from braidstream.functions.batch import I64, Array, WindowBatch, ordered
+from braidstream.functions.window_batch import I64, Array, WindowBatch, ordered
 
 __all__ = ["Waiting", "join_parts", "settle"]
 

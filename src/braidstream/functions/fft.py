@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from braidstream.functions.batch import Array, WindowBatch
 from braidstream.functions.function import StreamFunction, register, stream_function
-from braidstream.functions.types import StreamType, declare_type
+from braidstream.functions.stream_types import StreamType, declare_type
+from braidstream.functions.window_batch import Array, WindowBatch
 
 __all__ = [
     "CHANNELS",

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.batch import Array, Window, WindowBatch
 from braidstream.functions.failures import FunctionFailed, guarded
-from braidstream.functions.types import Kind, StreamType, find_type, stream_type
+from braidstream.functions.stream_types import Kind, StreamType, find_type, stream_type
+from braidstream.functions.window_batch import Array, Window, WindowBatch
 
 __all__ = ["LATER", "LOST", "Answers", "StreamFunction", "find_function", "register", "stream_function"]
 

@@ -29,9 +29,9 @@ from typing import Any
 
 from braidstream.errors import InputError, JobError, nearest
 from braidstream.functions.function import StreamFunction, find_callable, find_function
+from braidstream.functions.stream_types import StreamType, declare_type
 from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Split, Template
-from braidstream.functions.types import StreamType, declare_type
-from braidstream.functions.windows import WindowSpec
+from braidstream.functions.windowing import WindowSpec
 
 __all__ = ["JobFunction", "read_tables"]
 

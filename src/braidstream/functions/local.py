@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from braidstream.functions.batch import WindowBatch, pack, unpack
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, run_node
+from braidstream.functions.window_batch import WindowBatch, pack, unpack
 from braidstream.functions.wire import Wire
 
 __all__ = ["LocalRun"]

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from braidstream.functions.batch import I64, WindowBatch, ordered, pack, pieces, unpack
 from braidstream.functions.combine import Settled, join_parts, settle
 from braidstream.functions.failures import FunctionFailed, guarded
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.templates import Distribute, Join, Level, Plan, Split, Stage, name_of
-from braidstream.functions.windows import FormerState, WindowSpec, advance
+from braidstream.functions.window_batch import I64, WindowBatch, ordered, pack, pieces, unpack
+from braidstream.functions.windowing import FormerState, WindowSpec, advance
 
 __all__ = ["CALL_BYTES", "Message", "NodeReport", "NodeState", "Setup", "Step", "run_node"]
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from braidstream.errors import InputError, nearest
 from braidstream.functions.function import StreamFunction, find_function
-from braidstream.functions.types import StreamType
+from braidstream.functions.stream_types import StreamType
 from braidstream.query.duration import describe_duration, parse_duration
 
 __all__ = [

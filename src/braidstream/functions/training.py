@@ -24,12 +24,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.batch import WindowBatch
 from braidstream.functions.function import StreamFunction, find_function
 from braidstream.functions.local import LocalRun
 from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Plan, Split, Template
-from braidstream.functions.windows import WindowSpec
+from braidstream.functions.window_batch import WindowBatch
+from braidstream.functions.windowing import WindowSpec
 from braidstream.functions.wire import Wire
 
 __all__ = [

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.errors import InputError, JobError, nearest
-from braidstream.functions.batch import WindowBatch
 from braidstream.functions.columns import check_columns, infer_type, needed_columns, to_batches
 from braidstream.functions.jobfile import JobFunction, read_tables
+from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import Plan
 from braidstream.functions.training import MODELS, Trained, train
-from braidstream.functions.types import StreamType, find_type
+from braidstream.functions.window_batch import WindowBatch
 
 if sys.version_info >= (3, 11):
     import tomllib

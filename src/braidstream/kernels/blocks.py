@@ -51,7 +51,7 @@ Table = TypeVar("Table", bound="Buckets")
 
 
 class Buckets(Protocol):
-    """What the tactic needs of an extendible-hash table: `control.directory.Directory` has it."""
+    """What the tactic needs of an extendible-hash table: `model.directory.Directory` has it."""
 
     @property
     def groups(self) -> Sequence[Any]:

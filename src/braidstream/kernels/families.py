@@ -16,8 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from braidstream.kernels.cells import use_name
-from braidstream.kernels.plan import Join, Store
+from braidstream.kernels.stripes import use_name
+from braidstream.model.stores import Join, Store
 
 __all__ = ["dimensions_of", "family_of", "input_uses", "stage_of", "with_families"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.hashing import unhashed
-from braidstream.kernels.plan import Store
 from braidstream.kernels.rows import Rows, key_columns
+from braidstream.model.stores import Store
 
 __all__ = ["Runs", "label_of", "largest_runs"]
 

@@ -1,7 +1,7 @@
 """Routing and packing: from a batch of a stream to blobs of rows for each slot.
 
 A row goes to the slot of its group, which the directory gives by the stage of its store and the leading bits of its key
-hash; rows of a heavy key are repeated to the cells of its grid (`kernels.cells`); rows without a key (NULL equals
+hash; rows of a heavy key are repeated to the cells of its grid (`kernels.stripes`); rows without a key (NULL equals
 nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`, which travels
 with the rows, so that it is counted exactly once however often Spark runs the task.
 
@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from braidstream.kernels import sizes
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
-from braidstream.kernels.cells import HeavyKeys, stripes
-from braidstream.kernels.plan import Branch, Store
 from braidstream.kernels.rows import HASH, I64, MASK, TIME, take
 from braidstream.kernels.sizes import cut, cuts, table_bytes, whole
+from braidstream.kernels.stripes import HeavyKeys, stripes
+from braidstream.model.stores import Branch, Store
 
 __all__ = [
     "ENVELOPE",

@@ -44,7 +44,7 @@ __all__ = [
 
 HASH, TIME, MASK, KEY, DEADLINE = "__h", "__t", "__m", "__k", "__e"
 MARK = "__d"
-"""True for a row of the sample that a shedding filter would have dropped (`kernels.shedding`)."""
+"""True for a row of the sample that a shedding filter would have dropped (`kernels.sampling`)."""
 HASH_OF, VALUE_OF = "hash of ", "value of "
 """How the names of columns begin that routing computes: the hash of an expression, or its value."""
 _OWN = "__"

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from braidstream.control.directory import Group
 from braidstream.control.estimate import Counts
 from braidstream.control.shedding import Filter
 from braidstream.kernels.join import Composites, Pool
-from braidstream.kernels.plan import Join, Store
 from braidstream.kernels.rows import I64, U64, Rows
-from braidstream.kernels.shedding import BUCKETS, buckets, is_sampled, marks
+from braidstream.kernels.sampling import BUCKETS, buckets, is_sampled, marks
+from braidstream.model.directory import Group
+from braidstream.model.stores import Join, Store
+from braidstream.state.filters import SHEDDING, filter_of
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
-from braidstream.state.shedding import SHEDDING, filter_of
 
 __all__ = ["Counting", "stored"]
 

@@ -26,8 +26,8 @@ from sqlglot import exp
 
 from braidstream.errors import QueryError
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, AggregatePlan, Enumeration, Measure
-from braidstream.kernels.plan import Computed
 from braidstream.kernels.rows import DEADLINE, VALUE_OF, stored_name
+from braidstream.model.stores import Computed
 from braidstream.query import Query
 from braidstream.query.source import DIALECT, sql_of
 from braidstream.spark.names import column_of

@@ -1,7 +1,7 @@
 """The driver's part of clean-up: a job within an epoch, after the last epoch of a finite flow, before queries change.
 
 A mixin of `EpochRunner`, so that one file shows how an epoch goes and this one what comes on top of it.
-`control.overflow` says what is cleaned up, `spark.spilling` writes that into manifests, slots do `spark.cleaning`.
+`control.overflow` says what is cleaned up, `epoch.spiller` writes that into manifests, slots do `slot.cleaning`.
 
 What is owed: results between generations, and what suspended joins have not produced yet. A finite flow ends, and a
 query is withdrawn, when nothing is owed any more.
@@ -24,16 +24,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.spiller import CLEANING, RESUMED, STEPS, SUSPENDED, Spiller, intent, resumption, some_of
 from braidstream.errors import DamagedState, RunError
-from braidstream.spark.cleaning import CleanTask, clean_task
+from braidstream.model.faults import reach
+from braidstream.slot.cleaning import CleanTask, clean_task
 from braidstream.spark.planner import Plan
-from braidstream.spark.progress import EpochProgress
-from braidstream.spark.spilling import CLEANING, RESUMED, STEPS, SUSPENDED, Spiller, intent, resumption, some_of
 from braidstream.state import generations
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
-from braidstream.state.results import Staging
-from braidstream.testing.faults import reach
+from braidstream.state.staging import Staging
 
 __all__ = ["CleanUps", "SlotFunction", "raise_damage"]
 

@@ -21,7 +21,7 @@ from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.sources import Stream
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
-from braidstream.state.results import Staging
+from braidstream.state.staging import Staging
 
 __all__ = ["Deliveries", "Staged"]
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from braidstream.kernels.hashing import hashable
-from braidstream.kernels.plan import Branch
 from braidstream.kernels.rows import user_name
+from braidstream.model.stores import Branch
 from braidstream.spark.names import quoted
 from braidstream.spark.parquet import is_readable, reads_as_spark
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream, payload_of

@@ -26,32 +26,32 @@ from pyspark.sql import functions as F  # noqa: N812
 from braidstream.control.probing import learned
 from braidstream.control.rates import paced
 from braidstream.control.suspension import suspend
+from braidstream.epoch.lateness import late_in_epoch, remembered
+from braidstream.epoch.progress import EpochProgress, tallies_of
+from braidstream.epoch.reorganizer import Reorganizer
+from braidstream.epoch.spiller import CLEANING, Spiller
 from braidstream.errors import BraidstreamError
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.plan import COMPOSITES, Store
 from braidstream.kernels.routing import ENVELOPE, TICK
+from braidstream.model.faults import reach
+from braidstream.model.stores import COMPOSITES, Store
 from braidstream.query import Query
+from braidstream.slot.aggregation import reached_watermark, route_composites
+from braidstream.slot.task import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.aggregate_plan import composite_rows, composites_of
-from braidstream.spark.aggregation import reached_watermark, route_composites
 from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
 from braidstream.spark.deliveries import Deliveries
-from braidstream.spark.lateness import late_in_epoch, remembered
 from braidstream.spark.planner import Plan
-from braidstream.spark.progress import EpochProgress, tallies_of
-from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, staged_frame
-from braidstream.spark.slot import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.sources import Stream
-from braidstream.spark.spilling import CLEANING, Spiller
 from braidstream.state import adoption, compaction, pushed
 from braidstream.state.cells import pruned
 from braidstream.state.checkpoint import STAGED, Checkpoint
 from braidstream.state.files import unwritable
 from braidstream.state.generations import unexpired
 from braidstream.state.manifest import Manifest, Part, Segment
-from braidstream.state.results import Staging
-from braidstream.testing.faults import reach
+from braidstream.state.staging import Staging
 
 __all__ = ["EpochRunner", "Regridder", "Stopped"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from braidstream.control.overflow import Overflow
+from braidstream.epoch.heavy_keys import shown_dimension
+from braidstream.epoch.spiller import spillable
 from braidstream.kernels.families import dimensions_of
-from braidstream.kernels.plan import Store, shown_store
+from braidstream.model.stores import Store, shown_store
 from braidstream.query import Query, describe_duration
 from braidstream.query.tree import Node
-from braidstream.spark.heavy_keys import shown_dimension
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
-from braidstream.spark.spilling import spillable
 
 __all__ = ["explain", "explain_memory", "shown_delay"]
 

@@ -25,10 +25,14 @@ from pyspark.sql.types import StructType
 
 from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
-from braidstream.control.directory import Directory
 from braidstream.control.overflow import Overflow, parse_size
+from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.reorganizer import Reorganizer
+from braidstream.epoch.routers import Routing
+from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
-from braidstream.functions.types import StreamType
+from braidstream.functions.stream_types import StreamType
+from braidstream.model.directory import Directory
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.aggregate_plan import draft
@@ -54,13 +58,9 @@ from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.planner import Plan, make_plan
-from braidstream.spark.progress import EpochProgress
-from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.resolve import refused
-from braidstream.spark.routers import Routing
 from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sources import FilesSource, Stream
-from braidstream.spark.stages import explain_stages
 from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.spark.told import check_told, told
 from braidstream.state.cells import resettled

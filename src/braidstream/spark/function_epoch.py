@@ -23,22 +23,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from braidstream.control.directory import Directory
+from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.functions.columns import result_schema
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import Plan
 from braidstream.functions.training import Monitor, Phases
+from braidstream.model.directory import Directory
+from braidstream.model.faults import reach
 from braidstream.spark.epoch import Stopped
 from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader, first_stage, later_stage
-from braidstream.spark.lateness import Lateness, late_in_all, late_warnings
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Manifest, Segment
-from braidstream.testing.faults import reach
 
 __all__ = ["FunctionProgress", "FunctionRunner", "first_manifest", "with_plan"]
 

@@ -25,16 +25,16 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.errors import BraidstreamError, DamagedState
-from braidstream.functions.batch import WindowBatch, pack, pieces, unpack
 from braidstream.functions.columns import result_arrays, result_schema, to_batches
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
-from braidstream.functions.types import StreamType
+from braidstream.functions.stream_types import StreamType
+from braidstream.functions.window_batch import WindowBatch, pack, pieces, unpack
+from braidstream.model.faults import reach
 from braidstream.spark.parquet import ParquetReader
 from braidstream.state.files import Files
-from braidstream.state.results import Discard, Stage, Staging, Writer
 from braidstream.state.segments import FOLDER
-from braidstream.testing.faults import reach
+from braidstream.state.staging import Discard, Stage, Staging, Writer
 
 __all__ = ["ENVELOPE", "FunctionTask", "RowReader", "first_stage", "later_stage"]
 

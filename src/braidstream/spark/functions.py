@@ -25,16 +25,16 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from braidstream.control.instructions import Decision
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
 from braidstream.functions.columns import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
 from braidstream.functions.nodes import Setup
+from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
-from braidstream.functions.types import StreamType, find_type
-from braidstream.functions.windows import WindowSpec
+from braidstream.functions.windowing import WindowSpec
+from braidstream.model.instructions import Decision
 from braidstream.spark.explain import shown_delay
 from braidstream.spark.file_order import arrange
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan

@@ -13,19 +13,19 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from braidstream.control.instructions import Decision
+from braidstream.epoch.heavy_keys import explain_heavy_keys
+from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import BraidstreamError, InputError, RunError
+from braidstream.model.faults import reach
+from braidstream.model.instructions import Decision
 from braidstream.query.duration import parse_duration
 from braidstream.spark.causes import logged, one_line
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.epoch import EpochRunner, Stopped
 from braidstream.spark.explain import shown_delay
-from braidstream.spark.heavy_keys import explain_heavy_keys
 from braidstream.spark.launch import Launch, Prepared
-from braidstream.spark.progress import EpochProgress
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
-from braidstream.testing.faults import reach
 
 __all__ = ["Change", "Handle"]
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from braidstream.spark.declared import ContinuousQuery, resolved
 from braidstream.spark.sinks import FileSink, Sink
 from braidstream.state.files import Files
-from braidstream.state.results import Staging
+from braidstream.state.staging import Staging
 
 __all__ = ["SeveralSinks", "late_sinks"]
 

@@ -24,6 +24,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.regions import with_regions
+from braidstream.epoch.regridder import GridRouter
+from braidstream.epoch.reorganizer import Reorganizer
+from braidstream.epoch.shedder import spiller_of
 from braidstream.errors import SinkError
 from braidstream.query import parse_duration
 from braidstream.spark.catalogue import delivered_folders, with_folders, with_plan
@@ -32,13 +37,8 @@ from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.late import late_sinks
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.planner import Plan, arrow_schema
-from braidstream.spark.progress import EpochProgress
-from braidstream.spark.regions import with_regions
-from braidstream.spark.regrid import GridRouter
-from braidstream.spark.reorganize import Reorganizer
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, is_single_executor, own_session
-from braidstream.spark.shedding import spiller_of
 from braidstream.spark.sinks import OWNER, FileSink, Sink
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families

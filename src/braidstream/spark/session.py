@@ -127,7 +127,8 @@ def warm_up(spark: SparkSession) -> None:
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet  # noqa: F401, PLC0415
 
-        from braidstream.spark import slot, sources  # noqa: F401, PLC0415
+        from braidstream.slot import task as slot  # noqa: F401, PLC0415
+        from braidstream.spark import sources  # noqa: F401, PLC0415
 
         yield from batches
 

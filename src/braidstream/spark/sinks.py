@@ -40,7 +40,7 @@ from braidstream.spark.formats import check_sink, find_sink
 from braidstream.spark.names import literal_path
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
-from braidstream.state.results import SPARK_FIELD, Staging, renamed_field
+from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
 
 __all__ = ["CallableSink", "FileSink", "MemorySink", "NoopSink", "Sink", "TableSink", "make_sink"]
 

@@ -22,13 +22,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.plan import Branch
 from braidstream.kernels.routing import ENVELOPE, SEEN, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
+from braidstream.model.stores import Branch
+from braidstream.slot.task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
-from braidstream.spark.slot import read_manifest, routes_of
 
 __all__ = [
     "DIRECT_OPTIONS",

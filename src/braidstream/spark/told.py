@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from braidstream.errors import InputError
-from braidstream.kernels.plan import Join
+from braidstream.model.stores import Join
 from braidstream.query import Query
-from braidstream.state.results import SPARK_FIELD
+from braidstream.state.staging import SPARK_FIELD
 
 if TYPE_CHECKING:
     from braidstream.spark.planner import Plan

@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from braidstream.kernels.cells import Layout, split_code, store_of, use_name
 from braidstream.kernels.rows import Rows, merge
+from braidstream.kernels.stripes import Layout, split_code, store_of, use_name
 from braidstream.state.cells import Cells, Reader, layout_of, may_hold
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place

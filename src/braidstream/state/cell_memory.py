@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from braidstream.control.grids import Grid
-from braidstream.kernels.cells import split_code
+from braidstream.kernels.stripes import split_code
+from braidstream.model.grids import Grid
 from braidstream.state.cells import Cells, address_of_grid
 from braidstream.state.manifest import Manifest
 

@@ -2,7 +2,7 @@
 
 A segment of cells has codes instead of parts. A grid that was replaced is *retired*: it stays in the manifest for as
 long as live slices were written under it, because its dimensions say which cells of the present grid see them
-(`kernels.cells` has the rule). What was stored before a key turned heavy stays in the segments of its group; the slot
+(`kernels.stripes` has the rule). What was stored before a key turned heavy stays in the segments of its group; the slot
 of that group never looks at it while the key is heavy, since no new row of that key reaches it.
 
 Invariants: every cell is at a slot below the number of slots; a code is never used again; every live code belongs to a
@@ -19,13 +19,13 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from braidstream.control.directory import address_of
-from braidstream.control.grids import Grid, Regrid
-from braidstream.kernels.cells import HeavyKeys, Layout, split_code, store_of, stripes, use_name
 from braidstream.kernels.families import dimensions_of, stage_of
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, U64, Rows
 from braidstream.kernels.sizes import whole
+from braidstream.kernels.stripes import HeavyKeys, Layout, split_code, store_of, stripes, use_name
+from braidstream.model.directory import address_of
+from braidstream.model.grids import Grid, Regrid
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment

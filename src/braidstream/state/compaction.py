@@ -30,10 +30,10 @@ from braidstream.control.shedding import Filter
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.state.cells import Cells, is_unit
+from braidstream.state.filters import filter_of, sift
 from braidstream.state.generations import held_ranges
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, copied, open_segment, owned_rows
-from braidstream.state.shedding import filter_of, sift
 
 __all__ = ["FAN", "Merge", "plan", "run", "tier_of"]
 

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from braidstream.control.directory import Directory, Group
+from braidstream.model.directory import Directory, Group
 from braidstream.state.manifest import Manifest, Part, Segment
 
 __all__ = [

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from braidstream.control.directory import Directory, Range
-from braidstream.control.grids import Grid
 from braidstream.errors import DamagedState
+from braidstream.model.directory import Directory, Range
+from braidstream.model.grids import Grid
 from braidstream.state.files import Files
 
 __all__ = ["Manifest", "Part", "Segment", "manifest_name"]

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from braidstream.control.directory import Group
 from braidstream.errors import DamagedState
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, MARK, MASK, TIME, Rows, take
 from braidstream.kernels.sizes import joined, whole
+from braidstream.model.directory import Group
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 

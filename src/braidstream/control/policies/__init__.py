@@ -16,9 +16,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from braidstream.control.instructions import Instruction
 from braidstream.control.load import View
-from braidstream.control.memory import Memory
+from braidstream.control.remembered import Memory
+from braidstream.model.instructions import Instruction
 
 __all__ = ["Kind", "Policy", "Suggestion"]
 

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from braidstream.control.instructions import Move
 from braidstream.control.load import GroupLoad, SlotLoad, View
-from braidstream.control.memory import Memory, outputs
 from braidstream.control.policies import Suggestion
 from braidstream.control.policies.spilling import size_per_result
 from braidstream.control.policies.suppliers import relative_pace
+from braidstream.control.remembered import Memory, outputs
 from braidstream.control.settings import Settings
+from braidstream.model.instructions import Move
 
 __all__ = ["MemoryBalance"]
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from braidstream.control.instructions import AddSlot, Move, RemoveSlot
 from braidstream.control.load import View
-from braidstream.control.memory import Memory
 from braidstream.control.policies import Suggestion
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
+from braidstream.model.instructions import AddSlot, Move, RemoveSlot
 
 __all__ = ["Declustering", "arriving_work", "wish"]
 

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from braidstream.control.instructions import Spill
 from braidstream.control.load import GroupLoad, SlotLoad, View
-from braidstream.control.memory import Memory, outputs, touched
 from braidstream.control.policies import Policy, Suggestion
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.spilling import GroupState, choose_spills, least_productive
+from braidstream.control.remembered import Memory, outputs, touched
 from braidstream.control.settings import Settings
+from braidstream.model.instructions import Spill
 
 __all__ = ["ForcedSpilling", "Spilling", "group_states", "memory_policies"]
 

@@ -21,13 +21,13 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from braidstream.control.directory import Group
-from braidstream.control.instructions import Merge, Split
 from braidstream.control.load import GroupLoad, SlotLoad, View
-from braidstream.control.memory import Memory
 from braidstream.control.policies import Suggestion
 from braidstream.control.policies.suppliers import evens
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
+from braidstream.model.directory import Group
+from braidstream.model.instructions import Merge, Split
 
 __all__ = ["Merging", "Splitting"]
 

@@ -26,11 +26,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from braidstream.control.instructions import Move
 from braidstream.control.load import GroupLoad, SlotLoad, View
-from braidstream.control.memory import Memory
 from braidstream.control.policies import Suggestion
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
+from braidstream.model.instructions import Move
 
 __all__ = ["Suppliers", "evens", "relative_pace"]
 

@@ -1,0 +1,64 @@
+"""Deciding about grids: frequent keys and slot loads in, regrids out.
+
+`decide` is pure: the same arguments give the same plan, so an epoch that is replayed is decided the same way. A plan
+names all grids from now on and, for each that changes, the instruction, the figures and the reason.
+
+Cost: see the rules; independent of the stream's length and of its number of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from braidstream.control import grid_even, grid_paper
+from braidstream.control.grid_even import EvenSettings
+from braidstream.errors import InputError, nearest
+from braidstream.model.grids import Family, Grid, Plan
+
+__all__ = ["RULES", "GridSettings", "Rule", "decide", "imbalance"]
+
+Rule = Literal["even", "paper"]
+RULES: tuple[Rule, ...] = ("even", "paper")
+
+
+@dataclass(frozen=True)
+class GridSettings:
+    """Which rule, and its parameters."""
+
+    rule: Rule = "even"
+    """Ours, or "paper": SHC 3.2 to the letter."""
+    epsilon: float | None = None
+    """The paper's: a heavy key is light again below (1/p - epsilon) N. None: 1/(2p), the largest it allows."""
+    even: EvenSettings = field(default_factory=EvenSettings)
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise InputError(f"grid rule {self.rule!r}", f"one of {', '.join(RULES)}", nearest(self.rule, RULES))
+
+
+def decide(
+    families: Sequence[Family],
+    light: Sequence[float] | None,
+    n_slots: int,
+    grids: Sequence[Grid],
+    next_id: int,
+    settings: GridSettings | None = None,
+) -> Plan:
+    """The grids from now on.
+
+    `light` is each slot's load by groups (tuples received plus matches, over the span of the counts), candidates that
+    are light now included; None where it was not measured. `grids` are those of now, `next_id` the next free id.
+    """
+    chosen = settings or GridSettings()
+    if chosen.rule == "paper":
+        epsilon = 1 / (2 * n_slots) if chosen.epsilon is None else chosen.epsilon
+        return grid_paper.plan(families, n_slots, grids, next_id, epsilon)
+    return grid_even.plan(families, light, n_slots, grids, next_id, chosen.even)
+
+
+def imbalance(loads: Sequence[float]) -> float:
+    """Largest over mean load of the slots; 1 is even."""
+    mean = sum(loads) / len(loads) if loads else 0.0
+    return max(loads) / mean if mean > 0 else 1.0

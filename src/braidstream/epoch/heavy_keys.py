@@ -1,0 +1,71 @@
+"""The heavy keys of a flow as people see them: values instead of hashes, their shares, and their grids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from braidstream.control.heavy import Tracker
+from braidstream.kernels.families import dimensions_of
+from braidstream.kernels.stripes import store_of
+from braidstream.model.grids import Grid
+from braidstream.state.manifest import Manifest
+
+__all__ = ["MEMORY", "HeavyKey", "explain_heavy_keys", "heavy_keys_of", "shown_dimension"]
+
+MEMORY = "heavy"
+"""Where the manifest's memory has the trackers of frequent keys and the next free grid id."""
+
+
+@dataclass(frozen=True)
+class HeavyKey:
+    """A key with a grid."""
+
+    key: str
+    """Its value, where that is known; else its hash."""
+    share: float
+    """Its part of all tuples of the stores that share the grid, as tracked."""
+    counts: Mapping[str, int]
+    """Its tuples in each store, as tracked."""
+    dims: tuple[int, ...]
+    slots: tuple[int, ...]
+    """The slot of each cell."""
+
+    @property
+    def shape(self) -> str:
+        """Its grid for people, such as 2x4."""
+        return "x".join(map(str, self.dims))
+
+
+def heavy_keys_of(manifest: Manifest) -> tuple[HeavyKey, ...]:
+    """The keys that have a grid now, the most frequent first."""
+    if not manifest.grids:
+        return ()
+    plain = manifest.memory.get(MEMORY, {}).get("trackers", {})
+    trackers = {name: Tracker.from_json(one) for name, one in plain.items()}
+    made = [_heavy_key(grid, trackers) for grid in manifest.grids]
+    return tuple(sorted(made, key=lambda key: -key.share))
+
+
+def explain_heavy_keys(manifest: Manifest) -> Iterator[str]:
+    """A line for each heavy key."""
+    for key in heavy_keys_of(manifest):
+        counts = ", ".join(f"{shown_dimension(name)} {count:,}" for name, count in key.counts.items())
+        n_slots = len(set(key.slots))
+        over = f"over {n_slots} slot{'s' * (n_slots != 1)}"
+        yield f"  heavy key {key.key}: {key.share:.1%} of the tuples ({counts}), grid {key.shape} {over}"
+
+
+def shown_dimension(name: str) -> str:
+    """The stream and key of a dimension."""
+    return store_of(name).replace("`", "")
+
+
+def _heavy_key(grid: Grid, trackers: Mapping[str, Tracker]) -> HeavyKey:
+    stores = dict.fromkeys(store_of(name) for name in dimensions_of(grid.family))
+    own = {name: trackers[name] for name in stores if name in trackers}
+    counts = {name: tracker.estimates([grid.hash])[0] for name, tracker in own.items()}
+    labels = [label for tracker in own.values() if (label := tracker.labels.get(grid.hash))]
+    total = sum(tracker.rows for tracker in own.values())
+    shown = grid.label or (labels[0] if labels else f"with hash {grid.hash:016x}")
+    return HeavyKey(shown, sum(counts.values()) / total if total else 0.0, counts, grid.dims, grid.slots)

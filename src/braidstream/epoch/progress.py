@@ -1,0 +1,201 @@
+"""What an epoch says of itself: the entries of `handle.progress`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from braidstream.control.estimate import Interval
+from braidstream.control.regridding import imbalance
+from braidstream.epoch.heavy_keys import HeavyKey, heavy_keys_of
+from braidstream.epoch.lateness import late_in_all, late_in_epoch, late_warnings
+from braidstream.epoch.shedder import completeness_of
+from braidstream.epoch.stages import StageProgress, stages_of
+from braidstream.kernels.routing import Tally
+from braidstream.state.cell_memory import InCells, in_cells
+from braidstream.state.filters import SHEDDING
+from braidstream.state.generations import account, held_groups, sizes
+from braidstream.state.manifest import Manifest
+
+__all__ = ["EpochProgress", "tallies_of"]
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """One epoch."""
+
+    epoch: int
+    rows: Mapping[str, int]
+    """Rows read, by stream."""
+    indexed: int
+    """Rows that went through the exchange."""
+    exchanged_bytes: int
+    """Bytes that reached the slots, of all stages."""
+    late: Mapping[str, int]
+    keyless: int
+    """Rows whose key has a NULL, and which so equal nothing."""
+    matches: Mapping[str, int]
+    """Results, by query."""
+    produced: Mapping[str, int]
+    """Intermediate results, by join."""
+    seconds: Mapping[str, float]
+    """Time of the steps join, deliver, commit, and in total."""
+    watermark: int | None
+    state_rows: int
+    state_bytes: int
+    segments: int
+    slots: int
+    groups: int
+    at_home: int
+    """Slots that ran on the executor that holds their state."""
+    ran: int
+    """Slots that ran at all."""
+    fetched: int
+    """Segments that had to be fetched from a remote state folder."""
+    busy_s: tuple[float, ...]
+    """Busy time of each slot that ran."""
+    peak_mb: float
+    """The largest memory any worker process has had."""
+    heavy: tuple[HeavyKey, ...] = ()
+    """The keys that have a grid in the next epoch, the most frequent first."""
+    balance: Mapping[str, float] = field(default_factory=dict)
+    """Largest over mean of the slots: `rows` received, `matches` produced, seconds `busy`."""
+    active_bytes: int = 0
+    """State that slots probe."""
+    slot_bytes: tuple[int, ...] = ()
+    """The same by slot, cells of heavy keys included: what the budget is compared with, where it may be pushed."""
+    cell_rows: tuple[int, ...] = ()
+    """Rows in cells of heavy keys, by slot; rows of an earlier grid are shared by the slots that read them."""
+    cell_bytes: tuple[int, ...] = ()
+    """Their bytes, which are never pushed."""
+    inactive_bytes: int = 0
+    """State that was pushed and is not cleaned up."""
+    spilled_groups: int = 0
+    """Groups with inactive generations."""
+    recovered: Mapping[str, int] = field(default_factory=dict)
+    """Results of clean-up, by query; they are among `matches`."""
+    spare_s: float = 0.0
+    """Time that was left until the next epoch was due."""
+    step: int = 0
+    """Above 0: not an epoch, but that step of a last clean-up after it."""
+    completeness: Mapping[str, Interval] = field(default_factory=dict)
+    """Where tuples may be shed: by query, how complete this epoch's answer is, with an interval of 95%."""
+    completeness_so_far: Mapping[str, Interval] = field(default_factory=dict)
+    """The same for all answers since the flow first began."""
+    shed_bytes: int = 0
+    """State that was shed after this epoch, as far as it was accounted."""
+    stages: tuple[StageProgress, ...] = ()
+    """The stages, the first one first: each has groups of its own. `groups` are those of all."""
+    late_by: Mapping[str, int] = field(default_factory=dict)
+    """By stream with late rows: the delay, in microseconds, with which they would have been joined."""
+    untimed: Mapping[str, int] = field(default_factory=dict)
+    """Late rows that have no time, by stream with such."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows of all streams through this epoch, per second."""
+        return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
+
+    @classmethod
+    def of(
+        cls,
+        before: Manifest,
+        after: Manifest,
+        reports: Sequence[Mapping[str, Any]],
+        seconds: Mapping[str, float],
+        spare_s: float = 0.0,
+    ) -> EpochProgress:
+        """The progress of the epoch between two manifests."""
+        tallies = tallies_of(reports)
+        late = late_in_epoch(tallies, before.newest)
+        matches: dict[str, int] = defaultdict(int)
+        produced: dict[str, int] = defaultdict(int)
+        recovered: dict[str, int] = defaultdict(int)
+        for report in reports:
+            for query, result in report["results"].items():
+                matches[query] += result["rows"]
+            for join, made in report["produced"].items():
+                produced[join] += made
+            for query, found in report.get("recovered", {}).items():
+                recovered[query] += found
+        active, inactive = sizes(after)
+        slot_bytes, cell_rows, cell_bytes = _by_slot(after)
+        shedding = after.memory.get(SHEDDING, {})
+        completeness, so_far = completeness_of(after)
+        at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
+        return cls(
+            epoch=after.epoch,
+            rows={stream: tally.rows for stream, tally in tallies.items()},
+            indexed=sum(tally.indexed for tally in tallies.values()),
+            exchanged_bytes=sum(report["bytes"] for report in reports),
+            late={stream: tally.late for stream, tally in tallies.items()},
+            keyless=sum(tally.keyless for tally in tallies.values()),
+            matches=dict(matches),
+            produced=dict(produced),
+            seconds=dict(seconds),
+            watermark=after.watermark,
+            state_rows=sum(segment.live_rows for segment in after.segments),
+            state_bytes=sum(segment.bytes for segment in after.segments),
+            segments=len(after.segments),
+            slots=after.n_slots,
+            groups=len(after.directory.groups),
+            at_home=sum(at_home),
+            ran=len(at_home),
+            fetched=sum(report["fetched"] for report in reports),
+            busy_s=tuple(report["busy_s"] for report in reports),
+            peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
+            heavy=heavy_keys_of(after),
+            balance=_balance(before.n_slots, reports),
+            active_bytes=shedding.get("live_bytes", active),
+            slot_bytes=slot_bytes,
+            cell_rows=cell_rows,
+            cell_bytes=cell_bytes,
+            inactive_bytes=inactive,
+            spilled_groups=len(held_groups(after)) if inactive else 0,
+            recovered=dict(recovered),
+            spare_s=spare_s,
+            completeness=completeness,
+            completeness_so_far=so_far,
+            shed_bytes=shedding.get("shed_bytes", 0),
+            stages=stages_of(after, reports),
+            late_by={stream: one.needed_us for stream, one in late.items() if one.late > one.untimed},
+            untimed={stream: one.untimed for stream, one in late.items() if one.untimed},
+            warnings=tuple(late_warnings(after.epoch, late, late_in_all(after))),
+        )
+
+
+def tallies_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:
+    """What routing tasks saw of each stream, by the reports of an epoch."""
+    total: dict[str, Tally] = {}
+    for report in reports:
+        for plain in report["tallies"]:
+            tally = Tally(**plain)
+            total[tally.stream] = total[tally.stream].plus(tally) if tally.stream in total else tally
+    return total
+
+
+def _by_slot(manifest: Manifest) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """What each slot probes, and of that the rows and bytes in cells."""
+    found, held = in_cells(manifest), account(manifest)
+    cells = [found.get(slot, InCells()) for slot in range(manifest.n_slots)]
+    probed = [one.bytes for one in cells]
+    for group in manifest.directory.groups:
+        probed[group.slot] += held[group.id].active_bytes
+    in_bytes = tuple(int(one.bytes) for one in cells)
+    return tuple(int(size) for size in probed), tuple(round(one.rows) for one in cells), in_bytes
+
+
+def _balance(n_slots: int, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Slots that did not run had nothing to do."""
+    loads = {name: [0.0] * n_slots for name in ("rows", "matches", "busy")}
+    for report in reports:
+        slot = report["slot"]
+        loads["rows"][slot] += report["rows"]
+        loads["matches"][slot] += sum(entry[2] for entry in report["groups"])
+        loads["matches"][slot] += sum(matches for _, matches in report.get("cell_matches", ()))
+        loads["busy"][slot] += report["busy_s"]
+    return {name: imbalance(load) for name, load in loads.items()}

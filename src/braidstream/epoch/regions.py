@@ -1,0 +1,110 @@
+"""The regions of a flow's stages: every store that is kept has the groups of its stage, and its parts lie among them.
+
+A stage gets its region when a query first needs it, at the start or relaunch of the flow, and keeps it: a region that
+no store uses any more holds nothing and costs nothing but its entries in the directory.
+
+A checkpoint from before stages had regions of their own has the parts of all stages in the region of the first. It is
+brought up to date here: a stage whose parts lie in another region gets a copy of that region's groups, at the same
+slots, and its parts, filters, grids and intents go over. So nothing changes but that the copies can part from then on.
+Likewise the rows of a query that was withdrawn and submitted again, with a tree in which they belong to another stage.
+
+Invariant: afterwards each part lies in the region of its store's stage, within one group. Pure, and done again it
+changes nothing. Cost: O(groups + parts), once a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from braidstream.control.shedding import Filter, Piece
+from braidstream.epoch.spiller import CLEANING
+from braidstream.kernels.families import dimensions_of, family_of
+from braidstream.kernels.stripes import store_of
+from braidstream.model.directory import address_of
+from braidstream.model.grids import Grid
+from braidstream.model.stores import Store
+from braidstream.state.filters import FILTER, SHEDDING, filter_of
+from braidstream.state.manifest import Manifest, Segment
+
+__all__ = ["with_regions"]
+
+
+def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int) -> Manifest:
+    """The manifest with a region for each stage of these stores, `n_groups` groups each, and their parts in it."""
+    stages = {store.name: store.stage for store in stores}
+    segments = tuple(_placed(segment, stages) for segment in manifest.segments)
+    moved = {new.stage for old, new in zip(manifest.segments, segments, strict=True) if new.stage != old.stage}
+    made = manifest
+    for stage in sorted({0, *stages.values()} - manifest.directory.regions.keys()):
+        made = _with_copy(made, stage) if stage in moved else _with_equal(made, stage, n_groups)
+    placed = made if segments == made.segments else replace(made, segments=segments).fitted(made.directory)
+    return _with_families(placed, stages)
+
+
+def _placed(segment: Segment, stages: Mapping[str, int]) -> Segment:
+    """The segment with its parts at the stage of its store."""
+    stage = stages.get(segment.store, segment.stage)
+    if not segment.parts or segment.stage == stage:
+        return segment
+    return replace(segment, parts=tuple(replace(part, prefix=part.prefix_at(stage)) for part in segment.parts))
+
+
+def _with_equal(manifest: Manifest, stage: int, n_groups: int) -> Manifest:
+    """A region of equal groups over all slots, in which nothing was shed yet."""
+    directory = manifest.directory.with_stages([stage], n_groups, manifest.n_slots)
+    made = _with_pieces(replace(manifest, directory=directory), [Piece(address_of(stage, 0))], [None])
+    return _with_base(made, len(manifest.directory.regions))
+
+
+def _with_copy(manifest: Manifest, stage: int) -> Manifest:
+    """A region like that of the first stage, with what was decided about its groups."""
+    directory = manifest.directory.with_copy(stage)
+    made = replace(manifest, directory=directory)
+    if (known := filter_of(manifest)) is not None:
+        own = known.pieces[: known.place(address_of(1, 0) - 1) + 1]
+        pieces = [replace(piece, low=address_of(stage, piece.low)) for piece in own]
+        made = _with_pieces(made, pieces, list(range(len(own))))
+    first, copies = manifest.directory.region(0).groups, directory.region(stage).groups
+    twin = {group.id: copy.id for group, copy in zip(first, copies, strict=True)}
+    if asked := made.memory.get(CLEANING):
+        groups = [*asked["groups"], *(twin[group] for group in asked["groups"] if group in twin)]
+        made = replace(made, memory={**made.memory, CLEANING: {**asked, "groups": groups}})
+    return _with_base(made, len(manifest.directory.regions))
+
+
+def _with_pieces(manifest: Manifest, pieces: Sequence[Piece], like: Sequence[int | None]) -> Manifest:
+    """The manifest with more pieces of its shedding filter; `like` says which each shares its expectations with."""
+    known = filter_of(manifest)
+    if known is None:
+        return manifest
+    both: list[tuple[Piece, int | None]] = [*zip(known.pieces, range(len(known.pieces)), strict=True)]
+    both = sorted([*both, *zip(pieces, like, strict=True)], key=lambda one: one[0].low)
+    shedding = dict(manifest.memory[SHEDDING])
+    made: Filter = replace(known, pieces=tuple(piece for piece, _ in both))
+    expected = shedding.get("expected", {})
+    shares = {query: [1.0 if at is None else own[at] for _, at in both] for query, own in expected.items()}
+    shedding |= {FILTER: made.as_plain(), "expected": shares}
+    return replace(manifest, memory={**manifest.memory, SHEDDING: shedding})
+
+
+def _with_base(manifest: Manifest, n_regions: int) -> Manifest:
+    """The controller merges groups down to as many as there were at first: a new region's are as many as another's."""
+    known: Mapping[str, Any] = manifest.memory.get("controller", {})
+    if "base_groups" not in known:
+        return manifest
+    controller = {**known, "base_groups": known["base_groups"] * (n_regions + 1) // n_regions}
+    return replace(manifest, memory={**manifest.memory, "controller": controller})
+
+
+def _with_families(manifest: Manifest, stages: Mapping[str, int]) -> Manifest:
+    """The manifest with grids whose families say at which stage they are."""
+
+    def named(grid: Grid) -> Grid:
+        dimensions = dimensions_of(grid.family)
+        known = [stages[store_of(name)] for name in dimensions if store_of(name) in stages]
+        return replace(grid, family=family_of(dimensions, known[0])) if known else grid
+
+    grids, retired = (tuple(named(grid) for grid in some) for some in (manifest.grids, manifest.retired))
+    return replace(manifest, grids=grids, retired=retired)

@@ -1,0 +1,125 @@
+"""From the slots' reports to grids: the frequent keys are tracked, and the rule of `control.regridding` decides.
+
+Slots report the largest runs of keys among their new rows, and of cells how many rows each got. The driver adds them to
+one tracker a store (`control.heavy`), which is kept in the manifest's memory; so a replayed epoch is decided alike, and
+a restart goes on where it was. A key's tuples are counted, not their replicas: of each dimension only the cells whose
+other coordinates are 0.
+
+Invariant: grids change only in the manifest that is about to be committed. Cost: O(keys reported + heavy keys) for an
+epoch, whatever the number of keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from braidstream.control.heavy import Frequent, Tracker, candidates
+from braidstream.control.regridding import GridSettings, decide
+from braidstream.epoch.heavy_keys import MEMORY
+from braidstream.kernels.families import dimensions_of, stage_of
+from braidstream.kernels.stripes import split_code, store_of
+from braidstream.model.directory import address_of
+from braidstream.model.grids import Family, Plan
+from braidstream.model.instructions import Decision
+from braidstream.model.stores import Store
+from braidstream.state.cells import Cells, may_have_grid, regridded
+from braidstream.state.manifest import Manifest
+
+__all__ = ["GridRouter"]
+
+_log = logging.getLogger("braidstream.controller")
+
+
+@dataclass
+class GridRouter:
+    """Gives keys of a flow grids when they are heavy, and takes them when they are light again."""
+
+    settings: GridSettings = field(default_factory=GridSettings)
+    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
+
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
+        """The manifest to commit, after the reports of its epoch."""
+        if manifest.n_slots == 1 and not manifest.grids:
+            return manifest
+        known = manifest.memory.get(MEMORY, {})
+        trackers = self._tracked(manifest, stores, reports, known.get("trackers", {}))
+        plan = self._plan(manifest, stores, trackers, int(known.get("next_id", 1)))
+        for change in plan.changes:
+            regrid = change.regrid
+            if regrid.grid is not None and not may_have_grid(manifest, regrid.family, regrid.hash):
+                continue
+            decision = Decision(manifest.epoch, "grids", change.figures, (change.regrid,), change.reason)
+            self.decisions.append(decision)
+            _log.info("%s", decision.explain())
+        plain = {name: tracker.as_json() for name, tracker in trackers.items()}
+        memory = {**manifest.memory, MEMORY: {"trackers": plain, "next_id": plan.next_id}}
+        return regridded(replace(manifest, memory=memory), plan.regrids)
+
+    def _tracked(
+        self,
+        manifest: Manifest,
+        stores: Sequence[Store],
+        reports: Sequence[Mapping[str, Any]],
+        known: Mapping[str, Any],
+    ) -> dict[str, Tracker]:
+        seen = _frequent(manifest, stores, reports)
+        clock = max(manifest.newest.values(), default=0)
+        tracked = {}
+        for store in (store for store in stores if store.family):
+            before = Tracker.from_json(known[store.name]) if store.name in known else None
+            if before is None or before.window != store.window_us:
+                before = Tracker.of(manifest.n_slots, store.window_us)
+            tracked[store.name] = before.resized(manifest.n_slots).seen(seen.get(store.index, []), clock)
+        return tracked
+
+    def _plan(self, manifest: Manifest, stores: Sequence[Store], trackers: Mapping[str, Tracker], next_id: int) -> Plan:
+        families = []
+        for name in sorted({store.family for store in stores if store.family}):
+            own = [trackers[store_of(dimension)] for dimension in dimensions_of(name)]
+            held = [grid.hash for grid in manifest.grids if grid.family == name]
+            slot_of = partial(_slot_of, manifest, stage_of(name))
+            found = candidates(own, 8 * manifest.n_slots, slot_of, held)
+            families.append(Family(name, tuple(float(tracker.rows) for tracker in own), tuple(found)))
+        return decide(families, None, manifest.n_slots, manifest.grids, next_id, self.settings)
+
+
+def _slot_of(manifest: Manifest, stage: int, key: int) -> int:
+    return manifest.directory.at(address_of(stage, key)).slot
+
+
+def _frequent(
+    manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
+) -> dict[int, list[Frequent]]:
+    """What the slots report of each store: keys of groups, and keys of cells."""
+    found: dict[int, list[Frequent]] = defaultdict(list)
+    for report in reports:
+        for store, plain in report.get("frequent", {}).items():
+            found[int(store)].append(Frequent.from_json(plain))
+    for store, counts in _in_cells(manifest, stores, reports).items():
+        found[store].append(Frequent(sum(counts.values()), tuple(counts.items())))
+    return found
+
+
+def _in_cells(
+    manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
+) -> dict[int, dict[int, int]]:
+    """The new tuples of keys that were heavy in the epoch, by store and hash."""
+    layouts = Cells(manifest).layouts
+    counted = {
+        (layout.id, store.index): {layout.code(cell) for cell in layout.counted_cells(store.name)}
+        for layout in layouts.values()
+        for store in stores
+        if store.name in layout.names
+    }
+    found: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for report in reports:
+        for store, use, code, rows in report["cells"]:
+            grid = split_code(code)[0]
+            if use == 0 and code in counted.get((grid, store), ()):
+                found[store][layouts[grid].hash] += rows
+    return found

@@ -1,0 +1,174 @@
+"""From slots' reports to the controller, and from its decisions to the next manifest.
+
+The controller decides, this acts: a Move, Split, Merge, AddSlot or RemoveSlot is a change of the directory in the
+manifest that is about to be committed; a Spill is left to `epoch.spiller`, which acts on it. No state is copied: the
+next epoch's slots open the segments of their groups, wherever these were written. D-CAPE's relocation protocol (5.2)
+needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are drained, and
+the manifest is the hand-over.
+
+Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the
+driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
+once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from braidstream.control.controller import Controller
+from braidstream.model.instructions import Decision, Instruction, Regrid, Spill, apply
+from braidstream.model.reports import GroupReport, SlotReport, folded, reports_from_rows, reports_to_rows
+from braidstream.state.cell_memory import bytes_in_cells
+from braidstream.state.cells import regridded, resettled
+from braidstream.state.generations import account
+from braidstream.state.manifest import Manifest
+
+__all__ = ["Reorganizer", "slot_reports"]
+
+_MEMORY = "controller"
+_REPORTS = "reports"
+_log = logging.getLogger("braidstream.controller")
+
+
+@dataclass
+class Reorganizer:
+    """Collects reports over a reorganization epoch, in the manifest, and has the controller decide at its end."""
+
+    controller: Controller
+    seed: int = 0
+    clock: Callable[[], float] = time.time
+    """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
+    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
+    spills: list[int] = field(default_factory=list)
+    """The groups that the last decision asks to push."""
+
+    @classmethod
+    def of(cls, controller: Controller, interval_s: float | None, memory_bytes: int | None = None) -> Reorganizer:
+        """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another.
+
+        So with the budget of a slot. Groups with inactive generations may be moved here: see `state.generations`.
+        """
+        settings = replace(controller.settings, move_spilled=True)
+        if settings.epoch_s is None and interval_s is not None:
+            settings = replace(settings, epoch_s=interval_s)
+        if settings.memory_bytes is None and memory_bytes is not None:
+            settings = replace(settings, memory_bytes=memory_bytes)
+        return cls(replace(controller, settings=settings))
+
+    def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+        """The manifest to commit: as it is, or changed by what the controller decides."""
+        collected = folded([*self._waiting(manifest), *slot_reports(manifest, reports)])
+        memory = {name: kept for name, kept in manifest.memory.items() if name != _REPORTS}
+        self.spills = []
+        if not self.controller.is_due(manifest.epoch):
+            return replace(manifest, memory={**memory, _REPORTS: reports_to_rows(collected)})
+        made, remembered = self.controller.decide(
+            collected,
+            manifest.directory,
+            manifest.n_slots,
+            manifest.memory.get(_MEMORY, {}),
+            self.clock(),
+            self.seed,
+        )
+        self.decisions.extend(made)
+        for decision in made:
+            _log.info("%s", decision.explain())
+        decided = replace(manifest, memory={**memory, _MEMORY: remembered})
+        instructions = [one for decision in made for one in decision.instructions]
+        self.spills = [one.group for one in instructions if isinstance(one, Spill)]
+        return _applied(decided, instructions)
+
+    def _waiting(self, manifest: Manifest) -> list[SlotReport]:
+        """The reports of this reorganization epoch so far, unless a restart has changed the slots since."""
+        every = self.controller.settings.every
+        kept = reports_from_rows(manifest.memory.get(_REPORTS, ()))
+        if {report.slot for report in kept} != set(range(manifest.n_slots)):
+            return []
+        return [report for report in kept if report.epoch // every == manifest.epoch // every]
+
+
+def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifest:
+    if not instructions:
+        return manifest
+    directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
+    executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
+    fitted = resettled(replace(manifest.fitted(directory), executors=executors), n_slots)
+    return regridded(fitted, [one for one in instructions if isinstance(one, Regrid)])
+
+
+def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
+    """What the controller is told: one report a slot, the stages of an epoch added up.
+
+    Each stage has groups of its own, so a stage's time is shared out among them.
+    """
+    rows: dict[int, int] = defaultdict(int)
+    matches: dict[int, int] = defaultdict(int)
+    busy: dict[int, float] = defaultdict(float)
+    of_group: dict[int, float] = defaultdict(float)
+    executors: dict[int, str] = {}
+    for report in reports:
+        busy[report["slot"]] += report["busy_s"]
+        executors[report["slot"]] = report["executor"]
+        pace_s = report["busy_s"] / (_units(report) or 1)  # no group can give away what its slot does for cells
+        for group, arrived, matched in report["groups"]:
+            rows[group] += arrived
+            matches[group] += matched
+            of_group[group] += pace_s * (arrived + matched)
+    stored, taken, work_s = account(manifest), bytes_in_cells(manifest), _work_s(reports)
+    made = []
+    for slot in range(manifest.n_slots):
+        groups = manifest.directory.of_slot(slot)
+        entries = tuple(
+            GroupReport(
+                g.id,
+                rows[g.id],
+                matches[g.id],
+                stored[g.id].active_rows,
+                int(stored[g.id].active_bytes),
+                of_group[g.id],
+                int(stored[g.id].inactive_bytes),
+            )
+            for g in groups
+        )
+        made.append(
+            SlotReport(
+                slot,
+                manifest.epoch,
+                sum(entry.rows for entry in entries),
+                sum(entry.matches for entry in entries),
+                sum(entry.stored_bytes for entry in entries) + taken.get(slot, 0),
+                busy[slot],
+                entries,
+                executors.get(slot, manifest.executors.get(slot, "")),
+                work_s=None if work_s is None else work_s.get(slot, 0.0),
+            )
+        )
+    return made
+
+
+def _units(report: Mapping[str, Any]) -> int:
+    """The rows and matches of a slot at one stage, in groups and in cells."""
+    in_cells: int = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
+    in_groups: int = sum(arrived + matched for _, arrived, matched in report["groups"])
+    return in_cells + in_groups
+
+
+def _work_s(reports: Sequence[Mapping[str, Any]]) -> dict[int, float] | None:
+    """By slot the seconds that its rows and matches take at the mean pace of their stage; None: there is one stage."""
+    if len({report["stage"] for report in reports}) < 2:
+        return None
+    busy: dict[int, float] = defaultdict(float)
+    work: dict[tuple[int, int], int] = defaultdict(int)
+    for report in reports:
+        busy[report["stage"]] += report["busy_s"]
+        work[report["slot"], report["stage"]] += _units(report)
+    totals = {stage: sum(n for (_, at), n in work.items() if at == stage) for stage in busy}
+    found: dict[int, float] = defaultdict(float)
+    for (slot, stage), units in work.items():
+        found[slot] += busy[stage] * units / max(totals[stage], 1)
+    return found

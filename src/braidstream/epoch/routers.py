@@ -1,0 +1,112 @@
+"""The routers of a flow: how rows of one key are spread over slots.
+
+    hash        all rows of a key at the slot of its group (parallel hash join)
+    auto        hash, until a key is heavy: then the grid that evens the slots' load (the default)
+    grid        the same with a choice of rule; rule = "paper" is SHC 3.2 to the letter
+    biclique    half of the slots store one side, half the other; rows probe across (`kernels.biclique`)
+
+The first three may be changed at a restart: state that was stored in grids is read whatever the router. A biclique's
+state has another layout, so a checkpoint stays a biclique's, with its slots; it is a baseline, for queries whose joins
+are of two different streams, without controller and aggregates. Wrong names are refused before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from braidstream.control.regridding import RULES, GridSettings
+from braidstream.epoch.regridder import GridRouter
+from braidstream.errors import CheckpointMismatch, InputError, nearest
+from braidstream.model.stores import Join, Store
+from braidstream.state.manifest import Manifest
+
+__all__ = ["ROUTERS", "Routing"]
+
+ROUTERS = ("auto", "hash", "grid", "biclique")
+_BICLIQUE = "biclique"
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which router, for grids by which rule, and for a biclique with how many subgroups (None: a quarter of slots)."""
+
+    router: str = "auto"
+    rule: str = "even"
+    subgroups: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.router not in ROUTERS:
+            raise InputError(
+                f"the router is {self.router!r}", f"one of {', '.join(ROUTERS)}", nearest(str(self.router), ROUTERS)
+            )
+        if self.rule not in RULES:
+            raise InputError(f"the rule is {self.rule!r}", f"one of {', '.join(RULES)}", nearest(str(self.rule), RULES))
+        if self.rule != "even" and self.router != "grid":
+            raise InputError(
+                f"the rule {self.rule!r} with router {self.router!r}", "a rule for grids", 'router = "grid"'
+            )
+
+        if self.subgroups is not None and (self.router != _BICLIQUE or self.subgroups < 1):
+            raise InputError(
+                f"{self.subgroups} subgroups with router {self.router!r}",
+                "a number from 1, for a biclique",
+                f'router = "{_BICLIQUE}", or no subgroups',
+            )
+
+    def under(self, on_overflow: str) -> Routing:
+        """The routing of a flow that does this beyond its memory: where tuples are shed, keys get no grids.
+
+        How complete the answer is gets counted by groups, and cells know nothing of what was shed.
+        """
+        if on_overflow != "shed" or self.router == "hash":
+            return self
+        if self.router != "auto":
+            wrong = f"router {self.router!r} with on_overflow 'shed'"
+            raise InputError(wrong, 'router "auto" or "hash", or on_overflow "spill"', 'write router = "hash"')
+        return Routing("hash")
+
+    def memory(self, n_slots: int) -> dict[str, Any]:
+        """What the first manifest remembers of the router."""
+        if self.router != _BICLIQUE:
+            return {}
+        return {_BICLIQUE: max(n_slots // 4, 1) if self.subgroups is None else self.subgroups}
+
+    def check(self, stores: Sequence[Store], joins: Sequence[Join], options: Mapping[str, Any]) -> None:
+        """Refuse what a biclique cannot do. `options` are those of the flow that it has no use for."""
+        if self.router != _BICLIQUE:
+            return
+        for name, value in options.items():
+            if value is not None:
+                raise InputError(f"router {_BICLIQUE!r} with {name}", f"no {name}", 'use router = "auto"')
+        pairs = all(len({entry.store for entry in join.inputs}) == 2 == len(join.inputs) for join in joins)
+        if not pairs or any(store.derived or len(store.places) != 1 or max(store.places) > 1 for store in stores):
+            raise InputError(
+                f"router {_BICLIQUE!r} with these queries",
+                "joins of two streams, each stream and key in one of them, without aggregates",
+                'use router = "auto"',
+            )
+
+    def check_restart(self, manifest: Manifest, slots: int | None) -> None:
+        """Refuse a checkpoint whose state has another layout."""
+        was = _BICLIQUE in manifest.memory
+        if was != (self.router == _BICLIQUE):
+            shown = "of a biclique" if was else "not of a biclique"
+            raise CheckpointMismatch(
+                f"the router is {self.router!r}, and the checkpoint's state is {shown}",
+                "the router that the checkpoint was made with",
+                "start with a new checkpoint folder",
+            )
+        if was and slots not in (None, manifest.n_slots):
+            raise CheckpointMismatch(
+                f"{slots} slots, and the checkpoint is of a biclique of {manifest.n_slots}",
+                "the same number",
+                "start with a new checkpoint folder",
+            )
+
+    def regridder(self) -> GridRouter | None:
+        """What gives keys their grids; None where none gets one."""
+        if self.router in ("hash", _BICLIQUE):
+            return None
+        return GridRouter(GridSettings(rule="paper" if self.rule == "paper" else "even"))

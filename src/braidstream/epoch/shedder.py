@@ -1,0 +1,249 @@
+"""Shedding in the driver: what is given up after each epoch, and how complete the answer is.
+
+`Shedder` turns manifests into the figures of `control.shedding`, writes the filter into the manifest that is about to
+be committed, and keeps what is needed to say how complete the answer is (`control.estimate`). Slots apply the filter
+when they gather stored rows, and count with a sample (`slot/counting.py`). So a replayed epoch joins the same rows, and
+the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in which its
+last component arrives, or never.
+
+What may be shed is what may be pushed (`spilling.spillable`). A flow that spilled before goes on cleaning up.
+
+Cost: O(parts of the manifest).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from braidstream.control.estimate import Counts, Interval, completeness_interval
+from braidstream.control.overflow import GroupMemory, Overflow
+from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
+from braidstream.epoch.spiller import Spiller, spillable
+from braidstream.model.directory import Directory
+from braidstream.model.stores import Join, Store
+from braidstream.state import compaction
+from braidstream.state.filters import FILTER, SHEDDING, filter_of, thinned
+from braidstream.state.generations import account, held_ranges
+from braidstream.state.manifest import Manifest, Segment
+
+__all__ = ["Shedder", "completeness_of", "spiller_of"]
+
+_DECAY = 0.8
+"""How much of what was learned of groups is left after another epoch."""
+_THIN = 0.5
+"""A segment of which less lives is written anew."""
+_FEW = 4096
+"""The rows of a smaller segment are accounted by what rows take in files of all sizes."""
+
+
+def spiller_of(
+    overflow: Overflow, stores: Sequence[Store], joins: Sequence[Join], interval_s: float | None = None
+) -> Spiller:
+    """What keeps a flow's slots within their budget."""
+    if overflow.on_overflow != "shed":
+        return Spiller.of(overflow, stores, joins, interval_s)
+    names = spillable(stores, joins)
+    windows = {store.name: store.window_us for store in stores if store.name in names}
+    inputs = {
+        join.query: [(stores[entry.store].name, entry.window_us) for entry in join.inputs]
+        for join in joins
+        if names.issuperset(stores[entry.store].name for entry in join.inputs)
+    }
+    return Shedder(overflow, names, interval_s, windows, inputs)
+
+
+@dataclass(frozen=True)
+class Shedder(Spiller):
+    """The budget of a flow's slots where state beyond it is dropped."""
+
+    windows: Mapping[str, int | None] = field(default_factory=dict)
+    inputs: Mapping[str, Sequence[tuple[str, int | None]]] = field(default_factory=dict)
+    """By query: the stores that it joins, and its windows there."""
+
+    @property
+    def shed_stores(self) -> frozenset[str]:
+        """The stores whose rows may be dropped."""
+        return self.stores
+
+    def remembered(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+        """The manifest with what this epoch's reports say of results, by group and as a whole."""
+        manifest = super().remembered(manifest, reports)
+        known = dict(manifest.memory.get(SHEDDING, {}))
+        bits = (filter_of(manifest) or Filter()).bits
+        known["last"], known["run"] = _counted(known.get("run", {}), reports, 2.0 ** (bits - FIRST_BITS))
+        known["yields"] = _yields(manifest.directory, known, reports)
+        return replace(manifest, memory={**manifest.memory, SHEDDING: known})
+
+    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
+        """The manifest with the filter for the next epoch, and what is left of an earlier spill to clean up.
+
+        Nothing is pushed, whoever asks for it.
+        """
+        del asked
+        return self._shed(super().decided(manifest, before, spare_s))
+
+    def merges(
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
+    ) -> dict[int, list[compaction.Merge]]:
+        """What is merged anyway, and segments of which little lives, written anew each by itself."""
+        filter_, spans, each = filter_of(manifest), self._spans(manifest), self._row_bytes(manifest)
+        merges = {slot: list(tasks) for slot, tasks in planned.items()}
+        if filter_ is None:
+            return merges
+        past = held_ranges(manifest)
+        for slot, held in manifest.by_slot().items():
+            taken = {segment.name for task in merges.get(slot, ()) for segment in task.inputs}
+            for segment, _ in held:
+                if segment.store in self.stores and segment.name not in taken:
+                    parts = self._stocks_of(manifest, [segment], each)
+                    live = float(live_bytes(parts, filter_, spans).sum())
+                    if live < _THIN * segment.rows * each.get(segment.store, 0.0) and all(
+                        stock.slot == slot for stock in parts
+                    ):
+                        window, late = self.windows[segment.store], past.get(segment.stage, ())
+                        task = compaction.Merge(
+                            segment.store, window, manifest.watermark, (segment,), held=late, shed=filter_
+                        )
+                        merges.setdefault(slot, []).append(task)
+        return merges
+
+    def is_at_odds(self, manifest: Manifest) -> bool:
+        """Whether results of an earlier spill are missing: they come before anything is shed."""
+        return bool(self.incomplete(manifest)) or super().is_at_odds(manifest)
+
+    def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
+        """Nothing is pushed."""
+        del manifest, groups, before
+        return []
+
+    def _shed(self, manifest: Manifest) -> Manifest:
+        known = dict(manifest.memory.get(SHEDDING, {}))
+        lows = [group.low for group in manifest.directory.groups]
+        old = (filter_of(manifest) or Filter()).fitted(lows)
+        spans, stocks = self._spans(manifest), self._stocks(manifest)
+        new = shed(
+            old,
+            stocks,
+            spans,
+            budget=self.overflow.memory_bytes,
+            by=self.overflow.shed_by,
+            epoch=manifest.epoch,
+            yields={int(low): made / max(size, 1.0) for low, (made, size) in known.get("yields", {}).items()},
+        )
+        before, after = live_bytes(stocks, old, spans).sum(), 0.0
+        manifest = thinned(manifest, old, new, self.stores)
+        left = self._stocks(manifest)
+        held: dict[str, float] = defaultdict(float)
+        for stock, size in zip(left, live_bytes(left, new, spans), strict=True):
+            held[str(stock.low)] += float(size)
+            after += float(size)
+        horizons = {
+            s: spans[s].low for s, w in self.windows.items() if w is not None and manifest.watermark is not None
+        }
+        oldest = min((s.epoch for s in manifest.segments if s.store in self.stores), default=manifest.epoch + 1)
+        new = replace(new.pruned(oldest, horizons), stores=tuple(sorted(self.stores)))
+        others = {segment.store for segment in manifest.segments} - self.stores
+        kept = sum(one.active_bytes for one in account(manifest, others).values())
+        known |= {FILTER: new.as_plain(), "held": dict(held), "live_bytes": int(after + kept)}
+        ended = max((span.high for span in spans.values()), default=0)
+        pace = max(ended - known.get("ended", ended), 0)
+        known["pace_us"] = (known["pace_us"] + pace) // 2 if "pace_us" in known else pace
+        known["ended"] = ended
+        known["expected"] = {
+            query: [expected_share(piece, inputs, spans, manifest.epoch, known["pace_us"]) for piece in new.pieces]
+            for query, inputs in self.inputs.items()
+        }
+        known["shed_bytes"] = max(int(before - after), 0)
+        return replace(manifest, memory={**manifest.memory, SHEDDING: known})
+
+    def _spans(self, manifest: Manifest) -> dict[str, Span]:
+        """Of each store, the times that may still be joined."""
+        oldest: dict[str, int] = {}
+        newest: dict[str, int] = {}
+        for segment in manifest.segments:
+            oldest[segment.store] = min(oldest.get(segment.store, segment.oldest), segment.oldest)
+            newest[segment.store] = max(newest.get(segment.store, segment.newest), segment.newest)
+        spans, mark = {}, manifest.watermark
+        for store, window in self.windows.items():
+            low = oldest.get(store, 0) if window is None or mark is None else mark - window
+            spans[store] = Span(low, max(newest.get(store, low), low))
+        return spans
+
+    def _stocks(self, manifest: Manifest) -> list[Stock]:
+        each = self._row_bytes(manifest)
+        return self._stocks_of(manifest, manifest.segments, each)
+
+    def _stocks_of(self, manifest: Manifest, segments: Iterable[Segment], each: Mapping[str, float]) -> list[Stock]:
+        found = []
+        for s in segments:
+            if s.store in self.stores:
+                row_bytes = s.bytes / s.rows if s.rows >= _FEW else each[s.store]
+                for part in s.parts:
+                    if not part.generation:
+                        group, size = manifest.directory.at(part.low), row_bytes * part.rows
+                        found.append(Stock(group.slot, group.low, s.store, s.epoch, s.oldest, s.newest, size, s.sample))
+        return found
+
+    def _row_bytes(self, manifest: Manifest) -> dict[str, float]:
+        """What a row of each store takes. Small files are mostly schema and footer, so it is by how much files grow."""
+        sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for segment in manifest.segments:
+            sizes[segment.store].append((segment.rows, segment.bytes))
+        return {store: _slope(np.array(known, dtype=np.float64)) for store, known in sizes.items()}
+
+
+def _slope(sizes: npt.NDArray[np.float64]) -> float:
+    """Bytes a row, from the (rows, bytes) of files, by least squares; of the largest file if they are all alike."""
+    rows, size = sizes[:, 0] - sizes[:, 0].mean(), sizes[:, 1] - sizes[:, 1].mean()
+    largest = sizes[sizes[:, 0].argmax()]
+    most = float(largest[1] / max(largest[0], 1))
+    spread = float((rows**2).sum())
+    return min(max(float((rows * size).sum()) / spread, 1.0), most) if spread else most
+
+
+def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """For each query the completeness of the last epoch's answer, and of all answers so far; empty without shedding."""
+    known = manifest.memory.get(SHEDDING, {})
+    return _intervals(known.get("last", {})), _intervals(known.get("run", {}))
+
+
+def _intervals(plain: Mapping[str, Any]) -> dict[str, Interval]:
+    return {query: completeness_interval(Counts.from_plain(counts)) for query, counts in plain.items()}
+
+
+def _counted(
+    run: Mapping[str, Any], reports: Sequence[Mapping[str, Any]], weight: float
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The counts of this epoch and of the whole run, in which a smaller sample has a larger weight."""
+    last: dict[str, Counts] = {}
+    for report in reports:
+        for query, entry in report.get("shed", {}).items():
+            last[query] = last.get(query, Counts()).plus(Counts.from_plain(entry))
+    whole = {query: Counts.of_run(plain, weight) for query, plain in run.items()}
+    for query, counts in last.items():
+        whole[query] = whole.get(query, Counts()).plus(counts.weighted(weight))
+    plain = [{query: counts.as_plain() for query, counts in some.items()} for some in (last, whole)]
+    return plain[0], plain[1]
+
+
+def _yields(
+    directory: Directory, known: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]
+) -> dict[str, list[float]]:
+    """Of each group, of late: its results, and the bytes that it held for them."""
+    matched: dict[int, int] = defaultdict(int)
+    for report in reports:
+        for group, _, matches in report["groups"]:
+            matched[group] += matches
+    before, held = known.get("yields", {}), known.get("held", {})
+    found = {}
+    for group in directory.groups:
+        low = str(group.low)
+        made, size = before.get(low, (0.0, 0.0))
+        found[low] = [round(_DECAY * made + matched[group.id], 3), round(_DECAY * size + held.get(low, 0.0), 1)]
+    return found

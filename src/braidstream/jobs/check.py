@@ -1,0 +1,310 @@
+"""Validates a job without starting Spark: what `braid check` does, and `braid run` does first.
+
+The checks are an ordered list of plain functions, each of which raises what it finds: streams, epoch, queries, sinks,
+checkpoint, ownership of the sinks' folders. Where Spark alone knows something (the columns of a source that brings its
+own schema), the check is left for the run and named in `open`.
+
+Invariant: nothing is written and nothing is started. Cost: milliseconds a query, and one look at the size of every
+segment of an existing checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from braidstream.control.overflow import Overflow, parse_size
+from braidstream.epoch.routers import Routing
+from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
+from braidstream.jobs import Job, JobFlow, JobStream, with_place
+from braidstream.query import Query, Schema, parse, parse_duration
+from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.catalogue import with_changes
+from braidstream.spark.declared import resolved
+from braidstream.spark.file_order import check_order
+from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
+from braidstream.spark.moved import refuse_moved_streams
+from braidstream.spark.resolve import refuse_unknown_functions
+from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
+
+__all__ = ["Checked", "check_job"]
+
+FILE_SOURCES = ("parquet", "json", "csv", "orc", "avro", "xml", "text")
+"""Sources that read files below a path."""
+OWN_SCHEMA = {
+    "rate": "timestamp timestamp, value long",
+    "rate-micro-batch": "timestamp timestamp, value long",
+    "socket": "value string",
+    "text": "value string",
+    "kafka": "key binary, value binary, topic string, partition int, offset long, "
+    "timestamp timestamp, timestampType int",
+}
+"""Sources that bring their schema with them."""
+_TIMES = ("timestamp", "timestamp_ntz")
+_WILD = "*?[{"
+_BRINGS = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog", "spark.plugins", "spark.submit")
+"""Settings by which a session may have functions that are none of Spark's."""
+_OURS = {"manifests", "segments", "staged", "offsets", "lease"}
+_LOOKS = 5
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found out about a job that it did not refuse."""
+
+    queries: Mapping[str, Query]
+    """The queries that could be read without Spark."""
+    epoch: int | None
+    """The last epoch in the checkpoint; None when the job starts from the beginning."""
+    open: tuple[str, ...] = ()
+    """What only Spark can tell, a sentence each."""
+
+
+def check_job(job: Job) -> Checked:
+    """Raise what is wrong with the job, or tell what it is about to do."""
+    schemas = {
+        name: with_place(job, f"[streams.{name}]", _schema_of, name, stream) for name, stream in job.streams.items()
+    }
+    if job.flow.epoch != "available":
+        with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
+    if job.flow.silence is not None:
+        with_place(job, "[flow] silence", parse_duration, job.flow.silence)
+    routing = with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
+    with_place(job, "[flow]", routing.under, job.flow.on_overflow)
+    with_place(job, "[flow]", _check_overflow, job.flow)
+    known = {name: schema for name, schema in schemas.items() if schema is not None}
+    queries = _queries(job, known)
+    sinks = _sinks(job, queries)
+    _refuse_overlaps(job, sinks)
+    identity, epoch = with_place(job, "[flow] checkpoint", _checkpoint, job, known, queries)
+    for place, sink in sinks.items():
+        with_place(job, place, sink.check, "" if identity is None else identity.flow)
+    left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
+    for name, query in queries.items():
+        others = any(setting.startswith(_BRINGS) for setting in job.spark)
+        unknown = with_place(job, f"[queries.{name}] cql", partial(refuse_unknown_functions, others=others), query)
+        left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
+    left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
+    left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
+    return Checked(queries, epoch, tuple(left))
+
+
+def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
+    """The formats that not every session has, with the places that use them."""
+    used = [(stream.format, SOURCES, f"[streams.{name}]") for name, stream in job.streams.items()]
+    used += [(sink.format, SINKS, place) for place, sink in sinks.items() if isinstance(sink, (FileSink, TableSink))]
+    return [f"{format_} of {place}" for format_, known, place in used if not is_known(format_, known)]
+
+
+def _schema_of(name: str, stream: JobStream) -> Schema | None:
+    """The stream's schema, with its time column in it; None where only Spark knows it."""
+    _check_path(stream)
+    check_source(name, stream.format, stream.options)
+    if stream.delay is not None:
+        parse_duration(stream.delay)
+    _check_order(name, stream)
+    text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
+    if text is None:
+        return None
+    schema = Schema.from_ddl(text)
+    _check_time(name, stream.time, schema)
+    return schema
+
+
+def _check_path(stream: JobStream) -> None:
+    """A file source has a path, and a schema unless it brings one; a path that is given exists."""
+    own = stream.format.lower()
+    if own in FILE_SOURCES and stream.path is None:
+        raise JobError(f"a {stream.format} stream without a path", "the folder of its files", 'add path = "data/R"')
+    if own in FILE_SOURCES and stream.schema is None and own not in OWN_SCHEMA:
+        fix = 'add schema = "k long, v long, ts timestamp"'
+        raise JobError(f"a {stream.format} stream without a schema", "its columns and their types", fix)
+    path = stream.path
+    if path and "://" not in path and not any(c in path for c in _WILD) and not Path(path).exists():
+        raise StreamError(f"the path {path} does not exist", "a folder of files", "create it, or correct the path")
+
+
+def _check_order(name: str, stream: JobStream) -> None:
+    """Only Parquet files are read in an order of ours."""
+    check_order(name, stream.order)
+    if stream.order is not None and not (stream.format == "parquet" and stream.path and stream.schema):
+        wrong = f"order for a {stream.format} stream"
+        raise JobError(wrong, "order for Parquet files with a path and a schema", "leave order out")
+
+
+def _check_time(name: str, time: str, schema: Schema) -> None:
+    column = schema.find(time)
+    if column is None:
+        fix = nearest(time, [c.name for c in schema if c.type in _TIMES])
+        raise StreamError(f"stream {name!r} has no column {time!r} for its time", "a timestamp column", fix)
+    if column.type not in _TIMES:
+        times = [c.name for c in schema if c.type in _TIMES]
+        raise StreamError(
+            f"the time column {time!r} of stream {name!r} is of type {column.type}",
+            "timestamp or timestamp_ntz",
+            f"use {times[0]!r}" if times else f"declare it as {time} timestamp",
+        )
+
+
+def _check_overflow(flow: JobFlow) -> None:
+    """A budget that is left to Spark is only known when Spark runs."""
+    budget = 1 if flow.memory is None else parse_size(flow.memory)
+    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after, flow.shed_by)
+
+
+def _check_epoch(epoch: str) -> None:
+    try:
+        parse_duration(epoch)
+    except InputError as error:
+        raise JobError(error.wrong, 'a length of time, or "available"', error.fix) from None
+
+
+def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
+    """The parsed queries, without those that may read a stream of unknown schema."""
+    all_known = len(schemas) == len(job.streams)
+    parsed = {}
+    for name, entry in job.queries.items():
+        with nullcontext() if all_known else suppress(InputError):
+            parsed[name] = with_place(job, f"[queries.{name}] cql", parse, entry.cql, schemas, name)
+    return parsed
+
+
+def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
+    """Every sink of the job, by its place in the file; a late sink has a folder for each stream."""
+    made: dict[str, Sink] = {}
+    for name, function in job.functions.items():
+        at, sink = f"[functions.{name}] sink", function.sink or {}
+        made[at] = with_place(job, at, make_sink, sink["format"], sink["path"], sink["options"])
+    for name, entry in job.queries.items():
+        at = f"[queries.{name}]"
+        made[f"{at} sink"] = with_place(
+            job, f"{at} sink", make_sink, entry.sink.format, entry.sink.path, entry.sink.options
+        )
+        if entry.late is None:
+            continue
+        folder, options = entry.late.path, entry.late.options
+        for stream in queries[name].streams if name in queries else ():
+            path = None if folder is None else f"{folder}/stream={stream}"
+            made[f"{at} late {stream}"] = with_place(job, f"{at} late", make_sink, entry.late.format, path, options)
+    return made
+
+
+def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
+    """No two sinks in one folder, and none in a folder that is read or in the checkpoint."""
+    taken = {f"[streams.{name}] path": stream.path for name, stream in job.streams.items() if stream.path}
+    taken["[flow] checkpoint"] = job.flow.checkpoint
+    folders = {resolved(path): place for place, path in taken.items() if not any(c in path for c in _WILD)}
+    kept = dict(folders)
+    for place, path in _folders(sinks):
+        for folder, other in kept.items():
+            if path.startswith(folder.rstrip("/") + "/"):
+                raise SinkError(
+                    f"{job.file}: {place}: the path {path} is inside {other}",
+                    "a folder of its own",
+                    "choose another path",
+                )
+        other = folders.setdefault(path, place)
+        shared = other != place and not (" late " in other and " late " in place)
+        if shared:
+            raise SinkError(
+                f"{job.file}: {place}: the path {path} is also {other}", "a folder of its own", "choose another path"
+            )
+
+
+def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
+    return ((place, resolved(sink.path)) for place, sink in sinks.items() if isinstance(sink, FileSink))
+
+
+def _checkpoint(
+    job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]
+) -> tuple[Identity | None, int | None]:
+    """What the checkpoint belongs to and its last epoch, when it is there, undamaged and this job's."""
+    store = Checkpoint(job.flow.checkpoint)
+    identity = None if _is_file(store) else store.identity()
+    if identity is None:
+        _refuse_strange_folder(store)
+        return None, None
+    latest = _undamaged(store)
+    knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
+    if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
+        mine = _identity(job, schemas, queries)
+        expected = with_changes(
+            _comparable(identity), latest, mine.queries, lambda text, name: parse(text, schemas, name)
+        )
+        expected.check(mine, job.flow.checkpoint)
+    paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
+    refuse_moved_streams(store, paths, job.flow.checkpoint)
+    return identity, latest.epoch if latest.epoch >= 0 else None
+
+
+def _undamaged(store: Checkpoint, looks: int = _LOOKS) -> Manifest:
+    """The last manifest of a checkpoint whose manifests can all be read, and whose segments are all there.
+
+    One that a flow runs on may change while it is looked at; then it is looked at again.
+    """
+    try:
+        return _looked_at(store)
+    except DamagedState:
+        if looks == 1 or (looks < _LOOKS and not store.is_held):
+            raise
+        return _undamaged(store, looks - 1)
+
+
+def _looked_at(store: Checkpoint) -> Manifest:
+    for epoch in Manifest.epochs(store.files):
+        Manifest.read(store.files, epoch)
+    latest = store.latest()
+    store.check_offsets(latest.epoch)
+    store.verify(latest)
+    return latest
+
+
+def _identity(job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]) -> Identity:
+    """The identity that the job's checkpoint must have."""
+    streams = {
+        name: {"schema": _struct(schema), "time": schema[job.streams[name].time].name}
+        for name, schema in schemas.items()
+    }
+    return Identity.new(job.flow.name, streams, {name: query.fingerprint for name, query in queries.items()})
+
+
+def _comparable(identity: Identity) -> Identity:
+    """The identity with its schemas in canonical spelling, and of its streams what a job file can say."""
+    streams = {
+        name: {"schema": _canonical(known["schema"]), "time": known["time"]} for name, known in identity.streams.items()
+    }
+    return replace(identity, streams=streams)
+
+
+def _struct(schema: Schema) -> str:
+    return f"struct<{','.join(f'{quote_name(column.name)}:{column.type}' for column in schema)}>"
+
+
+def _canonical(struct: str) -> str:
+    try:
+        return canonical_type(struct)
+    except InputError:
+        return struct
+
+
+def _is_file(store: Checkpoint) -> bool:
+    return store.files.is_local and Path(store.files.path("")).is_file()
+
+
+def _refuse_strange_folder(store: Checkpoint) -> None:
+    """A new checkpoint is made in a new or an empty folder, not among somebody's files."""
+    if not store.files.is_local:
+        return
+    folder = Path(store.files.path(""))
+    names = {entry.name.partition("-")[0] for entry in folder.iterdir()} if folder.is_dir() else set()
+    if _is_file(store) or not names <= _OURS:
+        raise CheckpointMismatch(
+            f"the checkpoint {folder} is no checkpoint, and is not empty",
+            "a checkpoint of this flow, or a new folder",
+            "choose another folder",
+        )

@@ -1,0 +1,109 @@
+"""One measurement, in a process of its own: `python -m braidstream.lab.bench.child CASE SYSTEM FOLDER SETTINGS`.
+
+Prints one JSON object: the duration of each epoch in milliseconds (Spark's own `triggerExecution`), rows and matches.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, SPARK_ROCKSDB, Case
+from braidstream.spark.flow import Flow
+from braidstream.spark.session import local_session
+
+SCHEMA = "k long, v long, ts timestamp"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def main() -> None:
+    """Run one case on one system."""
+    case, system, folder = CASES[sys.argv[1]], sys.argv[2], Path(sys.argv[3])
+    settings = {"spark.ui.enabled": "false", **json.loads(sys.argv[4])}
+    spark = local_session("local[2]", settings=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    checkpoint = folder / f"checkpoint-{system}"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    run = _braidstream if system.startswith(BRAIDSTREAM) else _builtin
+    print(json.dumps(run(spark, case, system, folder, checkpoint)), flush=True)
+
+
+def _stream(spark: SparkSession, case: Case, folder: Path, name: str) -> Any:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", case.files_per_epoch)
+    return reader.parquet(str(folder / name))
+
+
+def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
+    """Spark's stream-stream join, with as many state partitions as cores: more only cost it time here."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    if system == SPARK_ROCKSDB:
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+    streams = [_stream(spark, case, folder, name).withWatermark("ts", "0 seconds") for name in case.streams]
+    joined = streams[0].withColumnRenamed("v", "rv")
+    plain: list[str] = []  # times of streams joined before: Spark allows only one event-time column in a join's input
+    for name, stream in zip(case.streams[1:], streams[1:], strict=True):
+        other = stream.select(*(F.col(column).alias(f"{name}_{column}") for column in ("k", "v", "ts")))
+        condition = F.col("k") == F.col(f"{name}_k")
+        for before in ("ts", *plain):
+            condition &= F.expr(_within(before, f"{name}_ts", case.window_s))
+        joined = joined.join(other, condition).select(
+            "k", "ts", *(column for column in joined.columns if column not in ("k", "ts")),
+            F.col(f"{name}_v").alias(f"{name.lower()}v"),
+            F.expr(f"timestamp_micros(unix_micros({name}_ts))").alias(f"{name}_time"),
+        )  # fmt: skip
+        plain.append(f"{name}_time")
+    joined = joined.select("k", *(f"{name.lower()}v" for name in case.streams))
+    writer = joined.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return _epochs(query.recentProgress)
+
+
+def _within(one: str, other: str, window_s: float) -> str:
+    length = f"interval {window_s} seconds"
+    return f"{other} >= {one} - {length} AND {other} <= {one} + {length}"
+
+
+def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
+    flow = Flow(spark, slots=case.slots, router={HASH: "hash", BICLIQUE: "biclique"}.get(system, "auto"))
+    for name in case.streams:
+        if system != GENERAL:
+            options = {"maxFilesPerTrigger": str(case.files_per_epoch)}
+            flow.files(name, folder / name, schema=SCHEMA, time="ts", options=options)
+        else:
+            flow.stream(name, _stream(spark, case, folder, name), time="ts")
+    streams = ", ".join(f"{name} [RANGE {case.window_s} SECONDS]" for name in case.streams)
+    outputs = ", ".join(f"{name}.v AS {name.lower()}v" for name in case.streams)
+    same = " = ".join(f"{name}.k" for name in case.streams)
+    for number in range(case.n_queries):
+        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} WHERE {same}").to("noop")
+    handle = flow.start(checkpoint)
+    handle.await_termination()
+    measured = _epochs(handle._query.recentProgress)
+    last = handle.progress[-1]
+    return {
+        **measured,
+        "matches": sum(sum(entry.matches.values()) for entry in handle.progress),
+        "stored_rows": last.state_rows,
+        "stored_bytes": last.state_bytes,
+        "exchanged_bytes": last.exchanged_bytes,
+        "balance": dict(last.balance),
+        "heavy": [asdict(key) for key in last.heavy],
+    }
+
+
+def _epochs(progress: Any) -> dict[str, Any]:
+    entries = [entry for entry in progress if sum(source["numInputRows"] for source in entry["sources"])]
+    stored = sum(operator["numRowsTotal"] for operator in entries[-1]["stateOperators"])
+    return {"epoch_ms": [entry["durationMs"]["triggerExecution"] for entry in entries], "stored_rows": stored}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""D-CAPE's figures 6 to 21 on its simulator (`lab.sim.dcape`), and its six-hour clean-up.
+
+Figures 8 (ways to choose partitions), 13 (the relocation protocol), 18 and 19 (pseudo code of lazy-disk and
+active-disk) are diagrams without results: they are in the code (`model.directory`, `lab.sim.relocation`,
+`control.policies.disk`), not here.
+
+The joins are real and so are the controller's decisions, so the numbers of results, of missing and of recovered ones
+are exact for the streams drawn; machines, clock and prices are virtual (`lab.sim.dcape.machine` lists the assumptions).
+"""
+
+from __future__ import annotations
+
+from braidstream.lab.papers import dcape_disk, dcape_moves
+
+__all__ = ["dcape_disk", "dcape_moves"]

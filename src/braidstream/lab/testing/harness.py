@@ -1,0 +1,391 @@
+"""The engine without Spark: routing, slots, manifests and sinks in one process, for tests that run by the hundred.
+
+    harness = Harness(folder, {"R": schema, "S": schema}, {"pairs": [Indexed("R", "R", ("k",), 10), ...]}, slots=3)
+    harness.epoch({"R": table, "S": table})
+    harness.restart(slots=5)
+    harness.results("pairs")
+
+All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
+`EpochRunner` commits, `FileSink` delivers. Missing are only the exchange (here a dict of envelopes by slot) and what
+Spark computes upstream of the routing (key hashes and filters), which is done here with NumPy. `hash_keys` may be
+replaced, to make keys collide. `braidstream.lab.testing.queries` takes CQL instead of joins on columns.
+
+An epoch that fails (`braidstream.model.faults.armed`) is lost as with Spark: `restart` and give it again.
+
+Cost: some milliseconds an epoch, most of it for files.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from braidstream.control.controller import Controller
+from braidstream.control.overflow import Overflow
+from braidstream.epoch.regions import with_regions
+from braidstream.epoch.reorganizer import Reorganizer
+from braidstream.epoch.shedder import spiller_of
+from braidstream.epoch.spiller import Spiller
+from braidstream.kernels.families import with_families
+from braidstream.kernels.hashing import hash_columns
+from braidstream.kernels.measures import EPOCH, WATERMARK
+from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_batch
+from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
+from braidstream.lab.testing.expressions import evaluate
+from braidstream.lab.testing.restless import RestlessSpiller
+from braidstream.model.directory import Directory
+from braidstream.model.stores import COMPOSITES, Branch, Join, JoinInput, OutputColumn, Store
+from braidstream.query import Query
+from braidstream.slot.aggregation import route_composites
+from braidstream.slot.task import EpochTask, read_manifest, routes_of, slot_task
+from braidstream.spark.clean_ups import SlotFunction
+from braidstream.spark.deliveries import Staged
+from braidstream.spark.epoch import EpochRunner, Regridder
+from braidstream.spark.planner import Plan
+from braidstream.spark.sinks import FileSink, deliver
+from braidstream.spark.sources import Router, Stream
+from braidstream.state.cells import resettled
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
+from braidstream.state.staging import Staging
+
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalRunner"]
+
+Condition = Callable[[pa.Table], npt.NDArray[np.bool_]]
+"""A filter on the rows of one stream."""
+
+HashKeys = Callable[[Sequence[pa.Array]], tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]
+"""The hashes of rows from their key columns, and which rows have no NULL among them."""
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """One input of a join: a stream under an alias, its key columns and its window."""
+
+    alias: str
+    stream: str
+    key: tuple[str, ...]
+    window_us: int | None
+    condition: Condition | None = None
+
+
+class Harness:
+    """Epochs of a flow in one process. Every stream has its event time in the column `ts`."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        schemas: Mapping[str, pa.Schema],
+        joins: Mapping[str, Sequence[Indexed]],
+        *,
+        delays_us: Mapping[str, int] | None = None,
+        slots: int = 1,
+        groups: int = 8,
+        hash_keys: HashKeys = hash_columns,
+        keep: int = 10,
+        late: bool = False,
+        root: str | None = None,
+        controller: Controller | None = None,
+        regridder: Regridder | None = None,
+        biclique: int | None = None,
+        overflow: Overflow | None = None,
+        interval_s: float | None = None,
+        restless_spills: int | None = None,
+        leased: bool = False,
+    ) -> None:
+        self.folder, self.schemas, self._leased = Path(folder), schemas, leased
+        self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
+        self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
+        self._regridder = regridder
+        self._root = root or str(self.folder / "ck")
+        self._conditions: dict[str, Condition] = {}
+        delays = delays_us or {}
+        self._streams = {
+            name: Stream(name, None, from_arrow_schema(schema, prefer_timestamp_ntz=True), "ts", delays.get(name, 0))
+            for name, schema in schemas.items()
+        }
+        self._plan = self._planned(joins, late=late)
+        self._sinks = {name: self._sink(name) for name in joins}
+        late_to = self.folder / "late"
+        self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
+        checkpoint = self._checkpoint()
+        self._identity = Identity.new("harness", {}, {})
+        memory = {} if biclique is None else {"biclique": biclique}
+        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots, memory=memory))
+        self.runner = self._start(checkpoint)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The last manifest."""
+        return self.runner.manifest
+
+    def epoch(self, tables: Mapping[str, pa.Table], n_tasks: int = 2) -> None:
+        """Run the next epoch; the rows of each stream come in `n_tasks` routing tasks."""
+        number = self.manifest.epoch + 1
+        batches: list[pa.RecordBatch] = []
+        for branch in self._plan.branches:
+            table = tables.get(branch.stream)
+            if table is None:
+                continue
+            router = _LocalRouter(self._root, self.runner.run, branch, self.schemas[branch.stream], number)
+            size = max(-(-table.num_rows // n_tasks), 1)
+            for begin in range(0, table.num_rows, size):
+                piece = self._branch_table(branch, table.slice(begin, size))
+                batches += router.envelopes(iter([piece]))
+        self.runner(_Envelopes(batches), number)
+
+    def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
+        """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
+        checkpoint = self._checkpoint()
+        self._sinks = {name: self._sink(name) for name in self._sinks}  # the runner before keeps its own
+        self._late = {name: FileSink("parquet", sink.path, {}) for name, sink in self._late.items()}
+        last = checkpoint.latest()
+        checkpoint.verify(last)
+        n_slots = slots or last.n_slots
+        changed = directory or last.directory.resized(n_slots)
+        if changed != last.directory or n_slots != last.n_slots:
+            resettled(replace(last.fitted(changed), executors={}), n_slots).write(checkpoint.files)
+        self.runner = self._start(checkpoint)
+
+    def _checkpoint(self) -> Checkpoint:
+        """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
+        checkpoint = Checkpoint(self._root, self._keep)
+        if self._leased:
+            checkpoint.take(ttl_s=0.0)
+        return checkpoint
+
+    def finish(self) -> None:
+        """The last clean-up of a finite flow."""
+        self.runner.finish(None)
+
+    def results(self, join: str) -> list[dict[str, Any]]:
+        """All results of a join, as a reader of its sink's folder sees them."""
+        return _rows_in(self.folder / "out" / join)
+
+    def late(self, stream: str) -> list[dict[str, Any]]:
+        """The late rows of a stream."""
+        return _rows_in(self.folder / "late" / stream)
+
+    def _sink(self, name: str) -> FileSink:
+        return FileSink("parquet", str(self.folder / "out" / name), {})
+
+    def _start(self, checkpoint: Checkpoint) -> EpochRunner:
+        queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
+        return self._started(checkpoint, queries)
+
+    def _started(
+        self, checkpoint: Checkpoint, queries: Mapping[str, Query], silence_us: int | None = None
+    ) -> EpochRunner:
+        for sink in [*self._sinks.values(), *self._late.values()]:
+            sink.claim(self._identity.flow, checkpoint.owner)
+            sink.sweep()
+        checkpoint.sweep()
+        last = checkpoint.latest()
+        manifest = with_regions(last, self._plan.stores, self._groups)
+        if manifest != last:
+            manifest.write(checkpoint.files)
+        runner = LocalRunner(
+            checkpoint,
+            uuid.uuid4().hex,
+            self._plan,
+            self._streams,
+            queries,
+            self._sinks,
+            self._late,
+            False,
+            manifest,
+            silence_us,
+            None if self._controller is None else Reorganizer(self._controller),
+            regridder=self._regridder,
+            spiller=self._spiller(),
+        )
+        runner.prepare_state(None)
+        return runner
+
+    def _spiller(self) -> Spiller | None:
+        if self._overflow is None:
+            return None
+        made = spiller_of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
+        if self._restless_spills is None:
+            return made
+        return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)
+
+    def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
+        stores: dict[tuple[str, tuple[str, ...]], Store] = {}
+        for indexed in (indexed for inputs in joins.values() for indexed in inputs):
+            address = (indexed.stream, indexed.key)
+            known = stores.get(address) or self._new_store(len(stores), *address)
+            stores[address] = self._with_use(known, indexed)
+        made = tuple(self._join(name, inputs, stores) for name, inputs in joins.items())
+        related = with_families(tuple(stores.values()), made)
+        branches = tuple(
+            Branch(i, name, own, tuple(self.schemas[name].names) if late else ())
+            for i, name in enumerate(self.schemas)
+            if (own := tuple(store for store in related if store.stream == name))
+        )
+        return Plan(related, branches, made, {}, dict.fromkeys(joins, True))
+
+    def _new_store(self, index: int, stream: str, key: tuple[str, ...]) -> Store:
+        columns = tuple(self.schemas[stream].names)
+        name = f"{stream}[{', '.join(key)}]"
+        return Store(index, name, stream, key, key, True, (), takes_all=False, columns=columns, window_us=-1)
+
+    def _with_use(self, store: Store, indexed: Indexed) -> Store:
+        window = indexed.window_us
+        widest = None if window is None or store.window_us is None else max(window, store.window_us)
+        if indexed.condition is None:
+            return replace(store, window_us=widest, takes_all=True)
+        name = _filter_name(indexed.condition)
+        self._conditions[name] = indexed.condition
+        return replace(store, window_us=widest, filters=tuple(dict.fromkeys((*store.filters, name))))
+
+    def _join(self, name: str, inputs: Sequence[Indexed], stores: Mapping[tuple[str, tuple[str, ...]], Store]) -> Join:
+        entries, outputs, fields = [], [], []
+        for place, indexed in enumerate(inputs):
+            store = stores[indexed.stream, indexed.key]
+            filtered = indexed.condition is not None and store.masked
+            bit = store.filters.index(_filter_name(indexed.condition)) if filtered and indexed.condition else None
+            entries.append(JoinInput(store.index, indexed.window_us, bit))
+            for column in self.schemas[indexed.stream]:
+                outputs.append(OutputColumn(f"{indexed.alias}.{column.name}", place, column.name))
+                fields.append(pa.field(f"{indexed.alias}.{column.name}", column.type))
+        return Join(name, tuple(entries), tuple(outputs), pa.schema(fields))
+
+    def _branch_table(self, branch: Branch, table: pa.Table) -> pa.Table:
+        """What Spark hands to the routing task: the time, and for each store hash, keys and mask."""
+        columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        columns[TIME] = table.column("ts")
+        for store in branch.stores:
+            keys = [table.column(name).combine_chunks() for name in store.key]
+            hashes, valid = self._hash_keys(keys)
+            columns[store.branch_column(HASH)] = pa.array(hashes.view(np.int64), mask=~valid)
+            columns |= {store.branch_column(f"{KEY}{i}"): key for i, key in enumerate(keys)}
+            mask = np.zeros(table.num_rows, dtype=np.int64)
+            for bit, name in enumerate(store.filters):
+                mask |= self._conditions[name](table).astype(np.int64) << bit
+            if store.filters:
+                columns[store.branch_column(MASK)] = pa.array(mask)
+        return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class _LocalRouter(Router):
+    """A router that is told its epoch instead of asking Spark."""
+
+    epoch: int = 0
+
+    def routes(self) -> Routes:
+        return routes_of(read_manifest(self.root, self.epoch - 1, self.run))
+
+
+@dataclass
+class _Envelopes:
+    """In the place of the DataFrame that `foreachBatch` is given."""
+
+    batches: list[pa.RecordBatch]
+    sparkSession: None = field(default=None)  # noqa: N815  Spark's name for it
+
+
+class LocalRunner(EpochRunner):
+    """Epochs whose exchange is a dict, and whose SQL is computed by DuckDB."""
+
+    def _woken(self, spark: Any, run: SlotFunction) -> list[dict[str, Any]]:
+        del spark
+        ticks = [pa.record_batch({"slot": pa.array([slot], pa.int32())}) for slot in range(self.manifest.n_slots)]
+        return [report for tick in ticks for report in _reports(run(iter([tick])))]
+
+    def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
+        del spark
+        batches: Sequence[pa.RecordBatch] = envelopes.batches
+        for stage in range(self.plan.n_stages):
+            run = slot_task(task, stage, is_last=stage == self.plan.n_stages - 1)
+            batches = _exchanged(batches, run)
+        return list(_reports(iter(batches)))
+
+    def _ticks(self, spark: Any) -> Any:
+        del spark
+        slots = range(self.manifest.n_slots)
+        return _Envelopes([batch for s in slots for batch in envelopes_to_batch([Envelope(s, TICK, b"")])])
+
+    def _enumerated(self, spark: Any, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        plans = [plan for plan in self.plan.aggregates if plan.enumeration is not None]
+        if not plans:
+            return []
+        batches = list(self._ticks(spark).batches)
+        for plan in plans:
+            assert plan.enumeration is not None
+            for raw in self._taken(self._composites(plan, reports)):
+                computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
+                rows = evaluate(raw, computed, plan.enumeration.residual)
+                batches += route_composites(plan, task.manifest, routes_of)(iter(rows.to_batches()))
+        reached = self._next(self.manifest, task.epoch, reports)[0].watermark
+        made = _exchanged(batches, slot_task(replace(task, reached=reached), COMPOSITES))
+        return list(_reports(iter(made)))
+
+    def _hand_over(self, spark: Any, epoch: int, staged: Staged) -> None:
+        """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
+        query, sink = staged.query, staged.sink
+        if query is not None and not self.plan.finished[query.name]:
+            finished = [_finish(query, raw) for raw in self._taken(staged.files)]
+            staging = sink.staging(self.checkpoint.root, True)
+            files = [file for rows in finished if (file := _staged(rows, staging, epoch))]
+            deliver(sink, staged.name, epoch, staged=files, frame=None, finished=True)
+            return
+        super()._hand_over(spark, epoch, staged)
+
+    def _taken(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """The contents of staged files, which are gone then."""
+        for name in names:
+            yield pq.read_table(self.checkpoint.files.path(name))
+            self.checkpoint.files.delete(name)
+
+
+def _exchanged(
+    batches: Sequence[pa.RecordBatch], run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> list[pa.RecordBatch]:
+    by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for batch in batches:
+        for at, slot in enumerate(batch.column("slot").to_pylist()):
+            by_slot[slot].append(batch.slice(at, 1))
+    return [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+
+
+def _finish(query: Query, raw: pa.Table) -> pa.Table:
+    """The counterpart of `planner.finish`."""
+    outputs = {output.name: output.sql for output in query.outputs}
+    if query.is_aggregate:
+        return evaluate(raw, {**outputs, EPOCH: EPOCH, WATERMARK: WATERMARK})
+    return evaluate(raw, outputs, query.residual)
+
+
+def _staged(rows: pa.Table, staging: Staging, epoch: int) -> str | None:
+    writer = staging.writer(rows.schema, epoch, 0)
+    for batch in rows.combine_chunks().to_batches():
+        writer.write(batch.columns)
+    return writer.close()
+
+
+def _reports(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for report in batch.column("report"):
+            yield json.loads(report.as_py())
+
+
+def _filter_name(condition: Condition) -> str:
+    return f"filter {id(condition)}"
+
+
+def _rows_in(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith(("_", ".")))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]

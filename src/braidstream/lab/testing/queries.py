@@ -1,0 +1,158 @@
+"""Continuous queries in CQL on the engine without Spark: planned by the engine's planner, come and gone while it runs.
+
+    harness = QueryHarness(folder, {"A": schema, "B": schema, "C": schema}, {"q": "SELECT ... WHERE A.x = B.x AND ..."})
+    harness.epoch({"A": table, "B": table})
+    harness.submit("later", "SELECT ...")
+    harness.restart(slots=3)
+    harness.withdraw("q")
+
+The text is parsed by `query.parse` and planned by `planner.make_plan`, as a `Flow` does; submitted and withdrawn
+queries are remembered in the manifest by `spark.catalogue`, and a restart finds them there. What Spark computes before
+and after the join is computed by DuckDB (`lab.testing.expressions`). Aggregate queries need a Spark session for their
+plan, because Spark's analyzer says which types they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.kernels.hashing import hash_columns
+from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name
+from braidstream.lab.testing.expressions import evaluate
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.stores import Branch
+from braidstream.query import Column, Query, Schema, parse
+from braidstream.query.tree import Statistics, tree_of
+from braidstream.spark.catalogue import with_plan, with_submitted, without_query
+from braidstream.spark.epoch import EpochRunner
+from braidstream.spark.planner import Plan, make_plan
+from braidstream.state.checkpoint import Checkpoint
+
+__all__ = ["QueryHarness"]
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """In the place of a stream's DataFrame: all that planning needs of it."""
+
+    sparkSession: Any  # noqa: N815  Spark's name for it
+
+
+class QueryHarness(Harness):
+    """Epochs of a flow of CQL queries in one process. Every stream has its event time in the column `ts`."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        schemas: Mapping[str, pa.Schema],
+        queries: Mapping[str, str],
+        *,
+        spark: Any = None,
+        silence_us: int | None = None,
+        statistics: Statistics | None = None,
+        **options: Any,
+    ) -> None:
+        self._first, self._silence_us, self._spark, self._statistics = dict(queries), silence_us, spark, statistics
+        self._plans: dict[str, Plan] = {}
+        super().__init__(folder, schemas, dict.fromkeys(queries, ()), **options)
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        return self._plan
+
+    def submit(self, name: str, text: str) -> None:
+        """Add a query, effective at the next epoch."""
+        with_submitted(self.manifest, name, {"text": text}).write(self.runner.checkpoint.files)
+        self.restart()
+
+    def withdraw(self, name: str) -> None:
+        """Remove a query, effective at the next epoch; what it is owed is delivered first."""
+        if self.runner.owes({j.query for j in self.plan.joins if j.query.split(":")[0] != name}):
+            self.runner.settle(None)
+        without_query(self.manifest, name).write(self.runner.checkpoint.files)
+        self.restart()
+
+    def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
+        del joins
+        self._takes_late = late
+        return self._plan_of(self._parsed(self._first), {}, {})
+
+    def _start(self, checkpoint: Checkpoint) -> EpochRunner:
+        """As `Flow.start` and `Launch.start`: the queries of the manifest, and what its rows are arranged by."""
+        manifest = checkpoint.latest()
+        submitted = manifest.memory.get("submitted", {})
+        texts = {**self._first, **{name: entry["text"] for name, entry in submitted.items()}}
+        for name in manifest.memory.get("withdrawn", []):
+            texts.pop(name, None)
+        queries = self._parsed(texts)
+        since = {name: entry["since"] for name, entry in submitted.items()}
+        self._plan = self._plan_of(queries, since, manifest.memory)
+        self._sinks = {name: self._sink(name) for name in queries}
+        with_plan(manifest, self._plan).write(checkpoint.files)
+        return self._started(checkpoint, queries, self._silence_us)
+
+    def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:
+        fields = {name: stream.schema.fields for name, stream in self._streams.items()}
+        schemas = {
+            n: Schema(tuple(Column(f.name, f.dataType.simpleString()) for f in own)) for n, own in fields.items()
+        }
+        return {name: parse(text, schemas, name) for name, text in texts.items()}
+
+    def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], memory: Mapping[str, Any]) -> Plan:
+        streams = {name: replace(stream, frame=_Frame(self._spark)) for name, stream in self._streams.items()}
+        late = dict.fromkeys(streams, self._takes_late)
+        filters, known = memory.get("filters", {}), memory.get("trees", {})
+        trees = {name: tree_of(queries[name], known[name]) for name in known if name in queries}
+        address = repr(([(q.name, q.text) for q in queries.values()], since, filters, known, self._statistics))
+        if self._spark is None or address not in self._plans:  # Spark's analyzer takes a tenth of a second
+            made = make_plan(streams, list(queries.values()), late, self._statistics, since, filters, trees)
+            self._plans[address] = made if self._hash_keys is hash_columns else _verified(made)
+        return self._plans[address]
+
+    def _branch_table(self, branch: Branch, table: pa.Table) -> pa.Table:
+        """What Spark hands to the routing task, computed from the same expressions (`sources.general_frame`)."""
+        wanted = {f"{KEY}{i}@{s.index}": key for s in branch.stores for i, key in enumerate(s.compared)}
+        wanted |= {f"{HASH}{i}@{s.index}": key for s in branch.stores for i, key in enumerate(s.key)}
+        wanted |= {f"filter{i}@{s.index}": f for s in branch.stores for i, f in enumerate(s.filters)}
+        wanted |= {added.name: added.key for added in branch.computed}
+        found = evaluate(table, wanted).combine_chunks()
+        columns: dict[str, Any] = {stored_name(name): table.column(name) for name in table.column_names}
+        columns[TIME] = table.column("ts")
+        for added in branch.computed:
+            columns[added.name] = self._hash(found, [added.name]) if added.is_hash else found.column(added.name)
+        for store in branch.stores:
+            mine = f"@{store.index}"
+            columns[store.branch_column(HASH)] = self._hash(found, [f"{HASH}{i}{mine}" for i in range(len(store.key))])
+            if store.verified:
+                names = [f"{KEY}{i}" for i in range(len(store.compared))]
+                columns |= {store.branch_column(name): found.column(f"{name}{mine}") for name in names}
+            if store.filters:
+                columns[store.branch_column(MASK)] = _mask(found, len(store.filters), mine)
+        return pa.table(columns)
+
+    def _hash(self, found: pa.Table, names: Sequence[str]) -> pa.Array:
+        hashes, valid = self._hash_keys([found.column(name).combine_chunks() for name in names])
+        return pa.array(hashes.view(np.int64), mask=~valid)
+
+
+def _verified(plan: Plan) -> Plan:
+    """The plan for hashes that collide, also where the planner relies on it that they cannot."""
+    stores = tuple(store if store.summarized else replace(store, verified=True) for store in plan.stores)
+    own = [tuple(stores[store.index] for store in branch.stores) for branch in plan.branches]
+    branches = tuple(replace(b, stores=mine) for b, mine in zip(plan.branches, own, strict=True))
+    return replace(plan, stores=stores, branches=branches)
+
+
+def _mask(found: pa.Table, n_filters: int, mine: str) -> pa.Array:
+    mask = np.zeros(found.num_rows, dtype=np.int64)
+    for bit in range(n_filters):
+        passes = found.column(f"filter{bit}{mine}").fill_null(False).to_numpy(zero_copy_only=False)
+        mask |= passes.astype(np.int64) << bit
+    return pa.array(mask)

@@ -1,0 +1,155 @@
+"""The pools of a slot: for each input of a join, the stored rows that may match and the new rows.
+
+Gathering reads each segment once for all joins that look at the same epochs. A join that was deferred since an epoch
+takes what was stored after it as new, so that it produces exactly what it has not produced yet.
+
+Rows of heavy keys are joined in cells (`slot.pools.cell_pools`), also those that were stored before the key turned
+heavy. A key that is light again sees what was stored of it in cells.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.kernels.join import Pool, gather
+from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
+from braidstream.kernels.sizes import joined
+from braidstream.model.stores import Join, Store
+from braidstream.state.cells import Cells, Reader
+from braidstream.state.files import Files
+from braidstream.state.filters import filter_of, sift
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.segments import open_segment, owned_index, owned_rows
+
+__all__ = ["Pools", "made_pool"]
+
+
+class Pools:
+    """What one slot joins in one epoch."""
+
+    def __init__(
+        self,
+        files: Files,
+        manifest: Manifest,
+        slot: int,
+        stores: Sequence[Store],
+        new: Mapping[int, Rows],
+        joins: Sequence[Join],
+    ) -> None:
+        self._files, self._stores, self._new = files, stores, new
+        self._manifest, self._slot, self._cells = manifest, slot, Cells(manifest)
+        self._watermark, self._shed = manifest.watermark, filter_of(manifest)
+        self._groups = manifest.directory.of_slot(slot)
+        self._segments: dict[str, list[Segment]] = defaultdict(list)
+        for segment in manifest.of_slot(slot):
+            self._segments[segment.store].append(segment)
+        self._distinct = {index: rows.distinct_hashes() for index, rows in new.items()}
+        self._partners = _partners(joins)
+        self._gathered: dict[tuple[int, int], Pool | None] = {}
+
+    def of(self, join: Join, deferred: int | None = None) -> list[Pool] | None:
+        """The pools of a join's inputs; None when nothing can match."""
+        if deferred is not None:
+            return self._of_deferred(join, deferred)
+        pools = []
+        for entry in join.inputs:
+            key = (entry.store, join.since)
+            if key not in self._gathered:
+                self._gathered[key] = self._pool(entry.store, join.since)
+            pool = self._gathered[key]
+            if pool is None:
+                return None
+            pools.append(pool)
+        return pools
+
+    def _pool(self, index: int, since: int) -> Pool | None:
+        hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
+        segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
+        found = (self._gather(s, hashes, index) for s in segments)
+        return made_pool([*found, *self._returned(index, hashes, since)], self._new.get(index))
+
+    def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
+        """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
+        store = self._stores[index]
+        keys = [key for key in self._cells.returned(store.name) if self._cells.home(store.name, key) == self._slot]
+        if hashes is not None and keys:
+            keys = [key for key in keys if np.isin(np.uint64(key), hashes)]
+        if not keys:
+            return
+        segments = [
+            s
+            for s in self._manifest.segments
+            if s.cells and s.store == store.name and s.first_epoch > after and (until is None or s.first_epoch <= until)
+        ]
+        yield from Reader(self._files, self._cells, store.name, 0, store.window_us).returned(keys, segments)
+
+    def _of_deferred(self, join: Join, since: int) -> list[Pool] | None:
+        """Rows that arrived after `since` are new; older ones are stored, where their key occurs among the new."""
+        new = {}
+        for entry in join.inputs:
+            segments = [s for s in self._seen(entry.store, join) if s.first_epoch > since]
+            arrived = [self._new[entry.store]] if entry.store in self._new else []
+            returned = self._returned(entry.store, None, max(since, join.since))
+            rows = [*(self._alive(s, entry.store) for s in segments), *returned, *arrived]
+            present = [part.table for part in rows if len(part)]
+            new[entry.store] = sort_rows(joined(present)) if present else None
+        pools = []
+        for place, entry in enumerate(join.inputs):
+            others = [new[o.store] for at, o in enumerate(join.inputs) if at != place]
+            hashes = distinct([rows.distinct_hashes() for rows in others if rows is not None])
+            segments = [s for s in self._seen(entry.store, join) if s.first_epoch <= since]
+            stored = [self._gather(s, hashes, entry.store) for s in segments]
+            stored += self._returned(entry.store, hashes, join.since, since)
+            pool = made_pool(stored, new[entry.store])
+            if pool is None:
+                return None
+            pools.append(pool)
+        return pools
+
+    def _seen(self, index: int, join: Join) -> list[Segment]:
+        """The segments of a store whose tuples arrived after the join's query was submitted."""
+        return [s for s in self._segments[self._stores[index].name] if s.first_epoch > join.since]
+
+    def _alive(self, segment: Segment, index: int) -> Rows:
+        rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
+        alive = rows.alive(self._watermark, self._stores[index].window_us)
+        heavy = self._cells.heavy.get(segment.store)
+        if heavy:
+            light = ~np.isin(rows.hashes, np.array(sorted(heavy), dtype=np.uint64))
+            alive = light if alive is None else alive & light
+        return sift(rows if alive is None else Rows(rows.table.filter(pa.array(alive))), segment, self._shed)
+
+    def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
+        rows = open_segment(self._files, segment)
+        found = gather(rows, hashes, self._watermark, self._stores[index].window_us)
+        return sift(rows.take(owned_index(rows, found, segment, self._groups)), segment, self._shed)
+
+
+def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
+    """A pool of stored rows from several places, and new rows; None when there is neither."""
+    present = [part.table for part in parts if len(part)]
+    parts = ()  # so that what was gathered goes once it is put together
+    if not present and new is None:
+        return None
+    if new is None:
+        new = Rows(present[0].slice(0, 0))
+    if not present:
+        return Pool(Rows(new.table.slice(0, 0)), new)
+    if len(present) == 1:
+        return Pool(Rows(present[0]), new)
+    together = joined(present)
+    present.clear()
+    return Pool(sort_rows(together), new)
+
+
+def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:
+    """For each store the stores it is joined with."""
+    partners: dict[int, set[int]] = defaultdict(set)
+    for join in joins:
+        for place, one in enumerate(join.inputs):
+            partners[one.store] |= {other.store for at, other in enumerate(join.inputs) if at != place}
+    return partners

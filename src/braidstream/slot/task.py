@@ -1,0 +1,464 @@
+"""The slot's task: unpack, join, store, report. One Spark task for each slot and stage in each epoch.
+
+A flow of type-1 queries has one stage. A query of type 2 has one for each level of its tree: a slot of one stage sends
+intermediate results to the slots of the next, and passes on what is meant for later ones.
+
+Everything a task does is a function of the manifest before, the envelopes, and the slot's number; it writes only files
+with names of their own. So Spark may run it twice, or kill it half-way: what counts is the report that Spark accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braidstream.control.probing import probing_order
+from braidstream.errors import DamagedState, RunError
+from braidstream.kernels.biclique import PROBE, STORED, Biclique
+from braidstream.kernels.frequent import largest_runs
+from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
+from braidstream.kernels.measures import AggregatePlan
+from braidstream.kernels.routing import (
+    REACHED,
+    REPORT,
+    SEEN,
+    TALLY,
+    TICK,
+    Envelope,
+    Routes,
+    SlotTable,
+    Tally,
+    cells_of,
+    deal,
+    envelopes_to_batch,
+    late_kind,
+    store_of_kind,
+    unpack,
+)
+from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
+from braidstream.kernels.sizes import joined
+from braidstream.model.directory import Group
+from braidstream.model.faults import reach
+from braidstream.model.slowness import slow_down
+from braidstream.model.stores import Branch, Join, Store
+from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
+from braidstream.slot.allocators import give_back
+from braidstream.slot.counting import Counting, stored
+from braidstream.slot.pools.cell_pools import CellPools
+from braidstream.slot.pools.group_pools import Pools
+from braidstream.slot.pools.unit_pools import BicliquePools
+from braidstream.slot.sharing import Found, shared, told_columns
+from braidstream.state import adoption, compaction
+from braidstream.state.cells import Cells, heavy_keys
+from braidstream.state.files import Files, unwritable
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.segments import Place
+from braidstream.state.staging import Staging, Writer
+
+__all__ = [
+    "REPORTS",
+    "REPORTS_SCHEMA",
+    "EpochTask",
+    "failure_of",
+    "read_manifest",
+    "routes_of",
+    "slot_task",
+]
+
+REPORTS = "report binary"
+REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The pools of a join in the slot's groups, its cells, or as a unit: what matches are counted by, their counts."""
+
+    pools: Sequence[Pool] | None
+    lows: U64
+    matches: I64
+    windows: Sequence[int | None] | None = None
+    """Where they are not those of the join's inputs."""
+
+
+@dataclass(frozen=True)
+class EpochTask:
+    """What every slot's task of an epoch is given."""
+
+    root: str
+    run: str
+    """Unique for each start of a flow, so that a worker process that outlives it does not trust its cache."""
+    epoch: int
+    stores: tuple[Store, ...]
+    branches: tuple[Branch, ...]
+    joins: tuple[Join, ...]
+    staging: Mapping[str, Staging]
+    late: Mapping[str, Staging]
+    merges: Mapping[int, Sequence[compaction.Merge]]
+    suspended: frozenset[str] = frozenset()
+    """Joins that produce nothing in this epoch."""
+    deferred: Mapping[str, int] = field(default_factory=dict)
+    """Joins that now produce what they did not since an epoch. The task then reads the pending manifest."""
+    aggregates: tuple[AggregatePlan, ...] = ()
+    delays_us: Mapping[str, int] = field(default_factory=dict)
+    """Of the streams that define the watermark."""
+    reached: int | None = None
+    """The watermark after the epoch, once the driver knows it."""
+    tracks: bool = False
+    """Whether slots report their frequent keys."""
+    adoptions: tuple[adoption.Adoption, ...] = ()
+    shed: frozenset[str] = frozenset()
+    """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
+    piece_bytes: int | None = None
+    """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
+
+    def manifest(self) -> Manifest:
+        """The manifest that defines routing and state for this task."""
+        pending = bool(self.deferred)
+        return read_manifest(self.root, self.epoch if pending else self.epoch - 1, self.run, pending)
+
+
+@lru_cache(maxsize=4)
+def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Manifest:
+    """The manifest of an epoch, cached in the worker process for one run of the flow."""
+    del run
+    return Manifest.read(Files(root), epoch, pending=pending)
+
+
+def routes_of(manifest: Manifest) -> Routes:
+    """Where rows go in the epoch after a manifest."""
+    regions = manifest.directory.regions.items()
+    tables = {stage: SlotTable(region.depth, region.slots[region.table()]) for stage, region in regions}
+    subgroups = manifest.memory.get("biclique")
+    biclique = None if subgroups is None else Biclique(manifest.n_slots, subgroups)
+    return Routes(tables, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
+
+
+def slot_task(
+    task: EpochTask, stage: int = 0, *, is_last: bool = True
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        own: dict[int, list[tuple[int, pa.Buffer]]] = defaultdict(list)
+        for batch in batches:
+            slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
+            for i in range(batch.num_rows):
+                envelope = Envelope(slots[i].as_py(), kinds[i].as_py(), blobs[i].as_buffer())
+                if _is_for_later(task, stage, envelope.kind):
+                    yield from _sent(envelope, is_last)
+                else:
+                    own[envelope.slot].append((envelope.kind, envelope.blob))
+        for slot, received in own.items():
+            for envelope in _guarded(task, stage, slot, received):
+                yield from _sent(envelope, is_last)
+
+    return run
+
+
+def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
+    store = store_of_kind(kind)
+    return kind == REPORT or (store is not None and task.stores[store].stage > stage)
+
+
+def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
+    if is_last:
+        blob = envelope.blob if isinstance(envelope.blob, bytes) else envelope.blob.to_pybytes()
+        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=REPORTS_SCHEMA)
+    else:
+        yield from envelopes_to_batch([envelope])
+
+
+def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> Iterator[Envelope]:
+    """Damaged state and a full disk are reported instead of raised: trying again would not help."""
+    try:
+        yield from _Slot(task, stage, slot, received).run()
+    except (RunError, OSError) as error:
+        yield _report_envelope(slot, failure_of(error, slot, task.root))
+
+
+def failure_of(error: RunError | OSError, slot: int, root: str) -> dict[str, Any]:
+    """The report of a slot that cannot go on; an error that may pass with the next attempt is raised again."""
+    if isinstance(error, DamagedState):
+        wrong = error.wrong.removeprefix(f"{error.path}: ")
+        return {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}}
+    told = error if isinstance(error, RunError) else unwritable(error, root)
+    if told is None:
+        raise error
+    return {"slot": slot, "failed": {"wrong": told.wrong, "expected": told.expected, "fix": told.fix}}
+
+
+def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
+    return Envelope(slot, REPORT, json.dumps(report).encode())
+
+
+def executor() -> str:
+    """The executor this task runs on: all its Python workers are children of one process."""
+    return f"{socket.gethostname()}:{os.getppid()}"
+
+
+class _Slot:
+    """One slot in one stage of one epoch."""
+
+    def __init__(self, task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> None:
+        self.started = time.perf_counter()
+        self.task, self.stage, self.slot = task, stage, slot
+        self.manifest = task.manifest()
+        self.files = Files(task.root)
+        self.routes = routes_of(self.manifest)
+        self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot, stage)
+        self.lows: U64 = np.array([group.first for group in self.groups], dtype=np.uint64)
+        self.matches: I64 = np.zeros(len(self.groups), dtype=np.int64)
+        self.produced: dict[str, int] = defaultdict(int)
+        self.probes: dict[str, dict[int, list[int]]] = {}
+        self.bytes = sum(blob.size for _, blob in received)
+        self.tallies: list[Tally] = []
+        self.late: dict[str, str | None] = {}
+        self.seen: list[Tally] = []
+        self.reached = self.manifest.watermark if task.reached is None else task.reached
+        self.changes: dict[int, list[pa.Table]] = defaultdict(list)
+        self.new, self.new_in_cells = self._unpack(received)
+        if stage == 0:
+            before = self.manifest.watermark
+            self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
+        self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
+        self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
+
+    def run(self) -> Iterator[Envelope]:
+        """Intermediate results for the next stage as they are found, and at the end the report."""
+        reach("task-start", epoch=self.task.epoch)
+        give_back(self.task.piece_bytes)
+        state = (self.files, self.manifest, self.slot, self.task.stores)
+        units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
+        in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
+        pools, cells = Pools(*state, self.new, self.joins), CellPools(*state, in_cells, self.joins)
+        unit = BicliquePools(*state, units)
+        self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
+        self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
+        results = {join.query: self._writer(join) for join in self.joins if join.target is None}
+        for alike in shared(self.joins, self.task.deferred):
+            join, deferred = alike[0], self.task.deferred.get(alike[0].query)
+            sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
+            whole = np.zeros(1, dtype=np.uint64)
+            sides += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
+            for found in self._composites(alike, sides):
+                for join in alike:
+                    if join.target is None:
+                        self._put_out(join, found, results[join.query])
+                    else:
+                        yield from self._derive(join, found)
+        reach("task-before-segment", epoch=self.task.epoch)
+        place = Place(self.files, self.task.epoch, self.slot, self.groups)
+        aggregates = self._aggregates(place)
+        yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
+        results |= aggregates.results
+        stores = self.task.stores
+        kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
+        known = Cells(self.manifest)
+        written = [segment for i, rows in kept.items() for segment in self._stored(place, rows, stores[i])]
+        segments = [known.without_heavy(segment) for segment in written]
+        segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
+        reach("task-after-segment", epoch=self.task.epoch)
+        give_back(self.task.piece_bytes)
+        merged = [self._merge(place, merge) for merge in self._merges()]
+        if self.task.epoch % 16 == 0:
+            self.files.keep_copies(segment.name for segment in self.manifest.segments)
+        slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
+        yield _report_envelope(
+            self.slot,
+            {
+                "slot": self.slot,
+                "stage": self.stage,
+                "executor": executor(),
+                "tallies": [asdict(tally) for tally in self.tallies],
+                "rows": sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
+                "segments": [segment.as_plain() for segment in segments],
+                "merged": merged,
+                "adopted": self._adopted(place),
+                "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
+                "produced": dict(self.produced),
+                "probes": self.probes,
+                "bytes": self.bytes,
+                "late": self.late,
+                "groups": self._group_reports(),
+                "frequent": self._frequent(),
+                "cells": cells.counts(),
+                "cell_matches": [[c, n] for c, n in zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)],
+                **({} if self.counting is None else {"shed": self.counting.plain()}),
+                "fetched": self.files.fetched,
+                "busy_s": time.perf_counter() - self.started,
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            },
+        )
+
+    def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
+        """The new rows by store, and those of cells by store and use."""
+        tables: dict[int, list[pa.Table]] = defaultdict(list)
+        for kind, blob in received:
+            if kind == TALLY:
+                self.tallies.append(Tally.unpack(blob.to_pybytes()))
+            elif kind == SEEN:
+                self.seen.append(Tally.unpack(blob.to_pybytes()))
+            elif kind == REACHED:
+                self.reached = json.loads(blob.to_pybytes())
+            elif 0 <= kind < len(self.task.stores) and self.task.stores[kind].summarized:
+                self.changes[kind].append(unpack(blob))
+            elif kind != TICK:
+                tables[kind].append(unpack(blob))
+        for branch in self.task.branches:
+            late = tables.pop(late_kind(branch), [])
+            if late:
+                self.late[branch.stream] = self._write_late(branch, late)
+        rows = {kind: sort_rows(joined(parts)) for kind, parts in sorted(tables.items())}
+        in_cells = {use: rows.pop(kind) for kind in list(rows) if (use := cells_of(kind)) is not None}
+        return rows, in_cells
+
+    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
+        names = [user_name(name) for name in envelopes[0].column_names]
+        schema = envelopes[0].rename_columns(names).schema
+        writer = self.task.late[branch.stream].writer(schema, self.task.epoch, self.slot)
+        for batch in (batch for rows in envelopes for batch in rows.to_batches()):
+            writer.write(batch.columns)
+        return writer.close()
+
+    def _aggregates(self, place: Place) -> SlotAggregates:
+        plans = () if self.task.deferred else self.task.aggregates
+        return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
+
+    def _writer(self, join: Join) -> Writer:
+        return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
+
+    def _put_out(self, join: Join, found: Found, writer: Writer) -> None:
+        columns = [found.column(out) for out in join.outputs]
+        columns += told_columns(join, len(found.composites), self.task.epoch, recovered=False)
+        writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
+
+    def _derive(self, join: Join, found: Found) -> Iterator[Envelope]:
+        """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
+        target = join.target
+        assert target is not None
+        newest, deadlines = found.composites.times_and_deadlines()
+        columns: dict[str, Any] = {HASH: found.column(target.hash), TIME: pa.array(newest)}
+        if self.task.stores[target.store].verified:
+            columns |= {f"{KEY}{i}": found.column(key) for i, key in enumerate(target.keys)}
+        columns[DEADLINE] = pa.array(deadlines)
+        columns |= {out.name: found.column(out) for out in join.outputs}
+        rows = pa.table(columns)
+        if rows.column(HASH).null_count:
+            rows = rows.filter(pc.is_valid(rows.column(HASH)))
+        if join.lives and self.manifest.watermark is not None:
+            rows = rows.filter(pc.greater_equal(rows.column(DEADLINE), self.manifest.watermark))
+        self.produced[join.query] += rows.num_rows
+        yield from deal(rows, target.store, self.routes, self.task.stores[target.store])
+
+    def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[Found]:
+        """What the groups and then the cells of the slot produce for joins that share it, each batch once.
+
+        Every join counts the composites as its own.
+        """
+        join = alike[0]
+        counted = [(one, counting) for one in alike if (counting := self._counting(one)) is not None]
+        for one, counting in counted:
+            counting.begin(one, [self.new[e.store].hashes for e in one.inputs if e.store in self.new])
+        probes: dict[int, list[int]] = {}
+        self.probes |= {one.query: probes for one in alike}
+        fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
+        order = probing_order(len(join.inputs), {int(target): fanout for target, fanout in fanouts.items()})
+        bits = [entry.bit for entry in join.inputs]
+        for side in sides:
+            if side.pools is None:
+                continue
+            cuts = [pool.new.cuts(side.lows) for pool in side.pools]
+            windows = side.windows or [entry.window_us for entry in join.inputs]
+            limit = limit_of(side.pools, self.task.piece_bytes)
+            each = composites(
+                side.pools,
+                windows,
+                order,
+                bits,
+                limit,
+                probes,
+                lives=join.lives,
+                taken=self._taken(alike),
+                most_bytes=batch_bytes(self.task.piece_bytes),
+            )
+            for found in each:
+                ends = np.searchsorted(found.index[found.source], cuts[found.source] + found.offset)
+                side.matches[:] += len(alike) * np.diff(ends)
+                for one, counting in counted:
+                    counting.add(one, side.pools, found)
+                yield Found(side.pools, found)
+
+    def _taken(self, alike: Sequence[Join]) -> list[set[str]]:
+        """For each input the columns that some of the joins take of a composite."""
+        found: list[set[str]] = [set() for _ in alike[0].inputs]
+        for join in alike:
+            target = join.target
+            more = () if target is None else (target.hash, *target.keys)
+            for out in (*join.outputs, *more):
+                found[out.input].add(out.column)
+        return found
+
+    def _counting(self, join: Join) -> Counting | None:
+        names = [self.task.stores[entry.store].name for entry in join.inputs]
+        return self.counting if self.counting is not None and self.counting.counts(join, names) else None
+
+    def _stored(self, place: Place, rows: Rows, store: Store) -> list[Segment]:
+        if self.counting is None or store.name not in self.task.shed:
+            return [place.write(rows, store.name, store.window_us)]
+        return stored(place, rows, store, self.counting.bits)
+
+    def _merges(self) -> list[compaction.Merge]:
+        here = {store.name for store in self.task.stores if store.stage == self.stage}
+        return [merge for merge in self.task.merges.get(self.slot, ()) if merge.store in here]
+
+    def _merge(self, place: Place, merge: compaction.Merge) -> dict[str, Any]:
+        reach("compaction", epoch=self.task.epoch)
+        store = next(store for store in self.task.stores if store.name == merge.store)
+        made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)
+        return {
+            "inputs": [segment.name for segment in merge.inputs],
+            "codes": merge.codes,
+            **({"parts": [one.as_plain()["parts"] for one in merge.inputs]} if merge.pushed else {}),
+            "segment": None if made is None else made.as_plain(),
+        }
+
+    def _adopted(self, place: Place) -> dict[str, list[dict[str, Any]]]:
+        """What the slot's cells take over after a regrid, by the number of the adoption."""
+        here = {store.name for store in self.task.stores if store.stage == self.stage}
+        own = [one for one in self.task.adoptions if self.slot in one.slots and one.store in here]
+        if own:
+            reach("compaction", epoch=self.task.epoch)
+        made = {one.number: adoption.run(place, self.manifest, one) for one in own}
+        return {str(number): [segment.as_plain() for segment in segments] for number, segments in made.items()}
+
+    def _frequent(self) -> dict[int, dict[str, Any]]:
+        """The largest runs of keys among the new rows of each store that may have grids."""
+        if not self.task.tracks:
+            return {}
+        stores = self.task.stores
+        runs = {i: largest_runs(rows, stores[i]) for i, rows in self.new.items() if stores[i].family}
+        return {store: asdict(found) for store, found in runs.items()}
+
+    def _group_reports(self) -> list[list[int]]:
+        """For each group with new rows or matches: its id, new rows, matches."""
+        rows: I64 = np.zeros(len(self.groups), dtype=np.int64)
+        for new in self.new.values():
+            rows += np.diff(new.cuts(self.lows))
+        for change in (change for sent in self.changes.values() for change in sent):
+            hashes = np.asarray(change.column(HASH).combine_chunks()).view(np.uint64)
+            rows += np.bincount(np.searchsorted(self.lows, hashes, side="right") - 1, minlength=len(rows))
+        reports = zip(self.groups, rows.tolist(), self.matches.tolist(), strict=True)
+        return [[group.id, arrived, matched] for group, arrived, matched in reports if arrived or matched]

@@ -1,0 +1,85 @@
+"""`braid overlay` and `braid paper dhtjoin`: what they print, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from braidstream.lab.papers.registry import Outcome, Run, find
+
+BRAID = [sys.executable, "-c", "from braidstream.cli import main; main()"]
+QUICK = ("--nodes", "32", "--duration", "20", "--query-every", "5", "--window", "8")
+
+
+def braid(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BRAID, *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_simulate_prints_json_and_draws_a_picture(tmp_path: Path) -> None:
+    done = braid("overlay", "simulate", *QUICK, "--json", "--plot", str(tmp_path / "messages.png"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["traffic"] == found["messages"]["index"] + found["messages"]["disseminate"] > 0
+    assert sum(found["by_second"]["index"]) == found["messages"]["index"]
+    assert (tmp_path / "messages.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_simulate_prints_a_table() -> None:
+    done = braid("overlay", "simulate", *QUICK, "--method", "rjoin")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"messages: index\s+│\s+[\d,]+", done.stdout)
+    assert "rjoin on 32 nodes" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("simulate", "--method", "rjoim"), "did you mean 'rjoin'"),
+        (("simulate", "--nodes", "0"), "0 nodes"),
+        (("simulate", "--partners"), "memory"),
+        (("simulate", "--outage", "S0:5"), "STREAM:FROM:TO"),
+        (("simulate", "--outage", "S99:1:2"), "S99"),
+        (("sweep", "fig9"), "did you mean"),
+        (("scale", "--from", "9", "--to", "4"), "the smaller first"),
+    ],
+)
+def test_wrong_input_is_exit_code_2_with_a_message(arguments: tuple[str, ...], complaint: str) -> None:
+    done = braid("overlay", *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_scale_checks_its_claims() -> None:
+    done = braid("overlay", "scale", "--to", "9", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [size["nodes"] for size in json.loads(done.stdout)["sizes"]] == [1 << power for power in range(4, 10)]
+
+
+@pytest.mark.spark
+def test_sweep_on_spark_prints_what_it_prints_one_by_one() -> None:
+    arguments = ("overlay", "sweep", "fig7a", "--quick", "--seeds", "1", "--json")
+    on_spark, alone = braid(*arguments, "--master", "local[2]"), braid(*arguments, "--one-by-one")
+    assert on_spark.returncode == 0, on_spark.stderr
+    assert json.loads(on_spark.stdout) == json.loads(alone.stdout)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        *("fig9", "sec6", "scale"),
+        *(
+            pytest.param(figure, marks=pytest.mark.slow)
+            for figure in ("fig7a", "fig7b", "fig7c", "fig8", "fig8b", "sec5")
+        ),
+    ],
+)
+def test_the_papers_claims_hold(figure: str) -> None:
+    outcome: Outcome = find("dhtjoin", figure).function(Run(quick=True))
+    assert outcome.holds, outcome.notes
+    assert all(len(series.x) == len(series.y) for series in outcome.series)

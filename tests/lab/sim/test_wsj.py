@@ -1,0 +1,23 @@
+"""WSJ's claims on the virtual cluster. The quick runs; `braid paper wsj FIGURE` is the whole experiment."""
+
+from __future__ import annotations
+
+import pytest
+
+from braidstream.lab.papers.registry import Run, find
+from braidstream.lab.papers.wsj import knee
+
+FAST = ["fig11", "fig13", "fig14", "buffer"]
+SLOW = ["fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig12", "tactics"]
+
+
+@pytest.mark.parametrize("figure", [*FAST, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
+def test_the_claim_holds(figure: str) -> None:
+    outcome = find("wsj", figure).function(Run(quick=True))
+    assert outcome.holds, outcome.notes
+    assert all(len(series.x) == len(series.y) > 1 for series in outcome.series)
+
+
+def test_the_knee_is_where_the_delay_leaves_two_epochs() -> None:
+    assert knee([1, 2, 3, 4], [1.0, 3.9, 4.1, 90.0]) == 3
+    assert knee([1, 2], [1.0, 1.1]) == float("inf")
