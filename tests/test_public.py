@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PUBLIC = {
     "BraidstreamError",
+    "CheckpointInUse",
     "CheckpointMismatch",
     "DamagedState",
     "EpochProgress",
@@ -26,6 +27,7 @@ PUBLIC = {
     "InputError",
     "Job",
     "JobError",
+    "LeaseLost",
     "QueryError",
     "RunError",
     "SinkError",
@@ -160,3 +162,14 @@ def test_join_needs_streams_with_one_timestamp_or_its_name(
         braidstream.join(left, spark.range(3), on=[("k", "id")], within="1 s", time="ts")
     with pytest.raises(braidstream.StreamError, match="the right side is list"):
         braidstream.join(left, [], on="k", within="1 s")
+
+
+def test_packages_of_0_1_0_are_found_under_their_old_names() -> None:
+    program = (
+        "import warnings; warnings.simplefilter('error', DeprecationWarning)\n"
+        "try:\n    import braidstream.workloads\nexcept DeprecationWarning as told:\n    print(told)\n"
+        "warnings.simplefilter('ignore')\n"
+        "from braidstream.workloads import UniformKeys\nfrom braidstream.overlay import Scenario\n"
+        "import braidstream.lab.workloads as now\nprint(UniformKeys is now.UniformKeys)"
+    )
+    assert run(program) == "braidstream.workloads is braidstream.lab.workloads now\nTrue\n"

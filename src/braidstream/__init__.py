@@ -8,12 +8,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from braidstream._moved import find_moved
 from braidstream.errors import (
     BraidstreamError,
+    CheckpointInUse,
     CheckpointMismatch,
     DamagedState,
     InputError,
     JobError,
+    LeaseLost,
     QueryError,
     RunError,
     SinkError,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BraidstreamError",
+    "CheckpointInUse",
     "CheckpointMismatch",
     "DamagedState",
     "EpochProgress",
@@ -40,6 +44,7 @@ __all__ = [
     "InputError",
     "Job",
     "JobError",
+    "LeaseLost",
     "QueryError",
     "RunError",
     "SinkError",
@@ -62,6 +67,8 @@ _HOMES = {
     "local_session": "braidstream.spark.session",
     "similar": "braidstream.spark.similarity",
 }
+
+find_moved()
 
 
 def __getattr__(name: str) -> Any:

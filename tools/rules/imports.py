@@ -20,14 +20,27 @@ __all__ = [
     "pyspark_stays_where_it_is_allowed",
 ]
 
+_DRIVES = ("pyspark", "braidstream.spark", "braidstream.jobs", "braidstream.cli", "braidstream.lab")
+"""What nothing below the engine knows of."""
+
 FORBIDDEN = {
-    "kernels": ("pyspark", "braidstream.control", "braidstream.spark", "braidstream.state"),
-    "control": ("pyspark", "pyarrow", "braidstream.spark", "braidstream.state", "braidstream.kernels"),
-    "state": ("pyspark", "braidstream.spark"),
+    "model": (
+        *_DRIVES,
+        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch", "functions", "query")),
+    ),
+    "kernels": (*_DRIVES, "braidstream.control", "braidstream.state", "braidstream.slot", "braidstream.epoch"),
+    "control": (
+        *_DRIVES, "pyarrow", "braidstream.state", "braidstream.kernels", "braidstream.slot", "braidstream.epoch",
+    ),
+    "state": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
+    "slot": (*_DRIVES, "braidstream.epoch"),
+    "epoch": _DRIVES,
+    "query": _DRIVES,
     "functions": ("pyspark", "braidstream.spark"),
-    "sim": ("braidstream.spark",),
-    "overlay": ("braidstream.spark",),
-}
+    "spark": ("braidstream.jobs", "braidstream.cli", "braidstream.lab"),
+    "lab/sim": ("braidstream.spark",),
+    "lab/overlay": ("braidstream.spark",),
+}  # fmt: skip
 """For each plane, the modules that it and everything below it must not import."""
 
 PYSPARK_ALLOWED = {

@@ -6,7 +6,7 @@ when they gather stored rows, and count with a sample (`slot/counting.py`). So a
 the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in which its
 last component arrives, or never.
 
-What may be shed is what may be pushed (`spilling.spillable`). A flow that spilled before goes on cleaning up.
+What may be shed is what may be pushed (`epoch.spiller.spillable`). A flow that spilled before goes on cleaning up.
 
 Cost: O(parts of the manifest).
 """

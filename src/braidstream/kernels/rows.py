@@ -1,10 +1,6 @@
 """Rows of one store: an Arrow table with the engine's own columns in front, sorted by key hash and then by time.
 
-The engine's columns are `__h` (key hash), `__t` (event time in microseconds), `__k0`, `__k1`, ... (the keys, only where
-hashes may collide), `__m` (one bit for each filter that the row passes, only where filters differ) and `__e` (the
-latest time that may still be joined with it, only for intermediate results: min over components of t + W).
-Columns that routing computes are called `hash of ...` and `value of ...`. A user's column of such a name is stored
-under another one (`stored_name`), so that no name of a user is ever taken for one of the engine.
+The engine's columns are named in `model.columns`.
 
 Invariant of `Rows`: sorted by (hash, time). So the rows of one key are a contiguous run, the rows of one key within a
 span of time are a contiguous part of it, and a group is a contiguous slice, all found by binary search.
@@ -22,6 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.kernels.sizes import joined, whole, widest
+from braidstream.model.columns import (
+    DEADLINE,
+    HASH,
+    HASH_OF,
+    KEY,
+    MARK,
+    MASK,
+    OWN,
+    TIME,
+    VALUE_OF,
+    stored_name,
+    user_name,
+)
 
 __all__ = [
     "DEADLINE",
@@ -42,26 +51,8 @@ __all__ = [
     "user_name",
 ]
 
-HASH, TIME, MASK, KEY, DEADLINE = "__h", "__t", "__m", "__k", "__e"
-MARK = "__d"
-"""True for a row of the sample that a shedding filter would have dropped (`kernels.sampling`)."""
-HASH_OF, VALUE_OF = "hash of ", "value of "
-"""How the names of columns begin that routing computes: the hash of an expression, or its value."""
-_OWN = "__"
-_ESCAPE = "\x1f"
-
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-
-
-def stored_name(column: str) -> str:
-    """The name under which rows hold a user's column: its own, unless it looks like one of the engine."""
-    return _ESCAPE + column if column.startswith((_OWN, HASH_OF, VALUE_OF, _ESCAPE)) else column
-
-
-def user_name(stored: str) -> str:
-    """The user's name of a stored column."""
-    return stored.removeprefix(_ESCAPE)
 
 
 def payload_names(table: pa.Table) -> list[str]:
@@ -69,7 +60,7 @@ def payload_names(table: pa.Table) -> list[str]:
 
     These are left out so that rows have the numbers that they had when such names were stored as they are.
     """
-    return [name for name in table.column_names if not user_name(name).startswith(_OWN)]
+    return [name for name in table.column_names if not user_name(name).startswith(OWN)]
 
 
 @dataclass(frozen=True)

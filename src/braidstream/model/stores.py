@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
+from braidstream.model.columns import DEADLINE, HASH, KEY, MASK, TIME
 
 __all__ = [
     "COMPOSITES",
