@@ -41,4 +41,4 @@ class _Moved(MetaPathFinder, Loader):
 def find_moved() -> None:
     """From now on."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
-        sys.meta_path.append(_Moved())
+        sys.meta_path.insert(0, _Moved())  # before the folders that an old clone may have left

@@ -177,6 +177,8 @@ class Answer:
 def draw(random: Random, *, direct: bool) -> Case:
     """A case; with `direct`, of keys for which files are read without Spark."""
     keys = [_equality(random, direct=direct) for _ in range(random.choice([1, 1, 1, 2]))]
+    if direct and any(len({key.split(" = ")[side] for key in keys}) < len(keys) for side in (0, 1)):
+        keys = keys[:1]  # two columns equal to a third are a filter on their stream, which is then read through Spark
     parts = [*keys, *([random.choice(_BETWEEN)] if random.random() < 0.35 else [])]
     if not direct and random.random() < 0.4:
         alias = random.choice("RS")
