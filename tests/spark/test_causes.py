@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from braidstream import Flow, RunError, SinkFailed
-from braidstream.errors import BraidstreamError
-from braidstream.spark.causes import in_expression, logged, one_line
+from braidstream.errors import BraidstreamError, RunError
+from braidstream.spark.causes import has_gone, in_expression, logged, one_line
 from tests.cli.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -215,3 +215,19 @@ def test_an_expression_that_fails_on_results_is_not_blamed_on_the_sink(
     told = flows(r, cql=CQL.replace("R.v AS rv", "R.v / (R.v - R.v) AS rv"))
     assert "an expression over the results of query 'q' failed at epoch 0: [DIVIDE_BY_ZERO]" in told
     assert "(in R.v / (R.v - R.v))" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "has_ended"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), True),
+        (RunError("the flow failed: Job 3 cancelled because SparkContext was shut down", ""), True),
+        (RunError("the flow failed: division by zero", ""), False),
+    ],
+    ids=["the JVM is gone", "its context was shut down", "something else"],
+)
+def test_an_end_of_spark_is_told_from_a_failure(error: Exception, has_ended: bool) -> None:
+    assert has_gone(error) is has_ended
+    wrapped = ValueError("around it")
+    wrapped.__context__ = error
+    assert has_gone(wrapped) is has_ended

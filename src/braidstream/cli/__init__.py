@@ -53,10 +53,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # 1 would mean that a check did not hold
-        if type(error).__module__.startswith(("pyspark.", "py4j.")):
-            from braidstream.spark.causes import one_line  # noqa: PLC0415
+        if type(error).__module__.startswith(("pyspark.", "py4j.")) or isinstance(error, ConnectionError):
+            from braidstream.spark.causes import has_gone, one_line  # noqa: PLC0415
 
-            _say(f"error: Spark failed: {one_line(error)}")
+            _say(f"error: Spark failed: {'its process has ended' if has_gone(error) else one_line(error)}")
             sys.exit(3)
         traceback.print_exc()
         _say(f"unexpected error: {error!r}")

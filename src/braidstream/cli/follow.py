@@ -173,6 +173,11 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
             view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))
+        except Exception as error:
+            run.failed = not (interrupts.count and _has_gone(error))
+            if run.failed:
+                raise
+            view.note("Spark has ended before the epoch; it is computed again at the next start")
         except BaseException:
             run.failed = True
             raise
@@ -182,6 +187,13 @@ def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | 
             run.interrupted = interrupts.count > 0
             view.end(run)
     return run
+
+
+def _has_gone(error: BaseException) -> bool:
+    """Whether Spark's process has ended: a signal to a whole group of processes ends it beside this one."""
+    from braidstream.spark.causes import has_gone  # noqa: PLC0415  (slow to import)
+
+    return has_gone(error)
 
 
 class _Stopper:

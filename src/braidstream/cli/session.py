@@ -60,7 +60,7 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
         try:
             yield spark
         finally:
-            spark.stop()
+            _stop(spark)
     except InputError:
         _remove(log)
         raise
@@ -69,6 +69,17 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
         _point_to(log)
         raise
     _remove(log)
+
+
+def _stop(spark: Any) -> None:
+    """Stop the session, if its process is still there."""
+    from braidstream.spark.causes import has_gone  # noqa: PLC0415  (slow to import)
+
+    try:
+        spark.stop()
+    except Exception as error:
+        if not has_gone(error):
+            raise
 
 
 def _existing() -> Any:

@@ -24,7 +24,7 @@ from pathlib import Path
 from braidstream.errors import BraidstreamError
 from braidstream.state.files import Files
 
-__all__ = ["LOG", "in_expression", "logged", "one_line"]
+__all__ = ["LOG", "has_gone", "in_expression", "logged", "one_line"]
 
 LOG = "failure.log"
 """The file in the checkpoint's folder with the whole stack of the last failure."""
@@ -48,6 +48,13 @@ _EMPTY = ("FAILED_READ_FILE.NO_HINT", "TASK_WRITE_FAILED", "Exception thrown in 
 """Messages that say that something failed, not what."""
 _LESS = ("SocketException", "EOFException", "ClassNotFoundException", "SchemaColumnConvertNotSupportedException")
 """Kinds of which the exception around them says more."""
+_ENDED = (
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+    "stopped SparkContext",
+    "Answer from Java side",
+)
+"""What Spark, or Py4J, says of a session that has ended."""
 _READ = re.compile(r"reading file:? (?P<file>\S+?)\.?(?:\s|$)")
 _FRAGMENT = re.compile(r"== SQL .*?==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 _CALLED = re.compile(r"was called from\n(?P<place>\S+:\d+)")
@@ -81,6 +88,16 @@ def one_line(error: BaseException) -> str:
         told = f"{own}: {shown}" if shown and not _speaks_for_itself(error, shown) else shown or own
         told += _place(_frames_of(error)) if not isinstance(error, BraidstreamError) else ""
     return _shortened(told)
+
+
+def has_gone(error: BaseException) -> bool:
+    """Whether an error only says that Spark's process has ended, or was told to."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    lost = any(isinstance(one, ConnectionError) or type(one).__name__ == "Py4JNetworkError" for one in chain)
+    return lost or any(word in str(one) for one in chain for word in _ENDED)
 
 
 def in_expression(error: BaseException) -> str | None:
