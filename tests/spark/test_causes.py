@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from braidstream import Flow, RunError, SinkFailed
-from braidstream.errors import BraidstreamError, RunError
+from braidstream.errors import BraidstreamError
 from braidstream.spark.causes import has_gone, in_expression, logged, one_line
 from tests.cli.workshop import Workshop
 
