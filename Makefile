@@ -25,7 +25,7 @@ demo: setup ## join two streams on local Spark and verify the answer against a b
 	@$(RUN) $(BIN)/braid demo $(ARGS)
 
 test: setup ## run the tests (ARGS="tests/kernels -k name" for some of them)
-	@$(RUN) $(BIN)/python -m pytest $(ARGS)
+	@$(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10 $(ARGS)
 
 check: ## ruff, mypy, the rules of the repository and the documentation's code blocks (all of them, even if one fails)
 	@$(MAKE) --no-print-directory --keep-going lint types rules docs
