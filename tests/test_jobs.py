@@ -11,7 +11,7 @@ import pytest
 
 from braidstream import jobs
 from braidstream.errors import InputError, JobError, QueryError, SinkError
-from braidstream.jobs.check import Checked
+from braidstream.jobs.checking import Checked
 from tests.cli.workshop import JOB, Workshop
 
 if TYPE_CHECKING:

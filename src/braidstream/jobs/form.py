@@ -41,7 +41,7 @@ else:
 
 if TYPE_CHECKING:
     from braidstream.functions.stream_types import StreamType
-    from braidstream.jobs.check import Checked
+    from braidstream.jobs.checking import Checked
     from braidstream.spark.flow import Flow
     from braidstream.spark.handle import Handle
 
@@ -148,7 +148,7 @@ def read(file: str | Path) -> Job:
 
 def check(job: Job) -> Checked:
     """Validate a job without starting Spark: raises what `braid run` would refuse, as far as it shows so early."""
-    from braidstream.jobs.check import check_job  # noqa: PLC0415  (reading a job needs none of it)
+    from braidstream.jobs.checking import check_job  # noqa: PLC0415  (reading a job needs none of it)
 
     return check_job(job)
 
