@@ -48,11 +48,15 @@ def main() -> None:
             warnings.showwarning = _show_warning
             app()
     except BraidstreamError as error:
+        if _was_interrupted(error):
+            sys.exit(130)
         _say(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # 1 would mean that a check did not hold
+        if _was_interrupted(error):
+            sys.exit(130)
         if type(error).__module__.startswith(("pyspark.", "py4j.")) or isinstance(error, ConnectionError):
             from braidstream.spark.causes import has_gone, one_line  # noqa: PLC0415
 
@@ -61,6 +65,17 @@ def main() -> None:
         traceback.print_exc()
         _say(f"unexpected error: {error!r}")
         sys.exit(3)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether it came up while an interrupt was on its way out: what is cleaned up then may find no Spark any more."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _say(text: str) -> None:
