@@ -26,7 +26,9 @@ is less). A spread of single results is the
 least that is assumed, so that three results that were all kept prove little. It is taken on the logarithm of lambda,
 and cut where no fewer results would exist than were found.
 
-Known limitation: it takes it that shedding does not look at keys one by one. Cost: O(buckets).
+Known limitations: it takes it that shedding does not look at keys one by one. Where the sample has shrunk to a few
+keys, some of them heavy, and nothing was expected of the groups, intervals of a run hold for about 92% of runs, not for
+95%. Cost: O(buckets).
 """
 
 from __future__ import annotations
@@ -182,11 +184,14 @@ def _spread(counts: Counts, ratio: float, total: float, found: float) -> float:
     weights = np.sqrt(sizes)
     by_keys = float((weights * deviations**2).sum() / weights.sum())
     n_sampled = total**2 / float((sizes**2).sum())
+    has_shrunk = counts.squares > counts.n_all
+    if has_shrunk:  # few buckets then stand for many keys
+        by_keys = max(by_keys, float((sizes * deviations**2).sum() / total))
     n_found = found**2 / float((counts.found**2).sum()) if found else _BUCKETS
     n_results = total**2 / counts.squares
     share = (counts.n_kept / total * n_results + 1) / (n_results + 2)
     by_results = (1 - share) / (share * n_results)
-    freedom = min(_witnesses(weights), _witnesses(np.sqrt(counts.kept))) - 1
+    freedom = min(_witnesses(weights), _witnesses(np.sqrt(counts.kept)), n_sampled if has_shrunk else math.inf) - 1
     variance = max(by_keys * (1 / n_sampled + 1 / n_found), by_results)
     return min(_quantile(max(freedom, 0.5)) * math.sqrt(variance), 50.0)
 

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
-from braidstream.errors import StreamError
+from braidstream.errors import StreamError, nearest
 from braidstream.query.meaning import Uncomputable
 from braidstream.query.types import quote_name
 from braidstream.spark.sources import Stream
@@ -122,6 +122,11 @@ def _asked() -> Iterator[None]:
 
 def reason(error: PySparkException) -> str:
     """Spark's message in one line, without the place in a text that the user never saw."""
+    if (error.getCondition() or "").startswith("UNRESOLVED_ROUTINE"):
+        said = str((error.getMessageParameters() or {}).get("routineName", ""))
+        name = said.replace("`", "").rpartition(".")[2].lower()
+        hint = nearest(name, [known for known in dir(F) if not known.startswith("_")])
+        return f"there is no function {name!r}" + (f"; {hint}" if hint else "")
     return re.split(r" SQLSTATE|; line \d+", str(error).strip().splitlines()[0])[0].rstrip(".")
 
 
