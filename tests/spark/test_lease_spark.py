@@ -204,7 +204,7 @@ def stop(stage: Stage, *, is_going_on: bool) -> None:
     """The process group of the running job is stopped; another takes over; the first wakes up, and only says so."""
     running = (stage.lives() or [stage.run()])[0]
     stage.arrive()
-    stage.until(lambda: stage.read() > 0)
+    stage.until(lambda: stage.read() == stage.n_rows)  # it has the lease
     stage.pause(2)
     time.sleep(stage.random.uniform(0, 1))
     stage.signal(running, signal.SIGSTOP)
