@@ -60,7 +60,15 @@ class World:
         for name in self.names:
             path = str(self.folder / name)
             if direct:
-                flow.files(name, path, schema=DDL, time="ts", delay="10 seconds", options={"maxFilesPerTrigger": "1"})
+                flow.files(
+                    name,
+                    path,
+                    schema=DDL,
+                    time="ts",
+                    delay="10 seconds",
+                    options={"maxFilesPerTrigger": "1"},
+                    order="modified",
+                )
             else:
                 frame = flow.spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(path)
                 flow.stream(name, frame, time="ts", delay="10 seconds")
