@@ -106,7 +106,10 @@ def test_every_row_goes_where_the_directory_says_or_is_counted(
     assert sorted(aside) == late
     times = [row["time"] for row in rows if row["time"] is not None]
     keyless = sum(row["hash"] is None for row in rows)
-    assert tally == Tally("R", len(rows), len(expected), len(late), keyless, max(times, default=None))
+    untimed = sum(row["time"] is None for row in rows)
+    oldest = min((rows[v]["time"] for v in late if rows[v]["time"] is not None), default=None)
+    counts = (len(rows), len(expected), len(late), keyless, max(times, default=None))
+    assert tally == Tally("R", *counts, untimed=untimed, oldest_late=oldest)
 
 
 @MANY
