@@ -15,14 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidstream.kernels.measures import AggregatePlan, Aggregation
-from braidstream.kernels.routing import TICK, Envelope, envelopes_to_batch
-from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.lab.testing.harness import Harness, Indexed, LocalRunner
 from braidstream.lab.testing.strategies import Case
 from braidstream.model.directory import Directory
 from braidstream.model.faults import POINTS, InjectedFault, armed
 from braidstream.model.stores import Store
 from braidstream.query import Query
-from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan
 from braidstream.state.checkpoint import Checkpoint
 from tests.kernels.test_aggregates import SOME, aggregate_cases, aggregation_of, all_close, expected, key_type
@@ -58,19 +56,8 @@ class AggregateHarness(Harness):
         branches = tuple(replace(branch, tells_all=True) for branch in routed.branches)
         return replace(routed, stores=tuple(stores), joins=(), branches=branches, aggregates=(plan,))
 
-    def _start(self, checkpoint: Checkpoint) -> EpochRunner:
-        runner = super()._start(checkpoint)
-        runner.queries = {"q": Query("q", "", (), (), (), (), ())}
-        runner._ticks = self._local_ticks  # type: ignore[method-assign, assignment]
-        return runner
-
-    def _local_ticks(self, _: Any) -> Any:
-        return _Ticks([b for s in range(self.manifest.n_slots) for b in envelopes_to_batch([Envelope(s, TICK, b"")])])
-
-
-class _Ticks:
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self.batches = batches
+    def _start(self, checkpoint: Checkpoint) -> LocalRunner:
+        return self._started(checkpoint, {"q": Query("q", "", (), (), (), (), ())})
 
 
 def check(case: Case, wanted: Sequence[Any], grouped: int, group_by: Sequence[str], results: Sequence[Any]) -> None:

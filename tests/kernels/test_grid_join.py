@@ -212,7 +212,7 @@ def test_one_key_for_all_tuples_is_spread_over_all_slots(tmp_path: Path) -> None
         return pa.table([[7] * n, range(first, first + n), range(first, first + n)], schema=schema)
 
     harness.epoch({"R": rows(0), "S": rows(0)})
-    family = harness.runner.plan.stores[0].family
+    family = harness.runner.flow.plan.stores[0].family
     hash_ = int(hash_columns([pa.array([7])])[0][0])
     manifest = regridded(harness.manifest, [Regrid(family, hash_, Grid(1, family, hash_, (2, 3), tuple(range(6))))])
     manifest.write(harness.runner.checkpoint.files)
@@ -233,7 +233,7 @@ def test_a_regrid_is_made_physical_and_taken_back(tmp_path: Path) -> None:
     inputs = [Indexed("R", "R", ("k",), None), Indexed("S", "S", ("k",), None)]
     harness = Harness(tmp_path, {"R": schema, "S": schema}, {"q": inputs}, slots=3)
     hash_ = int(hash_columns([pa.array([7])])[0][0])
-    family, n = harness.runner.plan.stores[0].family, 40
+    family, n = harness.runner.flow.plan.stores[0].family, 40
 
     def epochs() -> None:
         for _ in range(3):

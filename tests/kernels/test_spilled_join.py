@@ -21,6 +21,7 @@ from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
 from braidstream.control.policies import merging
 from braidstream.control.settings import Settings
+from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.spiller import CLEANING
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
@@ -229,7 +230,7 @@ def test_these_tests_push_and_clean_up_in_every_way() -> None:
         with harness_of(case, slots, groups, **spills) as harness, often_compacted():
             for epoch in case.epochs:
                 cleaned = harness.manifest.memory.get(CLEANING)
-                merges = harness.runner._task(harness.manifest.epoch + 1).merges.values()
+                merges = epoch_task(harness.runner.flow, harness.manifest, harness.manifest.epoch + 1).merges.values()
                 seen["pushed parts merged"] += any(merge.pushed for own in merges for merge in own)
                 harness.epoch(tables(case, epoch))
                 entry = harness.runner.progress[-1]
@@ -296,7 +297,7 @@ def test_what_the_controller_wants_pushed_is_pushed(tmp_path: Any) -> None:
     harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, **options)  # type: ignore[arg-type]
     rows = {"k": list(range(200)), "ts": [0] * 200}
     harness.epoch({"R": _table(rows)})
-    reorganizer = harness.runner.reorganizer
+    reorganizer = harness.runner.flow.reorganizer
     assert reorganizer is not None
     asked = {one.group for d in reorganizer.decisions for one in d.instructions if isinstance(one, Spill)}
     assert asked == {group.id for group in held_groups(harness.manifest)} != set()

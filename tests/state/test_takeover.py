@@ -124,7 +124,7 @@ def disturbed(folder: Path, at: int, undisturbed: list[list[str]], *, is_fast: b
     for number in (DISTURBED, DISTURBED + 1):
         if number > old.manifest.epoch:
             with pytest.raises(LeaseLost):
-                old(harness_envelopes(), number)
+                old([], number)
     assert visible(folder) == seen, f"an epoch after step {at} changed something"
     catch_up(harness, LAST)
     assert answers(harness) == undisturbed, f"step {at}"
@@ -132,13 +132,6 @@ def disturbed(folder: Path, at: int, undisturbed: list[list[str]], *, is_fast: b
     checkpoint = harness.runner.checkpoint
     checkpoint.verify(checkpoint.latest())
     return stopper.steps
-
-
-def harness_envelopes() -> Any:
-    """An epoch in which nothing arrived."""
-    from braidstream.lab.testing.harness import _Envelopes
-
-    return _Envelopes([])
 
 
 def check_steps(tmp_path: Path, every: int, *, is_fast: bool) -> None:

@@ -162,7 +162,7 @@ class Interrupts:
             signal.signal(number, signal.SIG_DFL)
 
 
-def follow(start: Callable[[], Handle], view: View, seen: list[EpochProgress] | None = None) -> Run:
+def follow(start: Callable[[], Handle[Any]], view: View, seen: list[EpochProgress] | None = None) -> Run:
     """Start a flow and follow it to its end; epochs are added to `seen`. Raises what made it fail."""
     with Interrupts() as interrupts:
         handle = start()
@@ -199,7 +199,7 @@ def _has_gone(error: BaseException) -> bool:
 class _Stopper:
     """Does what the interrupts ask for, once each."""
 
-    def __init__(self, handle: Handle, view: View, interrupts: Interrupts) -> None:
+    def __init__(self, handle: Handle[Any], view: View, interrupts: Interrupts) -> None:
         self._handle, self._view, self._interrupts = handle, view, interrupts
         self._done = 0
         self._killed_at = 0.0
@@ -235,7 +235,7 @@ class _Stopper:
         self._threads[-1].start()
 
 
-def _watch(handle: Handle, view: View, run: Run, stopper: _Stopper) -> None:
+def _watch(handle: Handle[Any], view: View, run: Run, stopper: _Stopper) -> None:
     while not handle.await_termination(_POLL_S):
         _show_new(handle, view, run)
         run.seconds = time.monotonic() - run.began
@@ -245,7 +245,7 @@ def _watch(handle: Handle, view: View, run: Run, stopper: _Stopper) -> None:
     stopper.wait()
 
 
-def _show_new(handle: Handle, view: View, run: Run) -> None:
+def _show_new(handle: Handle[Any], view: View, run: Run) -> None:
     last = (-1, 0) if run.last is None else (run.last.epoch, run.last.step)
     for entry in handle.progress:
         if (entry.epoch, entry.step) > last:

@@ -191,7 +191,7 @@ def build(job: Job, spark: Any) -> Flow:
     return flow
 
 
-def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle:
+def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
     """Build the job's flow and start it, or go on where its checkpoint ends; `wait` for another run's end."""
     return build(job, spark).start(job.flow.checkpoint, epoch=job.flow.epoch, keep=job.flow.keep, wait=wait)
 

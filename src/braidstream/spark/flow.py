@@ -52,8 +52,9 @@ from braidstream.spark.declared import (
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
 from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
+from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
-from braidstream.spark.handle import Change, Handle
+from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
@@ -106,7 +107,7 @@ class Flow:
         self.is_budgeted = memory is not None
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
-        self._handle: Handle | None = None
+        self._handle: FlowHandle | None = None
         if silence is not None:
             parse_duration(silence)
         self._streams: dict[str, Stream] = {}
@@ -268,7 +269,7 @@ class Flow:
         keep: int = 10,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
-    ) -> Handle:
+    ) -> Handle[Any]:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop.
 
         `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
@@ -288,7 +289,7 @@ class Flow:
 
     def _start(
         self, store: Checkpoint, trigger: Mapping[str, Any], interval: float | None, *, warm: bool, shown: str
-    ) -> Handle:
+    ) -> FlowHandle:
         """Start with the lease of the checkpoint."""
         begun = self._prepared(store, shown, trigger, interval)
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
@@ -303,7 +304,7 @@ class Flow:
             warm_up(self.spark)
         self._queries, self._arranged = dict(prepared.queries), dict(launch.streams)
         running = launch.run(prepared, launch.commit(prepared, first))
-        self._handle = Handle(*running, self.explain, launch, begun.warnings)
+        self._handle = FlowHandle(*running, self.explain, launch, begun.warnings)
         return self._handle
 
     def check(self, checkpoint: str | Path) -> None:
@@ -387,7 +388,7 @@ class Flow:
 
         self._running().change(f"withdrawing query {name!r}", prepare)
 
-    def _running(self, fix: str = "") -> Handle:
+    def _running(self, fix: str = "") -> FlowHandle:
         if self._handle is None:
             raise InputError("the flow is not running", "a started flow", fix)
         return self._handle

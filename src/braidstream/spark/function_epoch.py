@@ -13,7 +13,6 @@ holds windows: the samples that are not yet windows belong to no plan. Nothing h
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
+from braidstream.epoch.runner import RECENT, Running
 from braidstream.errors import BraidstreamError, DamagedState, RunError
 from braidstream.functions.columns import result_schema
 from braidstream.functions.failures import FunctionFailed
@@ -32,17 +32,15 @@ from braidstream.functions.templates import Plan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.directory import Directory
 from braidstream.model.faults import reach
-from braidstream.spark.epoch import Stopped
 from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader, first_stage, later_stage
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.files import Files, unwritable
+from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 
 __all__ = ["FunctionProgress", "FunctionRunner", "first_manifest", "with_plan"]
 
-_RECENT = 200
 FORMER = ("next_seq", "arrived", "skip", "newest", "watermark", "now")
 """The numbers of the first node that belong to the stream, not to a plan."""
 
@@ -117,30 +115,15 @@ class FunctionRunner:
     time_type: pa.DataType
     manifest: Manifest
     monitor: Monitor | None = None
-    progress: deque[FunctionProgress] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    failure: BaseException | None = None
-    stopping: bool = False
-    running: threading.Lock = field(default_factory=threading.Lock)
+    progress: deque[FunctionProgress] = field(default_factory=lambda: deque(maxlen=RECENT))
+    running: Running = field(default_factory=Running)
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """Run one epoch."""
-        while not self.running.acquire(timeout=0.05):
-            if self.stopping:
-                raise Stopped
-        try:
-            if self.stopping:
-                raise Stopped
+        with self.running.epoch(self.checkpoint.root):
             self.checkpoint.fence()
             if epoch > self.manifest.epoch:
                 self._run(rows, epoch)
-        except OSError as error:
-            self.failure = unwritable(error, self.checkpoint.root) or error
-            raise self.failure from error
-        except BaseException as error:
-            self.failure = error
-            raise
-        finally:
-            self.running.release()
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
         started = time.perf_counter()

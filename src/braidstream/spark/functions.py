@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -34,7 +34,6 @@ from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
-from braidstream.model.instructions import Decision
 from braidstream.spark.explain import shown_delay
 from braidstream.spark.file_order import arrange
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
@@ -165,28 +164,13 @@ class FunctionQuery:
         )
 
 
-class FunctionHandle(Handle):
-    """A running function: look at it, wait for it, stop it."""
-
-    @property
-    def progress(self) -> list[FunctionProgress]:  # type: ignore[override]
-        """The recent epochs of this run, the newest last."""
-        return cast("list[FunctionProgress]", super().progress)
+class FunctionHandle(Handle[FunctionProgress]):
+    """A running function: look at it, wait for it, stop it. No controller moves its state, and nodes are not pinned."""
 
     @property
     def plan(self) -> str:
         """The plan of the next epoch, by its short name."""
-        return str(self._runner.manifest.memory["plan"])
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """None: no controller moves the state of a function."""
-        return []
-
-    @property
-    def locality(self) -> float:
-        """Nodes are not pinned: their state is small, and read where they run."""
-        return 1.0
+        return str(self.manifest.memory["plan"])
 
 
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
@@ -263,9 +247,7 @@ def start_function(
     runner = _runner(store, query, first)
     frame = _direct(flow.spark, query, store.root) if query.reads_files else _general(query, runner.reader)
     running = frame.writeStream.foreachBatch(runner).option("checkpointLocation", store.offsets)
-    return FunctionHandle(
-        running.trigger(**trigger).start(), cast("Any", runner), lambda: explain_function(flow.name, query)
-    )
+    return FunctionHandle(running.trigger(**trigger).start(), runner, lambda: explain_function(flow.name, query))
 
 
 def _resumed(store: Checkpoint, query: FunctionQuery, shown: str) -> Manifest:

@@ -21,24 +21,26 @@ from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.regridder import GridRouter
 from braidstream.epoch.reorganizer import Reorganizer
+from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.errors import SinkError
 from braidstream.query import parse_duration
 from braidstream.spark.catalogue import delivered_folders, with_folders, with_plan
+from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
-from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.late import late_sinks
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, is_single_executor, own_session
+from braidstream.spark.session import cores, own_session
 from braidstream.spark.sinks import OWNER, FileSink, Sink
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
@@ -49,9 +51,6 @@ if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
 __all__ = ["RECENT", "Launch", "Prepared", "gone_folders"]
-
-RECENT = 200
-"""How many epochs `progress` looks back."""
 
 
 def check_files(flow: Flow, plan: Plan) -> None:
@@ -165,34 +164,28 @@ class Launch:
         planned.write(self.checkpoint.files)
         return planned
 
-    def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner]:
+    def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner[DataFrame]]:
         """Start what was committed, after what a lost process had begun and what is owed."""
         flow, plan = self.flow, prepared.plan
-        runner = EpochRunner(
+        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.sinks, prepared.late)
+        running = FlowRun(
             self.checkpoint,
             prepared.run,
             plan,
-            self.streams,
             {name: q.query for name, q in prepared.queries.items()},
-            prepared.sinks,
-            prepared.late,
-            not is_single_executor(flow.spark),
-            manifest,
+            {b.stream: self.streams[b.stream].delay_us for b in plan.branches if b.stores},
+            {stream: arrow_schema(self.streams[stream].schema) for stream in prepared.late},
+            cluster,
             None if flow.silence is None else parse_duration(flow.silence),
             self.reorganizer,
             self.regridder,
-            self.progress,
-            spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
+            spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
         )
-        runner.prepare_state(self.session)
-        writer = prepared.frame.writeStream.foreachBatch(runner)
+        runner = EpochRunner(running, manifest, self.progress)
+        runner.prepare()
+        writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
         return query, runner
-
-    @property
-    def session(self) -> SparkSession:
-        """For jobs outside of epochs; a new one each time, for the user's may have got functions since the last."""
-        return own_session(self.flow.spark, self.checkpoint.root)
 
     def _union(self, plan: Plan, run: str) -> DataFrame:
         """All branches, in the order of declaration, because Spark knows a query's sources by their order.

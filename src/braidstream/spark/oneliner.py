@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from braidstream.arguments import checked_arguments
+from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.query import join as build_join
 from braidstream.query.types import quote_name
@@ -90,7 +91,7 @@ class Joined:
         return self
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
-    def start(self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10) -> Handle:
+    def start(self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10) -> Handle[EpochProgress]:
         """Start, or go on where the checkpoint ends."""
         return self.flow.start(checkpoint, epoch=epoch, keep=keep)
 

@@ -6,9 +6,9 @@
     harness.results("pairs")
 
 All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
-`EpochRunner` commits, `FileSink` delivers. Missing are only the exchange (here a dict of envelopes by slot) and what
-Spark computes upstream of the routing (key hashes and filters), which is done here with NumPy. `hash_keys` may be
-replaced, to make keys collide. `braidstream.lab.testing.queries` takes CQL instead of joins on columns.
+`EpochRunner` commits, `FileSink` delivers. `LocalCluster` is in Spark's place, with a dict of envelopes by slot for the
+exchange; what Spark computes upstream of the routing (key hashes and filters) is done here with NumPy. `hash_keys` may
+be replaced, to make keys collide. `braidstream.lab.testing.queries` takes CQL instead of joins on columns.
 
 An epoch that fails (`braidstream.model.faults.armed`) is lost as with Spark: `restart` and give it again.
 
@@ -17,11 +17,10 @@ Cost: some milliseconds an epoch, most of it for files.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,34 +32,36 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
+from braidstream.epoch.cluster import Output, SlotFunction
+from braidstream.epoch.flow_run import FlowRun, Regridder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
+from braidstream.epoch.runner import EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.epoch.spiller import Spiller
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.measures import EPOCH, WATERMARK
+from braidstream.kernels.measures import EPOCH, WATERMARK, AggregatePlan
 from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.lab.testing.expressions import evaluate
 from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
-from braidstream.model.stores import COMPOSITES, Branch, Join, JoinInput, OutputColumn, Store
+from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.query import Query
-from braidstream.slot.aggregation import route_composites
-from braidstream.slot.task import EpochTask, read_manifest, routes_of, slot_task
-from braidstream.spark.clean_ups import SlotFunction
-from braidstream.spark.deliveries import Staged
-from braidstream.spark.epoch import EpochRunner, Regridder
+from braidstream.slot.task import read_manifest, routes_of
 from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import FileSink, deliver
 from braidstream.spark.sources import Router, Stream
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.staging import Staging
 
-__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalRunner"]
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalRunner"]
+
+LocalRunner = EpochRunner[Sequence[pa.RecordBatch]]
 
 Condition = Callable[[pa.Table], npt.NDArray[np.bool_]]
 """A filter on the rows of one stream."""
@@ -138,12 +139,12 @@ class Harness:
             table = tables.get(branch.stream)
             if table is None:
                 continue
-            router = _LocalRouter(self._root, self.runner.run, branch, self.schemas[branch.stream], number)
+            router = _LocalRouter(self._root, self.runner.flow.run, branch, self.schemas[branch.stream], number)
             size = max(-(-table.num_rows // n_tasks), 1)
             for begin in range(0, table.num_rows, size):
                 piece = self._branch_table(branch, table.slice(begin, size))
                 batches += router.envelopes(iter([piece]))
-        self.runner(_Envelopes(batches), number)
+        self.runner(batches, number)
 
     def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
         """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
@@ -167,7 +168,7 @@ class Harness:
 
     def finish(self) -> None:
         """The last clean-up of a finite flow."""
-        self.runner.finish(None)
+        self.runner.finish()
 
     def results(self, join: str) -> list[dict[str, Any]]:
         """All results of a join, as a reader of its sink's folder sees them."""
@@ -180,13 +181,13 @@ class Harness:
     def _sink(self, name: str) -> FileSink:
         return FileSink("parquet", str(self.folder / "out" / name), {})
 
-    def _start(self, checkpoint: Checkpoint) -> EpochRunner:
+    def _start(self, checkpoint: Checkpoint) -> LocalRunner:
         queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
         return self._started(checkpoint, queries)
 
     def _started(
         self, checkpoint: Checkpoint, queries: Mapping[str, Query], silence_us: int | None = None
-    ) -> EpochRunner:
+    ) -> LocalRunner:
         for sink in [*self._sinks.values(), *self._late.values()]:
             sink.claim(self._identity.flow, checkpoint.owner)
             sink.sweep()
@@ -195,22 +196,21 @@ class Harness:
         manifest = with_regions(last, self._plan.stores, self._groups)
         if manifest != last:
             manifest.write(checkpoint.files)
-        runner = LocalRunner(
+        flow = FlowRun(
             checkpoint,
             uuid.uuid4().hex,
             self._plan,
-            self._streams,
             queries,
-            self._sinks,
-            self._late,
-            False,
-            manifest,
+            {branch.stream: self._streams[branch.stream].delay_us for branch in self._plan.branches if branch.stores},
+            {name: self.schemas[name] for name in self._late},
+            LocalCluster(self._root, self._sinks, self._late),
             silence_us,
             None if self._controller is None else Reorganizer(self._controller),
-            regridder=self._regridder,
-            spiller=self._spiller(),
+            self._regridder,
+            self._spiller(),
         )
-        runner.prepare_state(None)
+        runner = EpochRunner(flow, manifest)
+        runner.prepare()
         return runner
 
     def _spiller(self) -> Spiller | None:
@@ -289,71 +289,64 @@ class _LocalRouter(Router):
         return routes_of(read_manifest(self.root, self.epoch - 1, self.run))
 
 
-@dataclass
-class _Envelopes:
-    """In the place of the DataFrame that `foreachBatch` is given."""
+class LocalCluster:
+    """A cluster in one process: the exchange is a dict of envelopes by slot, SQL is computed by DuckDB."""
 
-    batches: list[pa.RecordBatch]
-    sparkSession: None = field(default=None)  # noqa: N815  Spark's name for it
+    def __init__(self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink]) -> None:
+        self._root, self._files, self._sinks, self._late = root, Files(root), sinks, late
 
+    def run(self, envelopes: Sequence[pa.RecordBatch], stages: Sequence[SlotFunction], before: Manifest) -> list[bytes]:
+        """Slot after slot, stage after stage."""
+        del before
+        for stage in stages:
+            envelopes = _exchanged(envelopes, stage)
+        return [report.as_py() for batch in envelopes for report in batch.column("report")]
 
-class LocalRunner(EpochRunner):
-    """Epochs whose exchange is a dict, and whose SQL is computed by DuckDB."""
+    def ticks(self, n_slots: int) -> Sequence[pa.RecordBatch]:
+        """Envelopes that only wake every slot."""
+        return [batch for slot in range(n_slots) for batch in envelopes_to_batch([Envelope(slot, TICK, b"")])]
 
-    def _woken(self, spark: Any, run: SlotFunction) -> list[dict[str, Any]]:
-        del spark
-        ticks = [pa.record_batch({"slot": pa.array([slot], pa.int32())}) for slot in range(self.manifest.n_slots)]
-        return [report for tick in ticks for report in _reports(run(iter([tick])))]
+    def composites(
+        self, query: Query, plan: AggregatePlan, files: Sequence[str], schema: pa.Schema, route: SlotFunction
+    ) -> Sequence[pa.RecordBatch]:
+        """What Spark's SQL engine would compute."""
+        del query, schema
+        assert plan.enumeration is not None
+        computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
+        found = [evaluate(self._read(name), computed, plan.enumeration.residual) for name in files]
+        return [batch for rows in found for batch in route(iter(rows.to_batches()))]
 
-    def _join(self, spark: Any, envelopes: Any, task: EpochTask) -> list[dict[str, Any]]:
-        del spark
-        batches: Sequence[pa.RecordBatch] = envelopes.batches
-        for stage in range(self.plan.n_stages):
-            run = slot_task(task, stage, is_last=stage == self.plan.n_stages - 1)
-            batches = _exchanged(batches, run)
-        return list(_reports(iter(batches)))
+    def together(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> Sequence[pa.RecordBatch]:
+        """One after the other."""
+        return [batch for part in parts for batch in part]
 
-    def _ticks(self, spark: Any) -> Any:
-        del spark
-        slots = range(self.manifest.n_slots)
-        return _Envelopes([batch for s in slots for batch in envelopes_to_batch([Envelope(s, TICK, b"")])])
+    def staging(self, output: Output) -> Staging:
+        """Where the output's sink takes files from."""
+        return self._sink(output).staging(self._root, output.finished)
 
-    def _enumerated(self, spark: Any, task: EpochTask, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        plans = [plan for plan in self.plan.aggregates if plan.enumeration is not None]
-        if not plans:
-            return []
-        batches = list(self._ticks(spark).batches)
-        for plan in plans:
-            assert plan.enumeration is not None
-            for raw in self._taken(self._composites(plan, reports)):
-                computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
-                rows = evaluate(raw, computed, plan.enumeration.residual)
-                batches += route_composites(plan, task.manifest, routes_of)(iter(rows.to_batches()))
-        reached = self._next(self.manifest, task.epoch, reports)[0].watermark
-        made = _exchanged(batches, slot_task(replace(task, reached=reached), COMPOSITES))
-        return list(_reports(iter(made)))
-
-    def _hand_over(self, spark: Any, epoch: int, staged: Staged) -> None:
+    def deliver(self, output: Output, number: int, files: Sequence[str]) -> None:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
-        query, sink = staged.query, staged.sink
-        if query is not None and not self.plan.finished[query.name]:
-            finished = [_finish(query, raw) for raw in self._taken(staged.files)]
-            staging = sink.staging(self.checkpoint.root, True)
-            files = [file for rows in finished if (file := _staged(rows, staging, epoch))]
-            deliver(sink, staged.name, epoch, staged=files, frame=None, finished=True)
-            return
-        super()._hand_over(spark, epoch, staged)
+        sink, query = self._sink(output), output.query
+        if query is not None and not output.finished:
+            finished = [_finish(query, self._read(name)) for name in files]
+            for name in files:
+                self._files.delete(name)
+            staging = sink.staging(self._root, True)
+            files = [file for rows in finished if (file := _staged(rows, staging, number))]
+        else:
+            staging = self.staging(output)
+        deliver(sink, output.shown, number, staged=files, frame=None, finished=True)
+        if staging.root is not None:
+            sink.end(Files(staging.root), files)
 
-    def _taken(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """The contents of staged files, which are gone then."""
-        for name in names:
-            yield pq.read_table(self.checkpoint.files.path(name))
-            self.checkpoint.files.delete(name)
+    def _sink(self, output: Output) -> FileSink:
+        return self._late[output.name] if output.query is None else self._sinks[output.name]
+
+    def _read(self, name: str) -> pa.Table:
+        return pq.read_table(self._files.path(name))
 
 
-def _exchanged(
-    batches: Sequence[pa.RecordBatch], run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> list[pa.RecordBatch]:
+def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
     by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
         for at, slot in enumerate(batch.column("slot").to_pylist()):
@@ -374,12 +367,6 @@ def _staged(rows: pa.Table, staging: Staging, epoch: int) -> str | None:
     for batch in rows.combine_chunks().to_batches():
         writer.write(batch.columns)
     return writer.close()
-
-
-def _reports(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        for report in batch.column("report"):
-            yield json.loads(report.as_py())
 
 
 def _filter_name(condition: Condition) -> str:

@@ -25,12 +25,11 @@ import pyarrow as pa
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name
 from braidstream.lab.testing.expressions import evaluate
-from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.lab.testing.harness import Harness, Indexed, LocalRunner
 from braidstream.model.stores import Branch
 from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.spark.catalogue import with_plan, with_submitted, without_query
-from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.planner import Plan, make_plan
 from braidstream.state.checkpoint import Checkpoint
 
@@ -75,7 +74,7 @@ class QueryHarness(Harness):
     def withdraw(self, name: str) -> None:
         """Remove a query, effective at the next epoch; what it is owed is delivered first."""
         if self.runner.owes({j.query for j in self.plan.joins if j.query.split(":")[0] != name}):
-            self.runner.settle(None)
+            self.runner.settle()
         without_query(self.manifest, name).write(self.runner.checkpoint.files)
         self.restart()
 
@@ -84,7 +83,7 @@ class QueryHarness(Harness):
         self._takes_late = late
         return self._plan_of(self._parsed(self._first), {}, {})
 
-    def _start(self, checkpoint: Checkpoint) -> EpochRunner:
+    def _start(self, checkpoint: Checkpoint) -> LocalRunner:
         """As `Flow.start` and `Launch.start`: the queries of the manifest, and what its rows are arranged by."""
         manifest = checkpoint.latest()
         submitted = manifest.memory.get("submitted", {})

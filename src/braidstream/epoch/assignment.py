@@ -1,0 +1,77 @@
+"""What the slots of an epoch are asked to do: join, store, and the merges and adoptions that are due.
+
+All of it follows from the plan and the manifest before the epoch, so a replay asks for the same.
+
+Cost: O(segments of the manifest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from braidstream.epoch.cluster import EnvelopesT
+from braidstream.epoch.flow_run import FlowRun
+from braidstream.slot.task import EpochTask
+from braidstream.spark.aggregate_plan import composites_of
+from braidstream.state import adoption, compaction, pushed
+from braidstream.state.checkpoint import STAGED
+from braidstream.state.manifest import Manifest
+from braidstream.state.staging import Staging
+
+__all__ = ["adoptions_of", "epoch_task", "suspended_joins"]
+
+
+def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> EpochTask:
+    """What every slot's task of an epoch is given."""
+    root, plan, cluster = flow.checkpoint.root, flow.plan, flow.cluster
+    staging = {query: cluster.staging(flow.result_of(query)) for query in flow.queries}
+    staging |= {composites_of(p): Staging(root, STAGED) for p in plan.aggregates if p.enumeration is not None}
+    adoptions = adoptions_of(flow, before, epoch)
+    return EpochTask(
+        root,
+        flow.run,
+        epoch,
+        plan.stores,
+        plan.branches,
+        plan.joins,
+        staging,
+        {stream: cluster.staging(flow.late_of(stream)) for stream in flow.late},
+        _merges(flow, before, adoptions),
+        suspended=frozenset(suspended_joins(before)),
+        aggregates=plan.aggregates,
+        delays_us=flow.delays_us,
+        adoptions=adoptions,
+        tracks=flow.regridder is not None and before.n_slots > 1,
+        shed=frozenset() if flow.spiller is None else flow.spiller.shed_stores,
+        piece_bytes=flow.piece_bytes,
+    )
+
+
+def adoptions_of(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> tuple[adoption.Adoption, ...]:
+    """What cells take over from other layouts in an epoch."""
+    return adoption.plan(before, flow.merge_spans, epoch, _barriers(flow, before))
+
+
+def suspended_joins(manifest: Manifest) -> dict[str, int]:
+    """The suspended joins, each with the last epoch whose tuples it has joined."""
+    return dict(manifest.memory.get("suspended", {}))
+
+
+def _merges(
+    flow: FlowRun[EnvelopesT], before: Manifest, adoptions: Sequence[adoption.Adoption]
+) -> Mapping[int, Sequence[compaction.Merge]]:
+    busy, barriers = adoption.sources(adoptions), _barriers(flow, before)
+    planned = compaction.plan(before, flow.merge_spans, barriers, busy, flow.piece_bytes)
+    if flow.spiller is None:
+        return planned
+    merges = {slot: list(own) for slot, own in flow.spiller.merges(before, planned).items()}
+    most = flow.spiller.overflow.piece_bytes
+    for slot, more in pushed.plan(before, flow.merge_spans, most, barriers, busy).items():
+        merges.setdefault(slot, []).extend(more)
+    return merges
+
+
+def _barriers(flow: FlowRun[EnvelopesT], before: Manifest) -> set[int]:
+    """Epochs that somebody still tells apart: see `compaction.plan`."""
+    submitted = {join.since for join in flow.plan.joins if join.since >= 0}
+    return submitted | set(suspended_joins(before).values())

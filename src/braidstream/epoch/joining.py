@@ -1,0 +1,30 @@
+"""Jobs that join: over the envelopes of an epoch, or, by waking all slots, what suspended joins left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from braidstream.epoch.cluster import EnvelopesT
+from braidstream.epoch.flow_run import FlowRun, Reports
+from braidstream.slot.task import EpochTask, slot_task
+from braidstream.state.manifest import Manifest
+
+__all__ = ["join_stages", "resume_joins", "wake_joins"]
+
+
+def join_stages(flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, task: EpochTask, before: Manifest) -> Reports:
+    """Run the slots' task over envelopes, stage after stage."""
+    last = flow.plan.n_stages - 1
+    stages = [slot_task(task, stage, is_last=stage == last) for stage in range(last + 1)]
+    return flow.ran(envelopes, stages, before)
+
+
+def wake_joins(flow: FlowRun[EnvelopesT], task: EpochTask, before: Manifest) -> Reports:
+    """The same with nothing that arrived, and without the merges and adoptions of an epoch, which are done once."""
+    return join_stages(flow, flow.cluster.ticks(before.n_slots), replace(task, merges={}, adoptions=()), before)
+
+
+def resume_joins(flow: FlowRun[EnvelopesT], task: EpochTask, joins: Mapping[str, int], before: Manifest) -> Reports:
+    """What suspended joins have not produced until the pending manifest, each since an epoch."""
+    return wake_joins(flow, replace(task, suspended=frozenset(), deferred=joins), before)

@@ -1,0 +1,115 @@
+"""What a flow owes: results between the generations of pushed state, and what suspended joins have not produced yet.
+
+`control.overflow` says what is cleaned up, `epoch.spiller` writes that into manifests, slots do `slot.cleaning`. Within
+an epoch `clean` is one of its steps. Outside of epochs (a finite flow ends, a query is withdrawn, a start finds state
+pushed that may not be) what is owed is delivered in steps of their own: Spark counts epochs, so these may not; each
+replaces the manifest of the last epoch, and its results are delivered under a number of its own.
+
+Invariant: the manifest with the intent is committed before any result of a step is delivered, and a step's number is
+never used again. So what a lost attempt delivered is delivered again, the same, under the same number.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from braidstream.epoch.assignment import epoch_task
+from braidstream.epoch.cluster import EnvelopesT
+from braidstream.epoch.deliveries import deliver_step
+from braidstream.epoch.flow_run import FlowRun, Reports
+from braidstream.epoch.fold import fold
+from braidstream.epoch.joining import resume_joins
+from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.spiller import CLEANING, RESUMED, STEPS, SUSPENDED, intent, resumption, some_of
+from braidstream.model.faults import reach
+from braidstream.slot.cleaning import CleanTask, clean_task
+from braidstream.state import generations
+from braidstream.state.manifest import Manifest
+
+__all__ = ["clean", "cleaned", "intended", "is_in_step", "owes", "run_step"]
+
+
+def owes(flow: FlowRun[EnvelopesT], manifest: Manifest, others: Collection[str]) -> bool:
+    """Whether joins that are not among `others` miss results: of pushed state, or because they are suspended."""
+    left = [join for join in flow.plan.joins if join.query not in others]
+    if is_in_step(manifest) or {join.query for join in left} & set(manifest.memory.get(SUSPENDED, {})):
+        return True
+    read = {flow.plan.stores[entry.store].name for join in left for entry in join.inputs}
+    return bool(read & generations.pushed_stores(manifest))
+
+
+def is_in_step(manifest: Manifest) -> bool:
+    """Whether a step was begun and not committed."""
+    return bool(manifest.memory.get(CLEANING, {}).get("step"))
+
+
+def intended(flow: FlowRun[EnvelopesT], manifest: Manifest) -> Manifest | None:
+    """The manifest with the next step; None when nothing is owed.
+
+    Suspended joins first, for what they produce may be owed by pushed state.
+    """
+    step = manifest.memory.get(STEPS, 0) + 1
+    if suspended := manifest.memory.get(SUSPENDED):
+        return resumption(manifest, suspended, step)
+    groups = [] if flow.spiller is None else flow.spiller.incomplete(manifest)
+    return intent(manifest, groups, step) if groups else None
+
+
+def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, EpochProgress]:
+    """Do what a manifest intends: produce, deliver, commit."""
+    started, cleaning = time.perf_counter(), before.memory[CLEANING]
+    step, resumed = cleaning["step"], cleaning.get(RESUMED, {})
+    reports = _resumed(flow, before, resumed) if resumed else clean(flow, before, cleaning)
+    joined = time.perf_counter()
+    deliver_step(flow, step, reports)
+    reach("clean-up-results", epoch=before.epoch)
+    delivered = time.perf_counter()
+    after = cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning)
+    still = {join: since for join, since in after.memory.get(SUSPENDED, {}).items() if join not in resumed}
+    after = replace(after, memory={**after.memory, STEPS: step, SUSPENDED: still})
+    flow.checkpoint.commit(after)
+    reach("clean-up-end", epoch=before.epoch)
+    ended = time.perf_counter()
+    seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
+    entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
+    return after, replace(entry, step=step)
+
+
+def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Mapping[str, Any]) -> Reports:
+    """Run an intended clean-up on groups as the manifest reached so far has them, as a job of its own."""
+    assert flow.spiller is not None
+    reach("clean-up-start", epoch=reached.epoch)
+    reached.write(flow.checkpoint.files, pending=True)
+    joins = flow.plan.cleaned_joins
+    task = CleanTask(
+        flow.checkpoint.root,
+        f"{flow.run}:{uuid.uuid4().hex}",
+        reached.epoch,
+        flow.plan.stores,
+        joins,
+        {join.query: flow.cluster.staging(flow.result_of(join.query)) for join in joins},
+        frozenset(cleaning["groups"]),
+        flow.spiller.overflow.piece_bytes,
+        some_of(cleaning),
+    )
+    return flow.woken(clean_task(task), reached)
+
+
+def cleaned(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Mapping[str, Any]) -> Manifest:
+    """The manifest after a clean-up."""
+    if flow.spiller is None:
+        return intent(reached, (), 0)
+    known = reached.directory.by_id
+    some = {group: numbers for group, numbers in some_of(cleaning).items() if group in known}
+    return flow.spiller.cleaned(reached, [group for group in cleaning["groups"] if group in known], some)
+
+
+def _resumed(flow: FlowRun[EnvelopesT], reached: Manifest, joins: Mapping[str, int]) -> Reports:
+    """What suspended joins have not produced until a manifest."""
+    reached.write(flow.checkpoint.files, pending=True)
+    run = f"{flow.run}:{uuid.uuid4().hex}"
+    return resume_joins(flow, replace(epoch_task(flow, reached, reached.epoch), run=run), joins, reached)

@@ -1,0 +1,144 @@
+"""The runner of a flow's epochs: one at a time, in order, and between them what is owed.
+
+    exchange -> slots join, store, report -> results to the sinks -> manifest (the commit) -> Spark commits its offsets
+
+`epoch.steps` says what an epoch does. When an epoch's manifest is already there, the process died between our commit
+and Spark's: there is nothing left to do. Nothing here grows with the stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic
+
+from braidstream.epoch.cluster import EnvelopesT
+from braidstream.epoch.flow_run import FlowRun
+from braidstream.epoch.owed import intended, is_in_step, owes, run_step
+from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.steps import run_epoch
+from braidstream.state import generations
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.files import unwritable
+from braidstream.state.manifest import Manifest
+
+__all__ = ["RECENT", "EpochRunner", "Running", "Stopped"]
+
+RECENT = 200
+"""How many epochs `progress` looks back."""
+
+
+class Stopped(Exception):
+    """Raised in the stream's thread when an epoch would begin after the flow was told to stop."""
+
+
+@dataclass
+class Running:
+    """Whether an epoch runs, may begin, or has failed: what a handle and the stream's thread agree on."""
+
+    failure: BaseException | None = None
+    stopping: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while an epoch runs, and by whoever sees to it that none begins."""
+    thread: int | None = None
+    """The thread in which an epoch runs now."""
+
+    @contextmanager
+    def epoch(self, root: str) -> Iterator[None]:
+        """Around an epoch: it begins when no other runs, and what it fails with is kept."""
+        while not self.lock.acquire(timeout=0.05):
+            if self.stopping:
+                raise Stopped
+        try:
+            if self.stopping:
+                raise Stopped
+            self.thread = threading.get_ident()
+            yield
+        except OSError as error:
+            self.failure = unwritable(error, root) or error
+            raise self.failure from error
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.thread = None
+            self.lock.release()
+
+
+@dataclass
+class EpochRunner(Generic[EnvelopesT]):
+    """Runs epochs one after the other, and remembers only the last manifest and recent progress."""
+
+    flow: FlowRun[EnvelopesT]
+    manifest: Manifest
+    progress: deque[EpochProgress] = field(default_factory=lambda: deque(maxlen=RECENT))
+    running: Running = field(default_factory=Running)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where the state is."""
+        return self.flow.checkpoint
+
+    def __call__(self, envelopes: EnvelopesT, epoch: int) -> None:
+        """Run one epoch."""
+        with self.running.epoch(self.checkpoint.root):
+            self.checkpoint.fence()
+            if epoch <= self.manifest.epoch:
+                return
+            if self.manifest.epoch != epoch - 1:
+                self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
+            self.manifest, entry = run_epoch(self.flow, envelopes, self.manifest, epoch)
+            self.progress.append(entry)
+
+    def finish(self) -> None:
+        """At the end of a finite flow, after Spark's last batch: deliver what is owed, until nothing is.
+
+        A step that was begun is ended first at the next start (`prepare`), before anything else happens to its groups.
+        """
+        while True:
+            with self.running.lock:
+                if self.running.stopping or not self._made_up():
+                    return
+
+    def settle(self) -> None:
+        """The same between two epochs, by who sees to it that none begins: before anything is changed that is owed."""
+        while self._made_up():
+            pass
+
+    def prepare(self) -> None:
+        """Before the first epoch of a start: end what was begun, and leave nothing pushed that may not be pushed now.
+
+        Other queries, or another choice of what to do beyond the budget, may have made it so.
+        """
+        spiller = self.flow.spiller
+        if is_in_step(self.manifest):
+            with self.running.lock:
+                self._step()
+        if spiller is not None and spiller.is_at_odds(self.manifest):
+            self.settle()
+            active = generations.activated(self.manifest, spiller.stores)
+            if active != self.manifest:
+                self.checkpoint.commit(active)
+                self.manifest = active
+
+    def owes(self, others: Collection[str]) -> bool:
+        """Whether joins that are not among `others` miss results."""
+        return owes(self.flow, self.manifest, others)
+
+    def _made_up(self) -> bool:
+        """Deliver one step of what is owed; False when nothing is."""
+        if not is_in_step(self.manifest):
+            next_ = intended(self.flow, self.manifest)
+            if next_ is None:
+                return False
+            self.checkpoint.commit(next_)
+            self.manifest = next_
+        self._step()
+        return True
+
+    def _step(self) -> None:
+        self.manifest, entry = run_step(self.flow, self.manifest)
+        self.progress.append(entry)

@@ -1,0 +1,162 @@
+"""One epoch, from envelopes to the commit, as an ordered tuple of steps.
+
+    join       slots join, store and report; composites of aggregates; what was suspended; what is to be cleaned up
+    deliver    staged results to the sinks
+    commit     what is decided, the manifest, and what only older manifests refer to is deleted
+
+Each step adds to an `Epoch`: reports, the manifest after them. The manifest before defines everything, now and on
+replay. Cost: what the reports and the manifest have; nothing grows with the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic
+
+from braidstream.epoch.assignment import epoch_task
+from braidstream.epoch.cluster import EnvelopesT
+from braidstream.epoch.deliveries import deliver_epoch, staged_files
+from braidstream.epoch.flow_run import FlowRun, Reports
+from braidstream.epoch.fold import fold
+from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
+from braidstream.epoch.owed import clean, cleaned
+from braidstream.epoch.progress import EpochProgress, tallies_of
+from braidstream.epoch.spiller import CLEANING
+from braidstream.model.faults import reach
+from braidstream.model.stores import COMPOSITES
+from braidstream.slot.aggregation import reached_watermark, route_composites
+from braidstream.slot.task import EpochTask, routes_of, slot_task
+from braidstream.spark.aggregate_plan import composites_of
+from braidstream.state.manifest import Manifest
+
+__all__ = ["PHASES", "Epoch", "run_epoch"]
+
+
+@dataclass
+class Epoch(Generic[EnvelopesT]):
+    """An epoch on its way."""
+
+    number: int
+    envelopes: EnvelopesT
+    before: Manifest
+    task: EpochTask
+    after: Manifest
+    started: float
+    reports: Reports = field(default_factory=list)
+    spare_s: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def run_epoch(
+    flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, before: Manifest, number: int
+) -> tuple[Manifest, EpochProgress]:
+    """Run all steps; the manifest that was committed, and what there is to say of the epoch."""
+    started = time.perf_counter()
+    reach("epoch-start", epoch=number)
+    epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
+    for phase, steps in PHASES.items():
+        begun = time.perf_counter() if epoch.seconds else started
+        for step in steps:
+            step(flow, epoch)
+        epoch.seconds[phase] = time.perf_counter() - begun
+    epoch.seconds["total"] = time.perf_counter() - started
+    return epoch.after, EpochProgress.of(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
+
+
+def join(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Slots join what arrived, store it and report."""
+    epoch.reports += join_stages(flow, epoch.envelopes, epoch.task, epoch.before)
+
+
+def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Aggregate the composites that slots staged, in a job of its own, since the engine computes their expressions."""
+    plans = [plan for plan in flow.plan.aggregates if plan.enumeration is not None]
+    if not plans:
+        return
+    cluster, task, before = flow.cluster, epoch.task, epoch.before
+    staged = {plan.query: staged_files(composites_of(plan), epoch.reports) for plan in plans}
+    parts = [cluster.ticks(before.n_slots)]
+    for plan in (plan for plan in plans if staged[plan.query]):
+        route = route_composites(plan, task.manifest, routes_of)
+        schema = flow.plan.schema_of(composites_of(plan))
+        parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
+    seen = tallies_of(epoch.reports).values()
+    reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark)
+    last = slot_task(replace(task, reached=reached), COMPOSITES)
+    epoch.reports += flow.ran(cluster.together(parts), [last], before)
+    for name in (name for names in staged.values() for name in names):
+        flow.checkpoint.files.delete(name)
+
+
+def wake_silent(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Where no slot ran, an aggregate that has a row in every epoch has none in this one: wake them."""
+    given = {query for report in epoch.reports for query in report["results"]}
+    if any(plan.emits_always and plan.query not in given for plan in flow.plan.aggregates):
+        epoch.reports += wake_joins(flow, epoch.task, epoch.before)
+
+
+def resume(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Joins that were suspended and whose streams spoke again produce what they have not."""
+    epoch.after, resumed = fold(flow, epoch.before, epoch.number, epoch.reports)
+    if not resumed:
+        return
+    reached, _ = fold(flow, epoch.before, epoch.number, epoch.reports, expires=False)
+    reached.write(flow.checkpoint.files, pending=True)
+    epoch.reports += resume_joins(flow, epoch.task, resumed, epoch.before)
+    epoch.after, _ = fold(flow, epoch.before, epoch.number, epoch.reports)
+
+
+def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """What the manifest before asks for: results between the generations of some groups."""
+    cleaning: Mapping[str, Any] | None = epoch.before.memory.get(CLEANING)
+    if cleaning:
+        epoch.reports += clean(flow, epoch.after, cleaning)
+        epoch.after = cleaned(flow, fold(flow, epoch.before, epoch.number, epoch.reports)[0], cleaning)
+
+
+def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Results and late tuples to their sinks."""
+    reach("after-join", epoch=epoch.number)
+    deliver_epoch(flow, epoch.number, epoch.reports)
+    reach("after-results", epoch=epoch.number)
+
+
+def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """What the controller, the grids and the budget ask for, in the manifest that is about to be committed."""
+    directory, reports = epoch.after.directory, epoch.reports
+    if flow.spiller is not None:
+        epoch.spare_s = flow.spiller.spare_s(time.perf_counter() - epoch.started)
+        epoch.after = flow.spiller.remembered(epoch.after, reports)
+    joined = [report for report in reports if "cleaned_bytes" not in report]
+    if flow.reorganizer is not None:
+        epoch.after = flow.reorganizer.reorganized(epoch.after, joined)
+    if flow.regridder is not None:
+        epoch.after = flow.regridder.regridded(epoch.after, flow.plan.stores, joined)
+    if flow.spiller is not None:
+        asked = [] if flow.reorganizer is None else flow.reorganizer.spills
+        epoch.after = flow.spiller.decided(epoch.after, directory, epoch.spare_s, asked)
+        reach("spill", epoch=epoch.number)
+
+
+def commit(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Write the manifest: from now on the epoch has happened."""
+    reach("before-manifest", epoch=epoch.number)
+    flow.checkpoint.commit(epoch.after)
+    reach("after-manifest", epoch=epoch.number)
+
+
+def retire(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Delete old manifests and what only they refer to."""
+    flow.checkpoint.retire(epoch.number)
+
+
+Step = Callable[[FlowRun[Any], Epoch[Any]], None]
+
+PHASES: Mapping[str, tuple[Step, ...]] = {
+    "join": (join, aggregate_composites, wake_silent, resume, clean_up),
+    "deliver": (deliver,),
+    "commit": (decide, commit, retire),
+}
+"""All that an epoch does, in order; progress says how long each phase took."""

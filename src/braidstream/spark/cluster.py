@@ -1,0 +1,132 @@
+"""Spark as the cluster of a flow's epochs: exchange, slots' tasks, and the finishing of what they staged.
+
+The exchange is `repartitionById`: the slot is the Spark partition. Where there are many executors slots are pinned: the
+exchanged rows are joined to a cached row for each slot (the anchor), and tasks follow the cached block.
+
+Jobs run on the session that Spark cloned for the streaming query, with settings of ours; before its first epoch on a
+copy of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from braidstream.epoch.cluster import Output, SlotFunction
+from braidstream.epoch.runner import EpochRunner
+from braidstream.kernels.measures import AggregatePlan
+from braidstream.kernels.routing import ENVELOPE, TICK
+from braidstream.query import Query
+from braidstream.slot.task import REPORTS
+from braidstream.spark.aggregate_plan import composite_rows
+from braidstream.spark.planner import finish
+from braidstream.spark.session import QUERY_SETTINGS, is_single_executor, own_session
+from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest
+from braidstream.state.staging import Staging
+
+__all__ = ["SparkCluster"]
+
+
+class SparkCluster:
+    """Spark, and the sinks of one start of a flow."""
+
+    def __init__(self, spark: SparkSession, root: str, sinks: Mapping[str, Sink], late: Mapping[str, Sink]) -> None:
+        self._spark, self._root, self._sinks, self._late = spark, root, sinks, late
+        self._pinned = not is_single_executor(spark)
+        self._clone: SparkSession | None = None
+        self._anchor: DataFrame | None = None
+        self._anchored_on = 0
+
+    def batches(self, runner: EpochRunner[DataFrame]) -> Callable[[DataFrame, int], None]:
+        """What `foreachBatch` calls for each epoch."""
+
+        def run(envelopes: DataFrame, epoch: int) -> None:
+            session = envelopes.sparkSession
+            if self._clone is None:
+                for name, value in QUERY_SETTINGS.items():
+                    session.conf.set(name, value)
+            self._clone = session
+            runner(envelopes, epoch)
+
+        return run
+
+    def run(self, envelopes: DataFrame, stages: Sequence[SlotFunction], before: Manifest) -> list[bytes]:
+        """A Spark job with one exchange for each stage."""
+        frame = envelopes
+        for stage in stages[:-1]:
+            frame = self._exchange(frame, before).mapInArrow(stage, ENVELOPE)
+        frame = self._exchange(frame, before).mapInArrow(stages[-1], REPORTS)
+        return [bytes(row.report) for row in frame.collect()]
+
+    def ticks(self, n_slots: int) -> DataFrame:
+        """Envelopes that only wake every slot."""
+        slots = self._session.range(n_slots)
+        return slots.select(F.col("id").cast("int").alias("slot"), F.lit(TICK).alias("kind"), F.lit(b"").alias("blob"))
+
+    def composites(
+        self, query: Query, plan: AggregatePlan, files: Sequence[str], schema: pa.Schema, route: SlotFunction
+    ) -> DataFrame:
+        """Spark's SQL engine evaluates."""
+        raw = staged_frame(self._session, self._root, files, schema)
+        return composite_rows(query, plan, raw).mapInArrow(route, ENVELOPE)
+
+    def together(self, parts: Sequence[DataFrame]) -> DataFrame:
+        """The union."""
+        return reduce(DataFrame.unionByName, parts)
+
+    def staging(self, output: Output) -> Staging:
+        """Where the output's sink takes files from."""
+        return self._sink(output).staging(self._root, output.finished)
+
+    def deliver(self, output: Output, number: int, files: Sequence[str]) -> None:
+        """A sink that can takes the files as they are, others are given a DataFrame of them."""
+        sink, staging, query = self._sink(output), self.staging(output), output.query
+
+        def frame() -> DataFrame:
+            raw = staged_frame(self._session, staging.root or self._root, files, output.schema)
+            return raw if output.finished or query is None else finish(query, raw)
+
+        deliver(sink, output.shown, number, staged=files, frame=frame, finished=output.finished)
+        if staging.root is not None:
+            sink.end(Files(staging.root), files)
+
+    def _sink(self, output: Output) -> Sink:
+        return self._late[output.name] if output.query is None else self._sinks[output.name]
+
+    @property
+    def _session(self) -> SparkSession:
+        return own_session(self._spark, self._root) if self._clone is None else self._clone
+
+    def _exchange(self, envelopes: DataFrame, before: Manifest) -> DataFrame:
+        """Bring the envelopes to their slots; where there are many executors, pinned by a cached row for each slot."""
+        exchanged = envelopes.repartitionById(before.n_slots, "slot")
+        if not self._pinned:
+            return exchanged
+        return exchanged.join(self._anchored(before).hint("shuffle_hash"), "slot").select("slot", "kind", "blob")
+
+    def _anchored(self, before: Manifest) -> DataFrame:
+        """The cached row of each slot: made anew for other slots, and for executors that came while slots share one."""
+        session, n_slots = self._session, before.n_slots
+        n_executors = _n_executors(session)
+        n_used = len(set(before.executors.values())) or n_executors
+        has_room = n_executors > self._anchored_on and n_used < min(n_slots, n_executors)
+        if self._anchor is None or self._anchor.rdd.getNumPartitions() != n_slots or has_room:
+            if self._anchor is not None:
+                self._anchor.unpersist()
+            slots = session.range(n_slots).select(F.col("id").cast("int").alias("slot"))
+            self._anchor = slots.repartitionById(n_slots, "slot").persist(StorageLevel.MEMORY_ONLY)
+            self._anchor.count()
+        self._anchored_on = n_executors
+        return self._anchor
+
+
+def _n_executors(spark: SparkSession) -> int:
+    """How many executors there are now."""
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is in it too
