@@ -11,20 +11,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidstream.kernels.routing import (
-    Envelope,
-    Routes,
-    SlotTable,
-    Tally,
-    deal,
-    envelopes_to_batch,
-    late_kind,
-    pack,
-    route,
-    unpack,
-)
+from braidstream.kernels.routing import Routes, SlotTable, Tally, deal_light, envelopes_to_batch, pack, route, unpack
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.model.directory import HASH_BITS, Directory
+from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch, Store
 
 MANY = settings(max_examples=100, deadline=None)
@@ -92,7 +82,7 @@ def test_every_row_goes_where_the_directory_says_or_is_counted(
         for v, row in enumerate(rows)
         if row["hash"] is not None and not is_late(row) and (filters != "filtered" or row["mask"])
     ]
-    joined = [envelope for envelope in envelopes if envelope.kind == own.index]
+    joined = [envelope for envelope in envelopes if envelope.kind == Kind(Content.ROWS, own.index)]
     assert len({envelope.slot for envelope in joined}) == len(joined)
     found = [(e.slot, v) for e in joined for v in unpack(e.blob)["v"].to_pylist()]
     assert sorted(found) == sorted(expected)
@@ -102,7 +92,9 @@ def test_every_row_goes_where_the_directory_says_or_is_counted(
         assert table[TIME].to_pylist() == [rows[v]["time"] for v in table["v"].to_pylist()]
         assert table[f"{KEY}0"].to_pylist() == [str(rows[v]["hash"]) for v in table["v"].to_pylist()]
     late = [v for v, row in enumerate(rows) if is_late(row)]
-    aside = [v for e in envelopes if e.kind == late_kind(branch) for v in unpack(e.blob)["v"].to_pylist()]
+    aside = [
+        v for e in envelopes if e.kind == Kind(Content.LATE, branch.index) for v in unpack(e.blob)["v"].to_pylist()
+    ]
     assert sorted(aside) == late
     times = [row["time"] for row in rows if row["time"] is not None]
     keyless = sum(row["hash"] is None for row in rows)
@@ -128,7 +120,7 @@ def test_intermediate_results_are_dealt_alike(hashes: list[int], where: tuple[Di
     directory, n_slots = where
     routes = routes_of(directory, n_slots, None)
     signed = np.array(hashes, dtype=np.uint64).view(np.int64)
-    dealt = deal(pa.table({HASH: signed, "v": np.arange(len(hashes))}), 7, routes)
+    dealt = deal_light(pa.table({HASH: signed, "v": np.arange(len(hashes))}), 7, 0, routes)
     found = sorted((e.slot, v) for e in dealt for v in unpack(e.blob)["v"].to_pylist())
     assert found == sorted((directory.at(h).slot, v) for v, h in enumerate(hashes))
 
@@ -151,6 +143,16 @@ def test_rows_of_any_type_survive_the_exchange_in_parts() -> None:
     for begin in range(5):
         for length in range(6 - begin):
             part = table.slice(begin, length)
-            (batch,) = envelopes_to_batch([Envelope(3, 1, pack(part))])
-            assert (batch.column("slot")[0].as_py(), batch.column("kind")[0].as_py()) == (3, 1)
+            (batch,) = envelopes_to_batch([Envelope(3, Kind(Content.ROWS, 1), pack(part))])
+            assert (batch.column("slot")[0].as_py(), Kind.of(batch.column("kind")[0].as_py())) == (
+                3,
+                (Content.ROWS, 1, 0),
+            )
             assert unpack(batch.column("blob")[0].as_buffer()).equals(part)
+
+
+@given(st.sampled_from(Content), st.integers(0, 100_000), st.integers(0, 255))
+def test_a_kind_comes_out_of_its_number_as_it_went_in(content: Content, number: int, use: int) -> None:
+    kind = Kind(content, number, use)
+    assert Kind.of(kind.code) == kind
+    assert 0 <= kind.code < 1 << 31

@@ -25,51 +25,26 @@ from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.rows import HASH, I64, MASK, TIME, take
 from braidstream.kernels.sizes import cut, cuts, table_bytes, whole
 from braidstream.kernels.stripes import HeavyKeys, stripes
+from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch, Store
 
 __all__ = [
     "ENVELOPE",
-    "REACHED",
-    "REPORT",
-    "SEEN",
-    "TALLY",
-    "TICK",
-    "Envelope",
     "Routes",
     "SlotTable",
     "Tally",
-    "cells_kind",
-    "cells_of",
     "deal",
+    "deal_light",
     "envelopes_to_batch",
-    "late_kind",
     "pack",
     "route",
-    "store_of_kind",
     "unpack",
 ]
 
 ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
-TALLY = -1
-"""The kind of an envelope that holds a tally. Kinds from 0 are stores; kinds below -1 are late rows of a stream."""
-REPORT, TICK = -1_000_000, -1_000_001
-"""The kinds of a slot's report on its way through later stages, and of an envelope that only wakes a slot."""
-SEEN, REACHED = -1_000_002, -1_000_003
-"""The kinds of a tally that every slot is sent, and of the watermark after the epoch for slots of later stages."""
 _SMALL = 1 << 18
 """Bytes of envelopes that are put into one record batch."""
-_CELLS, _USES = 1 << 20, 16
-"""Kinds from here on are rows of cells: of which store, and for which of its uses in a join."""
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """A blob on its way to a slot."""
-
-    slot: int
-    kind: int
-    blob: bytes | pa.Buffer
 
 
 @dataclass(frozen=True)
@@ -141,26 +116,6 @@ class Routes:
     """Where the router is a biclique: for all rows, instead of directory and grids."""
 
 
-def cells_kind(store: int, use: int) -> int:
-    """The kind of envelopes with rows of cells."""
-    return _CELLS + store * _USES + use
-
-
-def cells_of(kind: int) -> tuple[int, int] | None:
-    """The store and its use, where a kind is one of cells."""
-    return divmod(kind - _CELLS, _USES) if kind >= _CELLS else None
-
-
-def store_of_kind(kind: int) -> int | None:
-    """The store that an envelope's rows belong to; None where it holds something else."""
-    return (kind - _CELLS) // _USES if kind >= _CELLS else kind if kind >= 0 else None
-
-
-def late_kind(branch: Branch) -> int:
-    """The kind of envelopes with late rows of a branch's stream."""
-    return -2 - branch.index
-
-
 def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelope], Tally]:
     """Split one batch of a stream into envelopes."""
     times = _times(table)
@@ -173,7 +128,7 @@ def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelop
     envelopes: list[Envelope] = []
     if n_late and branch.late_columns:
         rows = whole(table.select(list(branch.late_columns)).filter(pa.array(late)))
-        envelopes += _packed(0, late_kind(branch), rows)
+        envelopes += _packed(0, Kind(Content.LATE, branch.index), rows)
     keyless = 0
     indexed = 0
     for store in branch.stores:
@@ -219,13 +174,18 @@ def _route_store(
     return envelopes, missing, n_routed
 
 
-def deal(rows: pa.Table, kind: int, routes: Routes, store: Store | None = None, stage: int = 0) -> list[Envelope]:
-    """Envelopes for rows that carry their key hash: to the store's stage, or to another where keys are never heavy."""
+def deal(rows: pa.Table, store: Store, routes: Routes) -> list[Envelope]:
+    """Envelopes of a store for rows that carry their key hash, where keys may be heavy."""
     hashes = np.asarray(rows.column(HASH).combine_chunks()).view(np.uint64)
-    slots = routes.tables[stage if store is None else store.stage].slot_of(hashes)
-    if store is not None:
-        return _deal_heavy_and_light(rows, hashes, slots, store, routes)[0]
-    return _deal(rows, slots, kind, routes.n_slots)[0]
+    slots = routes.tables[store.stage].slot_of(hashes)
+    return _deal_heavy_and_light(rows, hashes, slots, store, routes)[0]
+
+
+def deal_light(rows: pa.Table, store: int, stage: int, routes: Routes) -> list[Envelope]:
+    """The same for the store of a number at a stage where keys are never heavy."""
+    hashes = np.asarray(rows.column(HASH).combine_chunks()).view(np.uint64)
+    slots = routes.tables[stage].slot_of(hashes)
+    return _deal(rows, slots, Kind(Content.ROWS, store), routes.n_slots)[0]
 
 
 def _deal_heavy_and_light(
@@ -236,12 +196,12 @@ def _deal_heavy_and_light(
         return _deal_biclique(rows, hashes, slots < routes.n_slots, store, routes.biclique)
     heavy = routes.heavy.get(store.family)
     if heavy is None:
-        return _deal(rows, slots, store.index, routes.n_slots)
+        return _deal(rows, slots, Kind(Content.ROWS, store.index), routes.n_slots)
     at, keys = heavy.find(hashes)
     kept = slots[at] < routes.n_slots
     at, keys = at[kept], keys[kept]
     slots[at] = routes.n_slots
-    envelopes, n_routed = _deal(rows, slots, store.index, routes.n_slots)
+    envelopes, n_routed = _deal(rows, slots, Kind(Content.ROWS, store.index), routes.n_slots)
     if len(at):
         for repeated, n_repeated in _deal_heavy(take(rows, at), keys, heavy, store, routes):
             envelopes += repeated
@@ -260,7 +220,7 @@ def _deal_heavy(
         for begin, end in cuts(each[index], sizes.BATCH_BYTES):
             coded = rows.take(pa.array(index[begin:end]))
             coded = coded.set_column(place, HASH, pa.array(codes[begin:end].view(np.int64)))
-            yield _deal(coded, slots[begin:end], cells_kind(store.index, use), routes.n_slots)
+            yield _deal(coded, slots[begin:end], Kind(Content.CELLS, store.index, use), routes.n_slots)
 
 
 def _deal_biclique(
@@ -270,16 +230,16 @@ def _deal_biclique(
     at = np.flatnonzero(kept)
     own, keys, (side,) = take(rows, at), hashes[at], store.places
     homes = biclique.homes(keys, stripes(own), side)
-    envelopes, n_routed = _deal(own, homes, cells_kind(store.index, STORED), biclique.n_slots)
-    index, slots = biclique.probes(keys, side)
+    envelopes, n_routed = _deal(own, homes, Kind(Content.CELLS, store.index, STORED), biclique.n_slots)
+    (index, slots), probe = biclique.probes(keys, side), Kind(Content.CELLS, store.index, PROBE)
     for begin, end in cuts(table_bytes(own)[index], sizes.BATCH_BYTES):
         repeated = own.take(pa.array(index[begin:end]))
-        probing, n_probing = _deal(repeated, slots[begin:end], cells_kind(store.index, PROBE), biclique.n_slots)
+        probing, n_probing = _deal(repeated, slots[begin:end], probe, biclique.n_slots)
         envelopes, n_routed = envelopes + probing, n_routed + n_probing
     return envelopes, n_routed
 
 
-def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: int, n_slots: int) -> tuple[list[Envelope], int]:
+def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: Kind, n_slots: int) -> tuple[list[Envelope], int]:
     """One envelope for each slot, several where rows are large; rows of slot number `n_slots` are dropped."""
     order = np.argsort(slots, kind="stable")  # a radix sort, for 16-bit values
     ends = np.cumsum(np.bincount(slots, minlength=n_slots + 1))
@@ -293,7 +253,7 @@ def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: int, n_slots: int
     return envelopes, n_routed
 
 
-def _packed(slot: int, kind: int, rows: pa.Table) -> list[Envelope]:
+def _packed(slot: int, kind: Kind, rows: pa.Table) -> list[Envelope]:
     return [Envelope(slot, kind, pack(piece)) for piece in cut(rows, sizes.ENVELOPE_BYTES)]
 
 
@@ -335,7 +295,7 @@ def _batch(envelopes: Sequence[Envelope]) -> pa.RecordBatch:
     blobs = [_binary(envelope.blob) for envelope in envelopes]
     together = blobs[0] if len(blobs) == 1 else pa.concat_arrays(blobs)
     slots = pa.array([envelope.slot for envelope in envelopes], pa.int32())
-    kinds = pa.array([envelope.kind for envelope in envelopes], pa.int32())
+    kinds = pa.array([envelope.kind.code for envelope in envelopes], pa.int32())
     return pa.RecordBatch.from_arrays([slots, kinds, together], schema=ENVELOPE_SCHEMA)
 
 

@@ -22,10 +22,11 @@ import pyarrow as pa
 from braidstream.kernels.aggregates import Clock, GroupAggregator, KeyAggregator, alive_from
 from braidstream.kernels.join import UNBOUNDED, Composites
 from braidstream.kernels.measures import FOREVER, AggregatePlan, canonical, hash_groups
-from braidstream.kernels.routing import REACHED, Envelope, Routes, Tally, deal, envelopes_to_batch
+from braidstream.kernels.routing import Routes, Tally, deal_light, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
 from braidstream.kernels.sizes import BATCH_BYTES, cut, joined
 from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
+from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import COMPOSITES, Store
 from braidstream.state.compaction import Merge
 from braidstream.state.manifest import Manifest, Segment
@@ -105,7 +106,7 @@ class SlotAggregates:
             if plan.emits_always:
                 told.add(_only_slot(routes, 1))
         for slot in sorted(told):
-            yield Envelope(slot, REACHED, json.dumps(self.watermark).encode())
+            yield Envelope(slot, Kind(Content.REACHED), json.dumps(self.watermark).encode())
 
     def groups(self, changes: Mapping[int, Sequence[pa.Table]], routes: Routes) -> None:
         """The second stage: add what changed to the totals, and put out the groups that are other than before."""
@@ -163,7 +164,7 @@ class SlotAggregates:
         if summary is None or index is None:
             return []
         rows = summary.table.drop_columns([RUN, ORDER])
-        return deal(rows, index, routes, stage=self.stores[index].stage)
+        return deal_light(rows, index, self.stores[index].stage, routes)
 
     def _put_out(self, plan: AggregatePlan, results: pa.Table) -> None:
         writer = self.staging[plan.query].writer(plan.schema, self.place.epoch, self.place.slot)
@@ -201,7 +202,7 @@ def route_composites(
             groups = [canonical(columns[source]) for _, source in aggregation.group_by]
             hashes = hash_groups(groups) if groups else np.zeros(batch.num_rows, dtype=np.uint64)
             rows = pa.table({HASH: hashes.view(np.int64), TIME: batch.column(DEADLINE), **columns})
-            yield from envelopes_to_batch(deal(rows, store, routes, stage=COMPOSITES))
+            yield from envelopes_to_batch(deal_light(rows, store, COMPOSITES, routes))
 
     return run
 

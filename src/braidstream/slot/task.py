@@ -30,26 +30,11 @@ from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.routing import (
-    REACHED,
-    REPORT,
-    SEEN,
-    TALLY,
-    TICK,
-    Envelope,
-    Routes,
-    SlotTable,
-    Tally,
-    cells_of,
-    deal,
-    envelopes_to_batch,
-    late_kind,
-    store_of_kind,
-    unpack,
-)
+from braidstream.kernels.routing import Routes, SlotTable, Tally, deal, envelopes_to_batch, unpack
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
+from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
 from braidstream.model.slowness import slow_down
 from braidstream.model.stores import Branch, Join, Store
@@ -151,11 +136,11 @@ def slot_task(
     """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own: dict[int, list[tuple[int, pa.Buffer]]] = defaultdict(list)
+        own: dict[int, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
-                envelope = Envelope(slots[i].as_py(), kinds[i].as_py(), blobs[i].as_buffer())
+                envelope = Envelope(slots[i].as_py(), Kind.of(kinds[i].as_py()), blobs[i].as_buffer())
                 if _is_for_later(task, stage, envelope.kind):
                     yield from _sent(envelope, is_last)
                 else:
@@ -167,9 +152,9 @@ def slot_task(
     return run
 
 
-def _is_for_later(task: EpochTask, stage: int, kind: int) -> bool:
-    store = store_of_kind(kind)
-    return kind == REPORT or (store is not None and task.stores[store].stage > stage)
+def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
+    is_of_later_store = kind.store is not None and task.stores[kind.store].stage > stage
+    return kind.content is Content.REPORT or is_of_later_store
 
 
 def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
@@ -180,7 +165,7 @@ def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
         yield from envelopes_to_batch([envelope])
 
 
-def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> Iterator[Envelope]:
+def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[Kind, pa.Buffer]]) -> Iterator[Envelope]:
     """Damaged state and a full disk are reported instead of raised: trying again would not help."""
     try:
         yield from _Slot(task, stage, slot, received).run()
@@ -200,7 +185,7 @@ def failure_of(error: RunError | OSError, slot: int, root: str) -> dict[str, Any
 
 
 def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
-    return Envelope(slot, REPORT, json.dumps(report).encode())
+    return Envelope(slot, Kind(Content.REPORT), json.dumps(report).encode())
 
 
 def executor() -> str:
@@ -211,7 +196,7 @@ def executor() -> str:
 class _Slot:
     """One slot in one stage of one epoch."""
 
-    def __init__(self, task: EpochTask, stage: int, slot: int, received: list[tuple[int, pa.Buffer]]) -> None:
+    def __init__(self, task: EpochTask, stage: int, slot: int, received: list[tuple[Kind, pa.Buffer]]) -> None:
         self.started = time.perf_counter()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
@@ -303,27 +288,27 @@ class _Slot:
             },
         )
 
-    def _unpack(self, received: list[tuple[int, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
+    def _unpack(self, received: list[tuple[Kind, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
         """The new rows by store, and those of cells by store and use."""
-        tables: dict[int, list[pa.Table]] = defaultdict(list)
+        tables: dict[Kind, list[pa.Table]] = defaultdict(list)
         for kind, blob in received:
-            if kind == TALLY:
+            if kind.content is Content.TALLY:
                 self.tallies.append(Tally.unpack(blob.to_pybytes()))
-            elif kind == SEEN:
+            elif kind.content is Content.SEEN:
                 self.seen.append(Tally.unpack(blob.to_pybytes()))
-            elif kind == REACHED:
+            elif kind.content is Content.REACHED:
                 self.reached = json.loads(blob.to_pybytes())
-            elif 0 <= kind < len(self.task.stores) and self.task.stores[kind].summarized:
-                self.changes[kind].append(unpack(blob))
-            elif kind != TICK:
+            elif kind.content is Content.ROWS and self.task.stores[kind.number].summarized:
+                self.changes[kind.number].append(unpack(blob))
+            elif kind.content is not Content.TICK:
                 tables[kind].append(unpack(blob))
         for branch in self.task.branches:
-            late = tables.pop(late_kind(branch), [])
+            late = tables.pop(Kind(Content.LATE, branch.index), [])
             if late:
                 self.late[branch.stream] = self._write_late(branch, late)
         rows = {kind: sort_rows(joined(parts)) for kind, parts in sorted(tables.items())}
-        in_cells = {use: rows.pop(kind) for kind in list(rows) if (use := cells_of(kind)) is not None}
-        return rows, in_cells
+        in_cells = {(kind.number, kind.use): own for kind, own in rows.items() if kind.content is Content.CELLS}
+        return {kind.number: own for kind, own in rows.items() if kind.content is Content.ROWS}, in_cells
 
     def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
         names = [user_name(name) for name in envelopes[0].column_names]
@@ -361,7 +346,7 @@ class _Slot:
         if join.lives and self.manifest.watermark is not None:
             rows = rows.filter(pc.greater_equal(rows.column(DEADLINE), self.manifest.watermark))
         self.produced[join.query] += rows.num_rows
-        yield from deal(rows, target.store, self.routes, self.task.stores[target.store])
+        yield from deal(rows, self.task.stores[target.store], self.routes)
 
     def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[Found]:
         """What the groups and then the cells of the slot produce for joins that share it, each batch once.

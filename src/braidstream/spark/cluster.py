@@ -20,7 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from braidstream.epoch.cluster import Output, SlotFunction
 from braidstream.epoch.runner import EpochRunner
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.routing import ENVELOPE, TICK
+from braidstream.kernels.routing import ENVELOPE
+from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
 from braidstream.slot.task import REPORTS
 from braidstream.spark.aggregate_plan import composite_rows
@@ -67,8 +68,8 @@ class SparkCluster:
 
     def ticks(self, n_slots: int) -> DataFrame:
         """Envelopes that only wake every slot."""
-        slots = self._session.range(n_slots)
-        return slots.select(F.col("id").cast("int").alias("slot"), F.lit(TICK).alias("kind"), F.lit(b"").alias("blob"))
+        slots, tick = self._session.range(n_slots), Kind(Content.TICK).code
+        return slots.select(F.col("id").cast("int").alias("slot"), F.lit(tick).alias("kind"), F.lit(b"").alias("blob"))
 
     def composites(
         self, query: Query, plan: AggregatePlan, files: Sequence[str], schema: pa.Schema, route: SlotFunction

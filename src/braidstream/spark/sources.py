@@ -22,9 +22,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.routing import ENVELOPE, SEEN, TALLY, Envelope, Routes, Tally, envelopes_to_batch, route
+from braidstream.kernels.routing import ENVELOPE, Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
+from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch
 from braidstream.slot.task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
@@ -123,9 +124,9 @@ class Router:
             envelopes, seen = route(table, self.branch, routes)
             tally = tally.plus(seen)
             yield from envelopes
-        yield Envelope(0, TALLY, tally.pack())
+        yield Envelope(0, Kind(Content.TALLY), tally.pack())
         if self.branch.tells_all:
-            yield from (Envelope(slot, SEEN, tally.pack()) for slot in range(routes.n_slots))
+            yield from (Envelope(slot, Kind(Content.SEEN), tally.pack()) for slot in range(routes.n_slots))
 
     def cast(self, table: pa.Table) -> pa.Table:
         """The stream's columns in the types that are stored, whatever time zone or width Arrow was given."""

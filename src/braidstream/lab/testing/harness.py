@@ -42,11 +42,12 @@ from braidstream.epoch.spiller import Spiller
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregatePlan
-from braidstream.kernels.routing import TICK, Envelope, Routes, envelopes_to_batch
+from braidstream.kernels.routing import Routes, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.lab.testing.expressions import evaluate
 from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
+from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.query import Query
 from braidstream.slot.task import read_manifest, routes_of
@@ -304,7 +305,8 @@ class LocalCluster:
 
     def ticks(self, n_slots: int) -> Sequence[pa.RecordBatch]:
         """Envelopes that only wake every slot."""
-        return [batch for slot in range(n_slots) for batch in envelopes_to_batch([Envelope(slot, TICK, b"")])]
+        ticks = [Envelope(slot, Kind(Content.TICK), b"") for slot in range(n_slots)]
+        return list(envelopes_to_batch(ticks))
 
     def composites(
         self, query: Query, plan: AggregatePlan, files: Sequence[str], schema: pa.Schema, route: SlotFunction
