@@ -28,8 +28,8 @@ from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.spiller import CLEANING, RESUMED, STEPS, SUSPENDED, Spiller, intent, resumption, some_of
 from braidstream.errors import DamagedState, RunError
 from braidstream.model.faults import reach
+from braidstream.plan.planner import Plan
 from braidstream.slot.cleaning import CleanTask, clean_task
-from braidstream.spark.planner import Plan
 from braidstream.state import generations
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest

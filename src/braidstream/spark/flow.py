@@ -33,10 +33,14 @@ from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
+from braidstream.plan.aggregate_plan import draft
+from braidstream.plan.catalogue import with_changes, with_submitted, without_query
+from braidstream.plan.explain import explain, explain_memory
+from braidstream.plan.planner import Plan, make_plan
+from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
+from braidstream.plan.told import check_told, told
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
-from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.catalogue import with_changes, with_submitted, without_query
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
@@ -50,19 +54,15 @@ from braidstream.spark.declared import (
     trigger_of,
 )
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
-from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
 from braidstream.spark.handle import Change, Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
-from braidstream.spark.planner import Plan, make_plan
 from braidstream.spark.resolve import refused
 from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sources import FilesSource, Stream
-from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
-from braidstream.spark.told import check_told, told
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest

@@ -35,7 +35,8 @@ from braidstream.functions.templates import Plan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
 from braidstream.model.instructions import Decision
-from braidstream.spark.explain import shown_delay
+from braidstream.plan.explain import shown_delay
+from braidstream.plan.planner import arrow_schema
 from braidstream.spark.file_order import arrange
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
@@ -43,7 +44,6 @@ from braidstream.spark.handle import Handle
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.names import quoted
 from braidstream.spark.parquet import ParquetReader, is_case_sensitive, is_readable, reads_as_spark
-from braidstream.spark.planner import arrow_schema
 from braidstream.spark.session import own_session, warm_up
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream

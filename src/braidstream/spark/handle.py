@@ -18,11 +18,11 @@ from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import BraidstreamError, InputError, RunError
 from braidstream.model.faults import reach
 from braidstream.model.instructions import Decision
+from braidstream.plan.explain import shown_delay
 from braidstream.query.duration import parse_duration
 from braidstream.spark.causes import logged, one_line
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.epoch import EpochRunner, Stopped
-from braidstream.spark.explain import shown_delay
 from braidstream.spark.launch import Launch, Prepared
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest

@@ -46,13 +46,13 @@ from braidstream.lab.testing.expressions import evaluate
 from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
 from braidstream.model.stores import COMPOSITES, Branch, Join, JoinInput, OutputColumn, Store
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.slot.aggregation import route_composites
 from braidstream.slot.task import EpochTask, read_manifest, routes_of, slot_task
 from braidstream.spark.clean_ups import SlotFunction
 from braidstream.spark.deliveries import Staged
 from braidstream.spark.epoch import EpochRunner, Regridder
-from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import FileSink, deliver
 from braidstream.spark.sources import Router, Stream
 from braidstream.state.cells import resettled

@@ -7,7 +7,7 @@
     harness.withdraw("q")
 
 The text is parsed by `query.parse` and planned by `planner.make_plan`, as a `Flow` does; submitted and withdrawn
-queries are remembered in the manifest by `spark.catalogue`, and a restart finds them there. What Spark computes before
+queries are remembered in the manifest by `plan.catalogue`, and a restart finds them there. What Spark computes before
 and after the join is computed by DuckDB (`lab.testing.expressions`). Aggregate queries need a Spark session for their
 plan, because Spark's analyzer says which types they have.
 """
@@ -27,11 +27,11 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name
 from braidstream.lab.testing.expressions import evaluate
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.stores import Branch
+from braidstream.plan.catalogue import with_plan, with_submitted, without_query
+from braidstream.plan.planner import Plan, make_plan
 from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.tree import Statistics, tree_of
-from braidstream.spark.catalogue import with_plan, with_submitted, without_query
 from braidstream.spark.epoch import EpochRunner
-from braidstream.spark.planner import Plan, make_plan
 from braidstream.state.checkpoint import Checkpoint
 
 __all__ = ["QueryHarness"]

@@ -9,9 +9,9 @@ from braidstream.epoch.heavy_keys import shown_dimension
 from braidstream.epoch.spiller import spillable
 from braidstream.kernels.families import dimensions_of
 from braidstream.model.stores import Store, shown_store
+from braidstream.plan.planner import Plan
 from braidstream.query import Query, describe_duration
 from braidstream.query.tree import Node
-from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
 

@@ -27,13 +27,13 @@ from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.rows import DEADLINE, TIME, stored_name
 from braidstream.model.stores import COMPOSITES, Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
+from braidstream.plan.aggregate_plan import Draft, beside, composites_frame, draft
+from braidstream.plan.direct_keys import direct_keys
+from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.plan.told import TOLD
 from braidstream.query import KeyClass, Query
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
-from braidstream.spark.aggregate_plan import Draft, beside, composites_frame, draft
-from braidstream.spark.direct_keys import direct_keys
-from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.spark.sources import Stream
-from braidstream.spark.told import TOLD
 from braidstream.state.staging import SPARK_FIELD
 
 __all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
