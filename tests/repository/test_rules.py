@@ -65,6 +65,18 @@ BREACHES = [
         f"{PACKAGE}/control/policy.py",
         "import importlib\nimportlib.import_module('pyarrow')\n",
     ),
+    (
+        "a plan asks Spark",
+        planes_keep_to_their_imports,
+        f"{PACKAGE}/plan/planner.py",
+        "from braidstream.spark.meaning import SparkMeaning",
+    ),
+    (
+        "a plan knows of epochs",
+        planes_keep_to_their_imports,
+        f"{PACKAGE}/plan/explain.py",
+        "from braidstream.epoch import spiller",
+    ),
     ("state imports pyspark", planes_keep_to_their_imports, f"{PACKAGE}/state/files.py", "from pyspark.sql import Row"),
     (
         "the simulator imports the Spark plane",

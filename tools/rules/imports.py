@@ -26,16 +26,21 @@ _DRIVES = ("pyspark", "braidstream.spark", "braidstream.jobs", "braidstream.cli"
 FORBIDDEN = {
     "model": (
         *_DRIVES,
-        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch", "functions", "query")),
+        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch", "functions", "query", "plan")),
     ),
-    "kernels": (*_DRIVES, "braidstream.control", "braidstream.state", "braidstream.slot", "braidstream.epoch"),
+    "kernels": (
+        *_DRIVES, "braidstream.control", "braidstream.state", "braidstream.slot", "braidstream.epoch",
+        "braidstream.plan",
+    ),
     "control": (
         *_DRIVES, "pyarrow", "braidstream.state", "braidstream.kernels", "braidstream.slot", "braidstream.epoch",
+        "braidstream.plan",
     ),
-    "state": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
-    "slot": (*_DRIVES, "braidstream.epoch"),
+    "state": (*_DRIVES, "braidstream.slot", "braidstream.epoch", "braidstream.plan"),
+    "slot": (*_DRIVES, "braidstream.epoch", "braidstream.plan"),
     "epoch": _DRIVES,
-    "query": _DRIVES,
+    "query": (*_DRIVES, "braidstream.plan"),
+    "plan": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
     "functions": ("pyspark", "braidstream.spark"),
     "spark": ("braidstream.jobs", "braidstream.cli", "braidstream.lab"),
     "lab/sim": ("braidstream.spark",),
@@ -46,7 +51,6 @@ FORBIDDEN = {
 PYSPARK_ALLOWED = {
     "spark/": "the plane that runs on Spark",
     "__init__.py": "the public names; only when one of them is asked for",
-    "plan/": "its parts that ask Spark are still to go to spark/",
     "lab/bench/": "measures Spark's own join beside ours",
     "bench.py": "measures Spark's own join beside ours",
     "cli/": "commands start a session",

@@ -6,7 +6,7 @@ when they gather stored rows, and count with a sample (`slot/counting.py`). So a
 the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in which its
 last component arrives, or never.
 
-What may be shed is what may be pushed (`epoch.spiller.spillable`). A flow that spilled before goes on cleaning up.
+What may be shed is what may be pushed (`model.stores.spillable`). A flow that spilled before goes on cleaning up.
 
 Cost: O(parts of the manifest).
 """
@@ -24,9 +24,9 @@ import numpy.typing as npt
 from braidstream.control.estimate import Counts, Interval, completeness_interval
 from braidstream.control.overflow import GroupMemory, Overflow
 from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
-from braidstream.epoch.spiller import Spiller, spillable
+from braidstream.epoch.spiller import Spiller
 from braidstream.model.directory import Directory
-from braidstream.model.stores import Join, Store
+from braidstream.model.stores import Join, Store, spillable
 from braidstream.state import compaction
 from braidstream.state.filters import FILTER, SHEDDING, filter_of, thinned
 from braidstream.state.generations import account, held_ranges

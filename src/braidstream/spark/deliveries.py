@@ -15,8 +15,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from braidstream.plan.planner import Plan, arrow_schema, finish
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
+from braidstream.spark.arrow_types import arrow_schema
+from braidstream.spark.finishing import finish
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.spark.sources import Stream
 from braidstream.state.checkpoint import Checkpoint

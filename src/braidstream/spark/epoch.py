@@ -35,13 +35,14 @@ from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import ENVELOPE, TICK
 from braidstream.model.faults import reach
 from braidstream.model.stores import COMPOSITES, Store
-from braidstream.plan.aggregate_plan import composite_rows, composites_of
+from braidstream.plan.aggregate_plan import composites_of
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.task import REPORTS, EpochTask, routes_of, slot_task
 from braidstream.spark.clean_ups import CleanUps, SlotFunction, raise_damage
 from braidstream.spark.deliveries import Deliveries
+from braidstream.spark.finishing import composite_rows
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, staged_frame
 from braidstream.spark.sources import Stream

@@ -18,7 +18,6 @@ from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import BraidstreamError, InputError, RunError
 from braidstream.model.faults import reach
 from braidstream.model.instructions import Decision
-from braidstream.plan.explain import shown_delay
 from braidstream.query.duration import parse_duration
 from braidstream.spark.causes import logged, one_line
 from braidstream.spark.declared import ContinuousQuery
@@ -95,7 +94,7 @@ class Handle:
     def delays(self) -> dict[str, str]:
         """The delays that were measured from files when the flow started, in words, by stream."""
         streams = {} if self._launch is None else self._launch.streams
-        return {name: shown_delay(stream) for name, stream in streams.items() if stream.told}
+        return {name: stream.shown_delay for name, stream in streams.items() if stream.told}
 
     @property
     def locality(self) -> float:

@@ -31,8 +31,9 @@ from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.shedder import spiller_of
 from braidstream.errors import SinkError
 from braidstream.plan.catalogue import delivered_folders, with_folders, with_plan
-from braidstream.plan.planner import Plan, arrow_schema
+from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
+from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.epoch import EpochRunner
 from braidstream.spark.late import late_sinks

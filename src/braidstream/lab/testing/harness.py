@@ -362,7 +362,7 @@ def _exchanged(
 
 
 def _finish(query: Query, raw: pa.Table) -> pa.Table:
-    """The counterpart of `planner.finish`."""
+    """The counterpart of `spark.finishing.finish`."""
     outputs = {output.name: output.sql for output in query.outputs}
     if query.is_aggregate:
         return evaluate(raw, {**outputs, EPOCH: EPOCH, WATERMARK: WATERMARK})
