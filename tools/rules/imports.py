@@ -26,7 +26,8 @@ _DRIVES = ("pyspark", "braidstream.spark", "braidstream.jobs", "braidstream.cli"
 FORBIDDEN = {
     "model": (
         *_DRIVES,
-        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch", "functions", "query", "plan")),
+        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch")),
+        *(f"braidstream.{plane}" for plane in ("functions", "query", "plan")),
     ),
     "kernels": (
         *_DRIVES, "braidstream.control", "braidstream.state", "braidstream.slot", "braidstream.epoch",

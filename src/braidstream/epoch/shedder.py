@@ -89,8 +89,8 @@ class Shedder(Spiller):
         return self._shed(super().decided(manifest, before, spare_s))
 
     def merges(
-        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
-    ) -> dict[int, list[compaction.Merge]]:
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
+    ) -> dict[int, list[compaction.SegmentMerge]]:
         """What is merged anyway, and segments of which little lives, written anew each by itself."""
         filter_, spans, each = filter_of(manifest), self._spans(manifest), self._row_bytes(manifest)
         merges = {slot: list(tasks) for slot, tasks in planned.items()}
@@ -107,7 +107,7 @@ class Shedder(Spiller):
                         stock.slot == slot for stock in parts
                     ):
                         window, late = self.windows[segment.store], past.get(segment.stage, ())
-                        task = compaction.Merge(
+                        task = compaction.SegmentMerge(
                             segment.store, window, manifest.watermark, (segment,), held=late, shed=filter_
                         )
                         merges.setdefault(slot, []).append(task)

@@ -78,8 +78,8 @@ class Spiller:
         return frozenset()
 
     def merges(
-        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
-    ) -> Mapping[int, Sequence[compaction.Merge]]:
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
+    ) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
         """The merges of the next epoch, given those that are due by size."""
         del manifest
         return planned

@@ -17,7 +17,9 @@ from braidstream.functions.function import (
     stream_function,
 )
 from braidstream.functions.stream_types import StreamType, declare_type, find_type, stream_type
-from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Plan, Split
+from braidstream.functions.templates import PCC, Central, Distribute, Join, Split
+from braidstream.functions.templates import FunctionPlan as Plan
+from braidstream.functions.templates import MergeWindows as Merge
 from braidstream.functions.window_batch import Window, WindowBatch
 from braidstream.functions.windowing import WindowSpec
 

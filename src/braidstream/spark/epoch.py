@@ -279,7 +279,7 @@ class EpochRunner(Deliveries, CleanUps):
 
     def _merges(
         self, windows: Mapping[str, int | None], adoptions: Sequence[adoption.Adoption]
-    ) -> Mapping[int, Sequence[compaction.Merge]]:
+    ) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
         busy = adoption.sources(adoptions)
         planned = compaction.plan(self.manifest, windows, self._barriers(), busy, self._most_merged())
         if self.spiller is None:

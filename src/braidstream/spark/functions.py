@@ -31,7 +31,7 @@ from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
 from braidstream.functions.nodes import Setup
 from braidstream.functions.stream_types import StreamType, find_type
-from braidstream.functions.templates import Plan, Template
+from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
 from braidstream.model.instructions import Decision
@@ -106,8 +106,8 @@ class WindowedStream:
         monitor: Monitor | None = None,
     ) -> FunctionQuery:  # fmt: skip
         """Apply a function, or a template of functions. With a monitor, the flow may switch to one of `also`."""
-        plan = Plan.of(function)
-        plans = {p.strategy: p for p in (plan, *(Plan.of(template) for template in also))}
+        plan = FunctionPlan.of(function)
+        plans = {p.strategy: p for p in (plan, *(FunctionPlan.of(template) for template in also))}
         for candidate in plans.values():
             candidate.check(self.windows, self.stream.name)
             if candidate.gives.values != plan.gives.values:
@@ -127,8 +127,8 @@ class FunctionQuery:
 
     name: str
     source: WindowedStream
-    plan: Plan
-    plans: Mapping[str, Plan]
+    plan: FunctionPlan
+    plans: Mapping[str, FunctionPlan]
     monitor: Monitor | None = None
     sink: Sink | None = None
 
