@@ -18,7 +18,7 @@ from braidstream.functions import (
     find_function,
     stream_function,
 )
-from braidstream.functions.columns import check_columns, infer_type, result_arrays, result_schema, to_batches
+from braidstream.functions.arrays import check_columns, infer_type, result_arrays, result_schema, to_batches
 from braidstream.functions.graph import draw, graph_of, to_dot
 from braidstream.functions.jobfile import read_tables
 from braidstream.functions.stream_types import Kind, stream_type

@@ -83,7 +83,7 @@ def pyspark_stays_where_it_is_allowed(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, line, f"imports {name}: pyspark belongs into spark/ (tools/rules/imports.py)")
 
 
-def imports(module: ast.Module, path: str) -> Iterator[tuple[int, str]]:
+def imports(module: ast.AST, path: str) -> Iterator[tuple[int, str]]:
     """Each imported name with its line; `from a import b` gives `a.b`, for b may be a module."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):

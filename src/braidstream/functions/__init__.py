@@ -7,12 +7,12 @@ What is computed is a `StreamFunction` over a `WindowBatch`; how it is spread ov
 from __future__ import annotations
 
 from braidstream.functions.failures import FunctionFailed
+from braidstream.functions.finding import find_function
 from braidstream.functions.function import (
     LATER,
     LOST,
     Answers,
     StreamFunction,
-    find_function,
     register,
     stream_function,
 )

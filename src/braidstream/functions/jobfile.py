@@ -28,7 +28,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from braidstream.errors import InputError, JobError, nearest
-from braidstream.functions.function import StreamFunction, find_callable, find_function
+from braidstream.functions.finding import find_callable, find_function
+from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType, declare_type
 from braidstream.functions.templates import PCC, Central, Distribute, Join, MergeWindows, Split, Template
 from braidstream.functions.windowing import WindowSpec

@@ -24,7 +24,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.function import StreamFunction, find_function
+from braidstream.functions.finding import find_function
+from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType
 from braidstream.query.duration import describe_duration, parse_duration
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.function import StreamFunction, find_function
+from braidstream.functions.finding import find_function
+from braidstream.functions.function import StreamFunction
 from braidstream.functions.local import LocalRun
 from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import PCC, Central, Distribute, FunctionPlan, Join, MergeWindows, Split, Template

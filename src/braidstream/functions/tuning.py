@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.errors import InputError, JobError, nearest
-from braidstream.functions.columns import check_columns, infer_type, needed_columns, to_batches
+from braidstream.functions.arrays import check_columns, infer_type, needed_columns, to_batches
 from braidstream.functions.jobfile import JobFunction, read_tables
 from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import FunctionPlan

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.errors import BraidstreamError, DamagedState, RunError
-from braidstream.functions.columns import result_schema
+from braidstream.functions.arrays import result_schema
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import FunctionPlan

@@ -26,7 +26,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
-from braidstream.functions.columns import check_columns, infer_type, needed_columns
+from braidstream.functions.arrays import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
 from braidstream.functions.nodes import Setup
