@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from braidstream.control.settings import Settings
-from braidstream.lab.sim.cluster import ClusterSettings, simulate
 from braidstream.lab.sim.costs import PAPER_MACHINE, Machine
 from braidstream.lab.sim.demand import TUPLE_BYTES, Demand, shares_of
 from braidstream.lab.sim.metrics import Metrics
+from braidstream.lab.sim.virtual_cluster import ClusterSettings, simulate
 
 __all__ = ["MEASURED_S", "PARAMETERS", "Bench", "Point", "run_point"]
 
