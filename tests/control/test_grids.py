@@ -16,7 +16,7 @@ from braidstream.control.heavy import Frequent, Tracker, candidates
 from braidstream.control.regridding import GridSettings, decide, imbalance
 from braidstream.errors import InputError
 from braidstream.lab.workloads.key_values import ZipfKeys
-from braidstream.model.grids import Candidate, Family, Grid, Plan, Regrid, cell_load, slot_loads
+from braidstream.model.grids import Candidate, Family, Grid, GridPlan, Regrid, cell_load, slot_loads
 
 PAPER = GridSettings(rule="paper")
 EVEN = GridSettings(even=EvenSettings(least=0))
@@ -29,7 +29,7 @@ def family(*keys: tuple[float, ...], others: float = 0.0, slots: tuple[int, ...]
     return Family("rs", tuple(sum(one.counts[i] for one in made) + others for i in range(m)), made)
 
 
-def dims_of(plan: Plan) -> dict[int, tuple[int, ...]]:
+def dims_of(plan: GridPlan) -> dict[int, tuple[int, ...]]:
     return {grid.hash: grid.dims for grid in plan.grids}
 
 

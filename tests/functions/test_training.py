@@ -117,9 +117,9 @@ def test_wrong_training_is_refused() -> None:
 
 
 def window() -> Any:
-    from braidstream.functions.templates import Plan
+    from braidstream.functions.templates import FunctionPlan
 
-    return Plan.of(window_distribute("fft3", 2))
+    return FunctionPlan.of(window_distribute("fft3", 2))
 
 
 JOB = """

@@ -18,11 +18,11 @@ from braidstream.functions import (
     find_function,
     stream_function,
 )
-from braidstream.functions.columns import check_columns, infer_type, result_arrays, result_schema, to_batches
+from braidstream.functions.arrays import check_columns, infer_type, result_arrays, result_schema, to_batches
 from braidstream.functions.graph import draw, graph_of, to_dot
 from braidstream.functions.jobfile import read_tables
 from braidstream.functions.stream_types import Kind, stream_type
-from braidstream.functions.templates import Plan
+from braidstream.functions.templates import FunctionPlan
 
 COMPLEX = pa.struct([("re", pa.float64()), ("im", pa.float64())])
 US = pa.timestamp("us", "UTC")
@@ -200,7 +200,7 @@ JOB = {
 def test_the_tables_of_a_job_file_make_types_and_templates() -> None:
     types, functions = read_tables(JOB, "job.toml")
     assert types["JOB_SAMPLES"].describe() == "JOB_SAMPLES(ts: timestamp, x: complex)"
-    assert [Plan.of(f.template()).strategy for f in functions.values()] == ["WS2x2", "WD3"]
+    assert [FunctionPlan.of(f.template()).strategy for f in functions.values()] == ["WS2x2", "WD3"]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_wrong_job_tables_are_refused_with_their_place(change: dict[str, Any], w
 
 
 def test_the_graph_of_a_tree_has_all_nodes_and_arcs(tmp_path: Path) -> None:
-    plan = Plan.of(read_tables(JOB, "job.toml")[1]["f"].template())
+    plan = FunctionPlan.of(read_tables(JOB, "job.toml")[1]["f"].template())
     graph = graph_of(plan)
     assert len(graph.labels) == plan.n_nodes == 10
     assert len(graph.arcs) == 2 * (2 + 4)

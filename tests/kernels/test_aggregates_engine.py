@@ -20,8 +20,8 @@ from braidstream.lab.testing.strategies import Case
 from braidstream.model.directory import Directory
 from braidstream.model.faults import POINTS, InjectedFault, armed
 from braidstream.model.stores import Store
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
-from braidstream.spark.planner import Plan
 from braidstream.state.checkpoint import Checkpoint
 from tests.kernels.test_aggregates import SOME, aggregate_cases, aggregation_of, all_close, expected, key_type
 from tests.kernels.test_reorganized_join import restless

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from tools.rules import RULES, Rule, Tree
+from tools.rules.cycles import no_import_cycles
 from tools.rules.dependencies import every_dependency_is_explained, every_import_is_declared
 from tools.rules.imports import planes_keep_to_their_imports, pyspark_stays_where_it_is_allowed
-from tools.rules.layout import LONGEST, files_stay_short, modules_open_with_a_docstring, no_utils_module
+from tools.rules.layout import (
+    LONGEST,
+    a_file_name_means_one_thing,
+    files_stay_short,
+    modules_open_with_a_docstring,
+    no_utils_module,
+)
 from tools.rules.papers import the_papers_map_names_what_exists
 from tools.rules.private import no_machine_paths, no_registry_hosts
 
@@ -65,6 +72,18 @@ BREACHES = [
         f"{PACKAGE}/control/policy.py",
         "import importlib\nimportlib.import_module('pyarrow')\n",
     ),
+    (
+        "a plan asks Spark",
+        planes_keep_to_their_imports,
+        f"{PACKAGE}/plan/planner.py",
+        "from braidstream.spark.meaning import SparkMeaning",
+    ),
+    (
+        "a plan knows of epochs",
+        planes_keep_to_their_imports,
+        f"{PACKAGE}/plan/explain.py",
+        "from braidstream.epoch import spiller",
+    ),
     ("state imports pyspark", planes_keep_to_their_imports, f"{PACKAGE}/state/files.py", "from pyspark.sql import Row"),
     (
         "the simulator imports the Spark plane",
@@ -86,6 +105,32 @@ BREACHES = [
         f"{PACKAGE}/query/__init__.py",
         "import pyspark",
     ),
+    (
+        "two modules that import each other, one of them in a function",
+        no_import_cycles,
+        f"{PACKAGE}/kernels/plan.py",
+        "def f():\n    from braidstream.kernels.join import g\n",
+    ),
+    (
+        "a circle through a package",
+        no_import_cycles,
+        f"{PACKAGE}/state/__init__.py",
+        "from braidstream.epoch.step import f\n",
+    ),
+    (
+        "a circle between folders for types only",
+        no_import_cycles,
+        f"{PACKAGE}/state/kept.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from braidstream.epoch import step\n",
+    ),
+    (
+        "a circle at the top of a command",
+        no_import_cycles,
+        f"{PACKAGE}/cli/words.py",
+        "from braidstream.cli.commands import show\n",
+    ),
+    ("a name that two planes use", a_file_name_means_one_thing, f"{PACKAGE}/slot/join.py", ""),
+    ("a name on the table that occurs once", a_file_name_means_one_thing, f"{PACKAGE}/query/meaning.py", ""),
     ("a module named utils", no_utils_module, "tests/utils.py", ""),
     ("a package named utils", no_utils_module, f"{PACKAGE}/utils/text.py", ""),
     ("a module without a docstring", modules_open_with_a_docstring, f"{PACKAGE}/state/files.py", "x = 1"),
@@ -123,6 +168,11 @@ SOUND = {
     f"{PACKAGE}/kernels/plan.py": '"""A text that says `import pyspark` imports nothing."""\nsize = 1\n',
     f"{PACKAGE}/control/policy.py": '"""Decides."""\nfrom braidstream.control import directory\n',
     f"{PACKAGE}/spark/run.py": '"""Runs."""\nfrom pyspark.sql import SparkSession\nimport braidstream.kernels\n',
+    f"{PACKAGE}/epoch/step.py": '"""Steps."""\nfrom braidstream.state import kept\n',
+    f"{PACKAGE}/cli/commands.py": '"""Shows."""\nfrom braidstream.cli import words\n',
+    f"{PACKAGE}/cli/words.py": '"""Says."""\ndef late():\n    from braidstream.cli.commands import show\n',
+    f"{PACKAGE}/slot/whole.py": '"""Has a part."""\nfrom braidstream.slot.part import Part\n',
+    f"{PACKAGE}/slot/part.py": '"""Knows it."""\nif TYPE_CHECKING:\n    from braidstream.slot.whole import Whole\n',
     f"{PACKAGE}/lab/overlay/sweep.py": '"""Sweeps."""\nimport pyspark\n',
     "tests/kernels/test_join.py": "def test_it(): ...\n\nclass TestMore:\n    def test_that(self): ...\n",
     "tests/test_longest.py": "\n" * LONGEST,

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from braidstream.errors import StreamError
+from braidstream.plan.footers import FileTimes
 from braidstream.spark.file_order import check_order, needed_delay
-from braidstream.spark.file_times import FileTimes, _column_times, _file_times
+from braidstream.spark.file_times import _column_times, _file_times
 from braidstream.spark.sources import FilesSource
 
 TIMES = [5_000_000, None, 2_000_000, 9_000_000]

@@ -106,7 +106,7 @@ def simulate(
     return most, rewritten / (rows * EPOCHS)
 
 
-def merged(merge: compaction.Merge, name: str) -> Segment | None:
+def merged(merge: compaction.SegmentMerge, name: str) -> Segment | None:
     """One segment in place of several; rows are spread evenly over their time, and expired ones are left out."""
     oldest, newest = min(s.oldest for s in merge.inputs), max(s.newest for s in merge.inputs)
     rows = sum(s.rows for s in merge.inputs)

@@ -6,9 +6,15 @@ plain function that reads text and syntax trees and imports nothing of what it c
 
 from collections.abc import Callable, Iterable
 
+from tools.rules.cycles import no_import_cycles
 from tools.rules.dependencies import every_dependency_is_explained, every_import_is_declared
 from tools.rules.imports import planes_keep_to_their_imports, pyspark_stays_where_it_is_allowed
-from tools.rules.layout import files_stay_short, modules_open_with_a_docstring, no_utils_module
+from tools.rules.layout import (
+    a_file_name_means_one_thing,
+    files_stay_short,
+    modules_open_with_a_docstring,
+    no_utils_module,
+)
 from tools.rules.papers import the_papers_map_names_what_exists
 from tools.rules.private import no_machine_paths, no_registry_hosts
 from tools.rules.tree import Finding, Tree
@@ -20,6 +26,8 @@ Rule = Callable[[Tree], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     planes_keep_to_their_imports,
     pyspark_stays_where_it_is_allowed,
+    no_import_cycles,
+    a_file_name_means_one_thing,
     no_utils_module,
     modules_open_with_a_docstring,
     files_stay_short,

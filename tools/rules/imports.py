@@ -26,16 +26,22 @@ _DRIVES = ("pyspark", "braidstream.spark", "braidstream.jobs", "braidstream.cli"
 FORBIDDEN = {
     "model": (
         *_DRIVES,
-        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch", "functions", "query")),
+        *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch")),
+        *(f"braidstream.{plane}" for plane in ("functions", "query", "plan")),
     ),
-    "kernels": (*_DRIVES, "braidstream.control", "braidstream.state", "braidstream.slot", "braidstream.epoch"),
+    "kernels": (
+        *_DRIVES, "braidstream.control", "braidstream.state", "braidstream.slot", "braidstream.epoch",
+        "braidstream.plan",
+    ),
     "control": (
         *_DRIVES, "pyarrow", "braidstream.state", "braidstream.kernels", "braidstream.slot", "braidstream.epoch",
+        "braidstream.plan",
     ),
-    "state": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
-    "slot": (*_DRIVES, "braidstream.epoch"),
+    "state": (*_DRIVES, "braidstream.slot", "braidstream.epoch", "braidstream.plan"),
+    "slot": (*_DRIVES, "braidstream.epoch", "braidstream.plan"),
     "epoch": _DRIVES,
-    "query": _DRIVES,
+    "query": (*_DRIVES, "braidstream.plan"),
+    "plan": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
     "functions": ("pyspark", "braidstream.spark"),
     "spark": ("braidstream.jobs", "braidstream.cli", "braidstream.lab"),
     "lab/sim": ("braidstream.spark",),
@@ -77,7 +83,7 @@ def pyspark_stays_where_it_is_allowed(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, line, f"imports {name}: pyspark belongs into spark/ (tools/rules/imports.py)")
 
 
-def imports(module: ast.Module, path: str) -> Iterator[tuple[int, str]]:
+def imports(module: ast.AST, path: str) -> Iterator[tuple[int, str]]:
     """Each imported name with its line; `from a import b` gives `a.b`, for b may be a module."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):

@@ -231,7 +231,7 @@ def _show(scenario: Scenario, outcome: Outcome, share: float | None, foretold: P
 
 
 def _on_spark(scenarios: list[Scenario], master: str) -> list[Outcome]:
-    from braidstream.cli.session import spark_session  # noqa: PLC0415
+    from braidstream.cli.quiet_session import spark_session  # noqa: PLC0415
     from braidstream.lab.overlay.sweep import sweep  # noqa: PLC0415
 
     with spark_session("braid overlay sweep", {}, master=master, verbose=False) as spark:

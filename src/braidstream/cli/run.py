@@ -11,7 +11,7 @@ import typer
 
 from braidstream import jobs
 from braidstream.cli import JOBS, app
-from braidstream.cli.session import parse_settings, spark_session
+from braidstream.cli.quiet_session import parse_settings, spark_session
 from braidstream.query.duration import parse_duration
 
 if TYPE_CHECKING:

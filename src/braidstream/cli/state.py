@@ -35,7 +35,7 @@ _MOST_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Snapshot:
     identity: Identity
     epochs: list[int]
     latest: Manifest
@@ -167,7 +167,7 @@ def show_state(
         _show(checkpoint, found)
 
 
-def _look(checkpoint: str) -> _Found:
+def _look(checkpoint: str) -> _Snapshot:
     located = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
     store = Checkpoint(located)
     try:
@@ -180,10 +180,10 @@ def _look(checkpoint: str) -> _Found:
         raise InputError(f"{checkpoint} {there}", "the folder of a checkpoint", "check the path, or [flow] checkpoint")
     latest = store.latest()
     store.verify(latest)
-    return _Found(identity, Manifest.epochs(store.files), latest)
+    return _Snapshot(identity, Manifest.epochs(store.files), latest)
 
 
-def _show(checkpoint: str, found: _Found) -> None:
+def _show(checkpoint: str, found: _Snapshot) -> None:
     plain = found.as_plain(checkpoint)
     kept = [epoch for epoch in found.epochs if epoch >= 0]
     rows, segments = words.count(plain["rows"], "row"), words.count(plain["segments"], "segment")
@@ -239,7 +239,7 @@ def _schema(struct: str) -> str:
     return struct.removeprefix("struct<").removesuffix(">").replace(":", " ").replace(",", ", ")
 
 
-def _streams(found: _Found) -> list[list[str]]:
+def _streams(found: _Snapshot) -> list[list[str]]:
     totals = found.latest.totals
     return [
         [
@@ -253,7 +253,7 @@ def _streams(found: _Found) -> list[list[str]]:
     ]
 
 
-def _stages(found: _Found) -> list[list[str]]:
+def _stages(found: _Snapshot) -> list[list[str]]:
     """A line for each stage, where there are several."""
     stages = found.stages()
     return [
@@ -270,17 +270,17 @@ def _stages(found: _Found) -> list[list[str]]:
     ]
 
 
-def _slots(found: _Found) -> list[list[str]]:
+def _slots(found: _Snapshot) -> list[list[str]]:
     return [
         [str(one["slot"]), str(one["groups"]), str(one["cells"]), words.number(one["rows"])] for one in found.per_slot()
     ]
 
 
-def _heavy(found: _Found) -> list[list[str]]:
+def _heavy(found: _Snapshot) -> list[list[str]]:
     return [[one["key"], one["grid"], " ".join(map(str, one["slots"]))] for one in found.heavy()]
 
 
-def _generations(found: _Found) -> list[list[str]]:
+def _generations(found: _Snapshot) -> list[list[str]]:
     """The largest first, as many as one looks at."""
     largest = sorted(found.generations(), key=lambda one: -one["inactive_bytes"])
     return [
@@ -296,7 +296,7 @@ def _generations(found: _Found) -> list[list[str]]:
     ]
 
 
-def _queries(found: _Found) -> list[list[str]]:
+def _queries(found: _Snapshot) -> list[list[str]]:
     totals = found.latest.totals
     return [
         [name, words.number(totals.get(f"{name}.matches", 0)), fingerprint]
@@ -304,7 +304,7 @@ def _queries(found: _Found) -> list[list[str]]:
     ]
 
 
-def _stores(found: _Found) -> list[list[str]]:
+def _stores(found: _Snapshot) -> list[list[str]]:
     return [
         [shown_store(name), str(one["segments"]), words.number(one["rows"]), words.size(one["bytes"])]
         for name, one in found.stores().items()

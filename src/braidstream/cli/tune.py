@@ -66,7 +66,7 @@ def tune_job(
 
 def _first_rows(stream: Mapping[str, Any], path: str | None, n_rows: int) -> Any:
     """The beginning of a stream that is not Parquet files, through Spark, as a batch."""
-    from braidstream.cli.session import spark_session  # noqa: PLC0415
+    from braidstream.cli.quiet_session import spark_session  # noqa: PLC0415
 
     options = {key: str(value) for key, value in stream.get("options", {}).items()}
     with spark_session("tune", {}, master=None, verbose=False) as spark:

@@ -26,8 +26,8 @@ from rich.text import Text
 
 from braidstream.cli import words
 from braidstream.cli.follow import Run, View
+from braidstream.cli.quiet_session import error_console
 from braidstream.cli.readings import reading
-from braidstream.cli.session import error_console
 
 if TYPE_CHECKING:
     from braidstream.epoch.progress import EpochProgress

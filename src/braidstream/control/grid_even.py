@@ -31,7 +31,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from braidstream.model.grids import Candidate, Change, Family, Grid, Plan, Regrid, cell_load, slot_loads
+from braidstream.model.grids import Candidate, Change, Family, Grid, GridPlan, Regrid, cell_load, slot_loads
 
 __all__ = ["EvenSettings", "plan"]
 
@@ -83,7 +83,7 @@ def plan(
     grids: Sequence[Grid],
     next_id: int,
     settings: EvenSettings,
-) -> Plan:
+) -> GridPlan:
     """The grids of all families with the least largest load, or those of now where the margin is not reached."""
     search = _Search.of(families, light, n_slots, grids, settings)
     now = search.current()
@@ -156,7 +156,7 @@ class _Search:
         assert found is not None  # there is always a threshold
         return found
 
-    def changed(self, now: _Layout, chosen: _Layout, next_id: int) -> Plan:
+    def changed(self, now: _Layout, chosen: _Layout, next_id: int) -> GridPlan:
         """The plan that makes `chosen` of the grids held."""
         changes, kept = [], [grid for key, grid in self.held.items() if key[0] not in self.known]
         figures = {"largest_before": now.largest, "largest": chosen.largest, "mean": chosen.mean}
@@ -174,7 +174,7 @@ class _Search:
             kept.append(grid)
             if before is None or (before.dims, before.slots) != (grid.dims, grid.slots):
                 changes.append(Change(Regrid(*key, grid), figures | self._share(key), _reason(before, grid)))
-        return Plan(tuple(kept), next_id, tuple(changes), figures)
+        return GridPlan(tuple(kept), next_id, tuple(changes), figures)
 
     def _share(self, key: Key) -> dict[str, float]:
         weight = self.keys[key].weight if key in self.keys else 0.0

@@ -28,19 +28,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import floor, log2, prod
 
-from braidstream.model.grids import Candidate, Change, Family, Grid, Plan, Regrid, coordinates
+from braidstream.model.grids import Candidate, Change, Family, Grid, GridPlan, Regrid, coordinates
 
 __all__ = ["desired_dims", "heavy_keys", "plan", "stepped"]
 
 
-def plan(families: Sequence[Family], n_slots: int, grids: Sequence[Grid], next_id: int, epsilon: float) -> Plan:
+def plan(families: Sequence[Family], n_slots: int, grids: Sequence[Grid], next_id: int, epsilon: float) -> GridPlan:
     """The grids of all families by the paper's rule."""
     session = _Session(n_slots, grids, next_id)
     for family in families:
         session.consider(family, epsilon)
     known = {family.name for family in families}
     session.kept.extend(session.homed(grid) for grid in grids if grid.family not in known)
-    return Plan(tuple(session.kept), session.next_id, tuple(session.changes))
+    return GridPlan(tuple(session.kept), session.next_id, tuple(session.changes))
 
 
 def heavy_keys(family: Family, n_slots: int, heavy_now: Iterable[int], epsilon: float) -> list[Candidate]:

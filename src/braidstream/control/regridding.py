@@ -15,7 +15,7 @@ from typing import Literal
 from braidstream.control import grid_even, grid_paper
 from braidstream.control.grid_even import EvenSettings
 from braidstream.errors import InputError, nearest
-from braidstream.model.grids import Family, Grid, Plan
+from braidstream.model.grids import Family, Grid, GridPlan
 
 __all__ = ["RULES", "GridSettings", "Rule", "decide", "imbalance"]
 
@@ -45,7 +45,7 @@ def decide(
     grids: Sequence[Grid],
     next_id: int,
     settings: GridSettings | None = None,
-) -> Plan:
+) -> GridPlan:
     """The grids from now on.
 
     `light` is each slot's load by groups (tuples received plus matches, over the span of the counts), candidates that

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
+from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.task import EpochTask
-from braidstream.spark.aggregate_plan import composites_of
 from braidstream.state import adoption, compaction, pushed
 from braidstream.state.checkpoint import STAGED
 from braidstream.state.manifest import Manifest
@@ -59,7 +59,7 @@ def suspended_joins(manifest: Manifest) -> dict[str, int]:
 
 def _merges(
     flow: FlowRun[EnvelopesT], before: Manifest, adoptions: Sequence[adoption.Adoption]
-) -> Mapping[int, Sequence[compaction.Merge]]:
+) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
     busy, barriers = adoption.sources(adoptions), _barriers(flow, before)
     planned = compaction.plan(before, flow.merge_spans, barriers, busy, flow.piece_bytes)
     if flow.spiller is None:

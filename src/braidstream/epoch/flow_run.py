@@ -15,8 +15,8 @@ from braidstream.epoch.spiller import Spiller
 from braidstream.errors import DamagedState, RunError
 from braidstream.model.instructions import Decision
 from braidstream.model.stores import Store
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
-from braidstream.spark.planner import Plan
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from braidstream.control.heavy import Tracker
-from braidstream.kernels.families import dimensions_of
+from braidstream.kernels.families import dimensions_of, shown_dimension
 from braidstream.kernels.stripes import store_of
 from braidstream.model.grids import Grid
 from braidstream.state.manifest import Manifest
 
-__all__ = ["MEMORY", "HeavyKey", "explain_heavy_keys", "heavy_keys_of", "shown_dimension"]
+__all__ = ["MEMORY", "HeavyKey", "explain_heavy_keys", "heavy_keys_of"]
 
 MEMORY = "heavy"
 """Where the manifest's memory has the trackers of frequent keys and the next free grid id."""
@@ -54,11 +54,6 @@ def explain_heavy_keys(manifest: Manifest) -> Iterator[str]:
         n_slots = len(set(key.slots))
         over = f"over {n_slots} slot{'s' * (n_slots != 1)}"
         yield f"  heavy key {key.key}: {key.share:.1%} of the tuples ({counts}), grid {key.shape} {over}"
-
-
-def shown_dimension(name: str) -> str:
-    """The stream and key of a dimension."""
-    return store_of(name).replace("`", "")
 
 
 def _heavy_key(grid: Grid, trackers: Mapping[str, Tracker]) -> HeavyKey:

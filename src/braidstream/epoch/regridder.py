@@ -24,7 +24,7 @@ from braidstream.epoch.heavy_keys import MEMORY
 from braidstream.kernels.families import dimensions_of, stage_of
 from braidstream.kernels.stripes import split_code, store_of
 from braidstream.model.directory import address_of
-from braidstream.model.grids import Family, Plan
+from braidstream.model.grids import Family, GridPlan
 from braidstream.model.instructions import Decision
 from braidstream.model.stores import Store
 from braidstream.state.cells import Cells, may_have_grid, regridded
@@ -77,7 +77,9 @@ class GridRouter:
             tracked[store.name] = before.resized(manifest.n_slots).seen(seen.get(store.index, []), clock)
         return tracked
 
-    def _plan(self, manifest: Manifest, stores: Sequence[Store], trackers: Mapping[str, Tracker], next_id: int) -> Plan:
+    def _plan(
+        self, manifest: Manifest, stores: Sequence[Store], trackers: Mapping[str, Tracker], next_id: int
+    ) -> GridPlan:
         families = []
         for name in sorted({store.family for store in stores if store.family}):
             own = [trackers[store_of(dimension)] for dimension in dimensions_of(name)]

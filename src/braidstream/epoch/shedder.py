@@ -6,7 +6,7 @@ when they gather stored rows, and count with a sample (`slot/counting.py`). So a
 the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in which its
 last component arrives, or never.
 
-What may be shed is what may be pushed (`epoch.spiller.spillable`). A flow that spilled before goes on cleaning up.
+What may be shed is what may be pushed (`model.stores.spillable`). A flow that spilled before goes on cleaning up.
 
 Cost: O(parts of the manifest).
 """
@@ -24,9 +24,9 @@ import numpy.typing as npt
 from braidstream.control.estimate import Counts, Interval, completeness_interval
 from braidstream.control.overflow import GroupMemory, Overflow
 from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
-from braidstream.epoch.spiller import Spiller, spillable
+from braidstream.epoch.spiller import Spiller
 from braidstream.model.directory import Directory
-from braidstream.model.stores import Join, Store
+from braidstream.model.stores import Join, Store, spillable
 from braidstream.state import compaction
 from braidstream.state.filters import FILTER, SHEDDING, filter_of, thinned
 from braidstream.state.generations import account, held_ranges
@@ -89,8 +89,8 @@ class Shedder(Spiller):
         return self._shed(super().decided(manifest, before, spare_s))
 
     def merges(
-        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
-    ) -> dict[int, list[compaction.Merge]]:
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
+    ) -> dict[int, list[compaction.SegmentMerge]]:
         """What is merged anyway, and segments of which little lives, written anew each by itself."""
         filter_, spans, each = filter_of(manifest), self._spans(manifest), self._row_bytes(manifest)
         merges = {slot: list(tasks) for slot, tasks in planned.items()}
@@ -107,7 +107,7 @@ class Shedder(Spiller):
                         stock.slot == slot for stock in parts
                     ):
                         window, late = self.windows[segment.store], past.get(segment.stage, ())
-                        task = compaction.Merge(
+                        task = compaction.SegmentMerge(
                             segment.store, window, manifest.watermark, (segment,), held=late, shed=filter_
                         )
                         merges.setdefault(slot, []).append(task)

@@ -25,7 +25,7 @@ from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_c
 from braidstream.control.policies.merging import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
-from braidstream.model.stores import Join, Store
+from braidstream.model.stores import Join, Store, spillable
 from braidstream.state import compaction, generations
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import address_of_grid
@@ -41,7 +41,6 @@ __all__ = [
     "pinned_groups",
     "resumption",
     "some_of",
-    "spillable",
 ]
 
 CLEANING, STEPS, _MEASURES, _SOME = "cleaning", "steps", "spilling", "some"
@@ -55,25 +54,6 @@ _FIRST_RATE = float(8 << 20)
 def pinned_groups(manifest: Manifest) -> set[int]:
     """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
     return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
-
-
-def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
-    """The names of the stores whose rows may be pushed."""
-    blocked = {entry.store for join in joins if not _to_sink(join) for entry in join.inputs}
-    while more := {
-        entry.store
-        for join in joins
-        if any(entry.store in blocked for entry in join.inputs)
-        for entry in join.inputs
-        if entry.store not in blocked
-    }:
-        blocked |= more
-    read = {entry.store for join in joins for entry in join.inputs}
-    return frozenset(stores[index].name for index in read - blocked if not stores[index].summarized)
-
-
-def _to_sink(join: Join) -> bool:
-    return join.target is None and not join.lives
 
 
 @dataclass(frozen=True)
@@ -98,8 +78,8 @@ class Spiller:
         return frozenset()
 
     def merges(
-        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.Merge]]
-    ) -> Mapping[int, Sequence[compaction.Merge]]:
+        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
+    ) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
         """The merges of the next epoch, given those that are due by size."""
         del manifest
         return planned

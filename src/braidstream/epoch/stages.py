@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from braidstream.control.regridding import imbalance
-from braidstream.epoch.heavy_keys import shown_dimension
+from braidstream.kernels.families import shown_dimension
 from braidstream.model.stores import Store, shown_stage, shown_store
 from braidstream.state.manifest import Manifest
 

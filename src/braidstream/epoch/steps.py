@@ -26,9 +26,9 @@ from braidstream.epoch.progress import EpochProgress, tallies_of
 from braidstream.epoch.spiller import CLEANING
 from braidstream.model.faults import reach
 from braidstream.model.stores import COMPOSITES
+from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.task import EpochTask, routes_of, slot_task
-from braidstream.spark.aggregate_plan import composites_of
 from braidstream.state.manifest import Manifest
 
 __all__ = ["PHASES", "Epoch", "run_epoch"]

@@ -7,17 +7,19 @@ What is computed is a `StreamFunction` over a `WindowBatch`; how it is spread ov
 from __future__ import annotations
 
 from braidstream.functions.failures import FunctionFailed
+from braidstream.functions.finding import find_function
 from braidstream.functions.function import (
     LATER,
     LOST,
     Answers,
     StreamFunction,
-    find_function,
     register,
     stream_function,
 )
 from braidstream.functions.stream_types import StreamType, declare_type, find_type, stream_type
-from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Plan, Split
+from braidstream.functions.templates import PCC, Central, Distribute, Join, Split
+from braidstream.functions.templates import FunctionPlan as Plan
+from braidstream.functions.templates import MergeWindows as Merge
 from braidstream.functions.window_batch import Window, WindowBatch
 from braidstream.functions.windowing import WindowSpec
 

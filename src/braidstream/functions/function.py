@@ -17,8 +17,6 @@ Invariant: what leaves `call` has the declared fields, element types and shapes;
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -31,7 +29,7 @@ from braidstream.functions.failures import FunctionFailed, guarded
 from braidstream.functions.stream_types import Kind, StreamType, find_type, stream_type
 from braidstream.functions.window_batch import Array, Window, WindowBatch
 
-__all__ = ["LATER", "LOST", "Answers", "StreamFunction", "find_function", "register", "stream_function"]
+__all__ = ["LATER", "LOST", "REGISTERED", "Answers", "StreamFunction", "register", "stream_function"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -244,61 +242,11 @@ def _as_type(given: str | StreamType | Mapping[str, str], name: str) -> StreamTy
     return stream_type(name, given) if isinstance(given, Mapping) else find_type(given)
 
 
-_REGISTERED: dict[str, StreamFunction] = {}
+REGISTERED: dict[str, StreamFunction] = {}
+"""The functions that are known by their names."""
 
 
 def register(function: StreamFunction) -> StreamFunction:
     """Make a function known by its name; a later one of the same name takes its place."""
-    _REGISTERED[function.name] = function
+    REGISTERED[function.name] = function
     return function
-
-
-def find_function(name: str | StreamFunction | Callable[..., Any]) -> StreamFunction:
-    """A function by its registered name, or by `module:function`."""
-    if isinstance(name, StreamFunction):
-        return name
-    if not isinstance(name, str):
-        shown = getattr(name, "__name__", repr(name))
-        fix = f"@stream_function(gives=...) above {shown}"
-        raise InputError(f"{shown} does not say what it gives", "a stream function", fix)
-    if ":" in name:
-        return _imported(name)
-    if name in ("fft3", "slow_fft3"):
-        importlib.import_module("braidstream.functions.fft")
-    if name not in _REGISTERED:
-        raise InputError(
-            f"there is no function {name!r}", "a registered name, or module:function", nearest(name, _REGISTERED)
-        )
-    return _REGISTERED[name]
-
-
-def _imported(address: str) -> StreamFunction:
-    found = find_callable(address)
-    if not isinstance(found, StreamFunction):
-        raise InputError(
-            f"{address} is no stream function", "a callable that says what it gives", "@stream_function(gives=...)"
-        )
-    return found
-
-
-def find_callable(address: str) -> Any:
-    """What `module:name` names: also a function that splits or combines."""
-    module_name, _, attribute = address.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InputError(f"{address}: {error}", "module:function", "is the module on the Python path?") from None
-    found = getattr(module, attribute, None)
-    if found is None:
-        raise InputError(
-            f"{module_name} has no {attribute!r}", "module:function", nearest(attribute, _callables(module))
-        )
-    return found
-
-
-def _callables(module: Any) -> list[str]:
-    return [
-        n
-        for n, v in vars(module).items()
-        if not n.startswith("_") and (inspect.isfunction(v) or isinstance(v, StreamFunction))
-    ]

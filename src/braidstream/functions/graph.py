@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from braidstream.errors import InputError
-from braidstream.functions.templates import Plan
+from braidstream.functions.templates import FunctionPlan
 from braidstream.pictures import COLORS, GREY, drawing, head, save
 
 __all__ = ["Graph", "draw", "graph_of", "to_dot"]
@@ -25,7 +25,7 @@ class Graph:
     arcs: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
 
 
-def graph_of(plan: Plan) -> Graph:
+def graph_of(plan: FunctionPlan) -> Graph:
     """The graph of a plan, from the node that takes the stream to the node that gives the results."""
     labels = {}
     for index, stage in enumerate(plan.stages):
@@ -45,7 +45,7 @@ def graph_of(plan: Plan) -> Graph:
     return Graph(labels, tuple(sorted(arcs)))
 
 
-def to_dot(plan: Plan) -> str:
+def to_dot(plan: FunctionPlan) -> str:
     """The graph as Graphviz text."""
     graph = graph_of(plan)
     lines = [f'digraph "{plan.strategy}" {{', "  rankdir=LR; node [shape=box];"]
@@ -54,7 +54,7 @@ def to_dot(plan: Plan) -> str:
     return "\n".join([*lines, "}"])
 
 
-def draw(plan: Plan, path: str | Path) -> None:
+def draw(plan: FunctionPlan, path: str | Path) -> None:
     """Draw the graph to a file, stages from left to right."""
     if plan.degree > MOST_DRAWN:
         raise InputError(

@@ -28,9 +28,10 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from braidstream.errors import InputError, JobError, nearest
-from braidstream.functions.function import StreamFunction, find_callable, find_function
+from braidstream.functions.finding import find_callable, find_function
+from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType, declare_type
-from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Split, Template
+from braidstream.functions.templates import PCC, Central, Distribute, Join, MergeWindows, Split, Template
 from braidstream.functions.windowing import WindowSpec
 
 __all__ = ["JobFunction", "read_tables"]
@@ -88,7 +89,7 @@ class JobFunction:
                 made = PCC(n, Split(split), made, Join(combine, self.timeout))
             else:
                 by: Any = find_callable(self.distribute) if ":" in self.distribute else self.distribute
-                made = PCC(n, Distribute(by), made, Merge(self.timeout))
+                made = PCC(n, Distribute(by), made, MergeWindows(self.timeout))
         return made if isinstance(made, PCC) else Central(made, self.timeout)
 
 

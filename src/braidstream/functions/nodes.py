@@ -24,7 +24,7 @@ import pyarrow as pa
 from braidstream.functions.combine import Settled, join_parts, settle
 from braidstream.functions.failures import FunctionFailed, guarded
 from braidstream.functions.function import StreamFunction
-from braidstream.functions.templates import Distribute, Join, Level, Plan, Split, Stage, name_of
+from braidstream.functions.templates import Distribute, FunctionPlan, Join, Level, Split, Stage, name_of
 from braidstream.functions.window_batch import I64, WindowBatch, ordered, pack, pieces, unpack
 from braidstream.functions.windowing import FormerState, WindowSpec, advance
 
@@ -41,7 +41,7 @@ class Setup:
     stream: str
     spec: WindowSpec
     delay_us: int
-    plan: Plan
+    plan: FunctionPlan
 
 
 @dataclass(frozen=True)

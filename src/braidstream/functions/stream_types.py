@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["Field", "Kind", "StreamType", "declare_type", "declared_types", "find_type", "stream_type"]
+__all__ = ["Field", "Kind", "StreamType", "declare_type", "find_type", "stream_type"]
 
 NUMBERS = {"int": "int64", "float": "float64", "float32": "float32", "complex": "complex128", "complex64": "complex64"}
 """The NumPy type of each kind of number."""
@@ -167,11 +167,6 @@ def declare_type(name: str, fields: Mapping[str, str] | None = None, **more: str
         wrong = f"type {name!r} is already declared as {_DECLARED[name].describe()}"
         raise InputError(wrong, "one declaration for a name", "choose another name")
     return made
-
-
-def declared_types() -> dict[str, StreamType]:
-    """All declared types, by name."""
-    return dict(_DECLARED)
 
 
 def find_type(name: str | StreamType) -> StreamType:

@@ -1,14 +1,15 @@
 """Data-flow templates: how the work on a stream's windows is spread over nodes (GSDM 3.2 and 4).
 
     Central("fft3")
-    PCC(2, Distribute("round_robin"), "fft3", Merge(timeout="100 milliseconds"))          window distribute
+    PCC(2, Distribute("round_robin"), "fft3", MergeWindows(timeout="100 milliseconds"))   window distribute
     PCC(2, Split(fft3_part), "fft3", Join(fft3_combine))                                  window split
     PCC(2, Split(fft3_part), PCC(2, Split(fft3_part), "fft3", Join(fft3_combine)), Join(fft3_combine))        a tree
 
-A template is a value; templates nest where a function may stand. `Plan` is a template made flat: the levels of its tree
-from the outside in and the function at the leaves, and for each phase its stage and number of nodes.
+A template is a value; templates nest where a function may stand. `FunctionPlan` is a template made flat: the levels of
+its tree from the outside in and the function at the leaves, and for each phase its stage and number of nodes. Users
+know `MergeWindows` and `FunctionPlan` as `braidstream.functions.Merge` and `Plan`.
 
-Invariant: the order of the results is the order of the stream. Merge and Join keep it, so does Central.
+Invariant: the order of the results is the order of the stream. MergeWindows and Join keep it, so does Central.
 
 A node that combines waits for a missing window while the stream's newest one is at most `timeout` of event time later;
 then it goes on without, and counts it. Event time makes that the same on every replay.
@@ -23,7 +24,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.function import StreamFunction, find_function
+from braidstream.functions.finding import find_function
+from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType
 from braidstream.query.duration import describe_duration, parse_duration
 
@@ -31,10 +33,10 @@ __all__ = [
     "PCC",
     "Central",
     "Distribute",
+    "FunctionPlan",
     "Join",
     "Level",
-    "Merge",
-    "Plan",
+    "MergeWindows",
     "Split",
     "Stage",
     "Template",
@@ -80,7 +82,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergeWindows:
     """Windows from the partitions back into the order of the stream."""
 
     timeout: Duration = "0 seconds"
@@ -132,18 +134,18 @@ class PCC:
     n: int
     partition: Distribute | Split
     compute: str | StreamFunction | Central | PCC
-    combine: Merge | Join
+    combine: MergeWindows | Join
 
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or not 1 <= self.n <= MOST_NODES:
             raise InputError(f"the degree of a PCC is {self.n!r}", f"a whole number from 1 to {MOST_NODES}")
         if not isinstance(self.partition, (Distribute, Split)):
             raise InputError(f"a PCC cannot partition by {self.partition!r}", "Distribute(...) or Split(...)")
-        fits = Merge if isinstance(self.partition, Distribute) else Join
+        fits = MergeWindows if isinstance(self.partition, Distribute) else Join
         if not isinstance(self.combine, fits):
             wrong = f"a PCC with {self.partition} combines with {self.combine}"
             why = "windows that were distributed are merged, windows that were split are joined"
-            raise InputError(wrong, f"{fits.__name__}(...)", why)
+            raise InputError(wrong, "Merge(...)" if fits is MergeWindows else "Join(...)", why)
 
 
 Template: TypeAlias = Central | PCC
@@ -155,7 +157,7 @@ class Level:
 
     n: int
     partition: Distribute | Split
-    combine: Merge | Join
+    combine: MergeWindows | Join
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FunctionPlan:
     """A template made flat."""
 
     levels: tuple[Level, ...]
@@ -177,7 +179,7 @@ class Plan:
     timeout_us: int = 0
 
     @classmethod
-    def of(cls, template: str | StreamFunction | Template) -> Plan:
+    def of(cls, template: str | StreamFunction | Template) -> FunctionPlan:
         """The plan of a template; a function alone is Central."""
         found = as_template(template)
         levels = []

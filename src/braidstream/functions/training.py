@@ -24,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.function import StreamFunction, find_function
+from braidstream.functions.finding import find_function
+from braidstream.functions.function import StreamFunction
 from braidstream.functions.local import LocalRun
 from braidstream.functions.nodes import NodeReport, Setup
-from braidstream.functions.templates import PCC, Central, Distribute, Join, Merge, Plan, Split, Template
+from braidstream.functions.templates import PCC, Central, Distribute, FunctionPlan, Join, MergeWindows, Split, Template
 from braidstream.functions.window_batch import WindowBatch
 from braidstream.functions.windowing import WindowSpec
 from braidstream.functions.wire import Wire
@@ -70,12 +71,12 @@ class Phases:
     loads: tuple[Load, ...]
 
     @classmethod
-    def observed(cls, plan: Plan, nodes: Sequence[NodeReport]) -> Phases:
+    def observed(cls, plan: FunctionPlan, nodes: Sequence[NodeReport]) -> Phases:
         """From what the nodes reported of one epoch."""
         return cls.typical(plan, [nodes])
 
     @classmethod
-    def typical(cls, plan: Plan, epochs: Sequence[Sequence[NodeReport]]) -> Phases:
+    def typical(cls, plan: FunctionPlan, epochs: Sequence[Sequence[NodeReport]]) -> Phases:
         """From several epochs: each node's median load, and of each stage its most loaded node."""
         seen: dict[tuple[int, int], list[Load]] = defaultdict(list)
         for reports in epochs:
@@ -132,7 +133,7 @@ class Phases:
 class Measured:
     """A candidate and its phases."""
 
-    plan: Plan
+    plan: FunctionPlan
     phases: Phases
     n_windows: int
 
@@ -184,7 +185,7 @@ def window_distribute(function: str | StreamFunction, *degrees: int, timeout: st
     """WD by round robin; several degrees make a tree, the outermost first."""
     made: Any = find_function(function)
     for n in reversed(degrees):
-        made = PCC(n, Distribute("round_robin"), made, Merge(timeout))
+        made = PCC(n, Distribute("round_robin"), made, MergeWindows(timeout))
     return made if isinstance(made, PCC) else Central(made)
 
 
@@ -199,7 +200,7 @@ def window_split(
 
 
 def measure(
-    template: Template | Plan,
+    template: Template | FunctionPlan,
     sample: Sequence[Sequence[WindowBatch]],
     *,
     stream: str = "sample",
@@ -210,7 +211,7 @@ def measure(
 
     Messages go over a local socket. The first epoch warms up; of the others, each node's median counts.
     """
-    plan = template if isinstance(template, Plan) else Plan.of(template)
+    plan = template if isinstance(template, FunctionPlan) else FunctionPlan.of(template)
     wire = Wire(clock)
     run = LocalRun(Setup(stream, spec or WindowSpec(), 0, plan), None, wire, clock)
     epochs: list[list[NodeReport]] = []
@@ -243,7 +244,7 @@ def train(
     chosen = find_function(function)
 
     def run(template: Template) -> Measured:
-        plan = Plan.of(template)
+        plan = FunctionPlan.of(template)
         tell(plan.strategy)
         return measure(plan, sample, stream=stream, spec=spec, clock=clock)
 
@@ -265,7 +266,7 @@ def _grow(
     n = 4 if is_tree else 2
     while True:
         template = strategy(2, n // 2) if is_tree else strategy(n)
-        if not Measured(Plan.of(template), Phases(()), 0).fits(nodes, model):
+        if not Measured(FunctionPlan.of(template), Phases(()), 0).fits(nodes, model):
             return found
         found.append(run(template))
         if found[-1].phases.most_loaded != "compute":

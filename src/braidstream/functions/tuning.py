@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.errors import InputError, JobError, nearest
-from braidstream.functions.columns import check_columns, infer_type, needed_columns, to_batches
+from braidstream.functions.arrays import check_columns, infer_type, needed_columns, to_batches
 from braidstream.functions.jobfile import JobFunction, read_tables
 from braidstream.functions.stream_types import StreamType, find_type
-from braidstream.functions.templates import Plan
+from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import MODELS, Trained, train
 from braidstream.functions.window_batch import WindowBatch
 
@@ -48,7 +48,7 @@ def tune(
     name, entry = _chosen(job, tables, wanted)
     sample, declared = _sample(job, tables, entry, n_windows, read)
     windows = declared if entry.size is None else declared.windowed(entry.size)
-    Plan.of(entry.template()).check(windows, entry.stream)
+    FunctionPlan.of(entry.template()).check(windows, entry.stream)
     split, combine = entry.halves()
     trained = train(
         entry.target,

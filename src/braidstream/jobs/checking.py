@@ -19,10 +19,10 @@ from pathlib import Path
 from braidstream.control.overflow import Overflow, parse_size
 from braidstream.epoch.routers import Routing
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
-from braidstream.jobs import Job, JobFlow, JobStream, with_place
+from braidstream.jobs.form import Job, JobFlow, JobStream, with_place
+from braidstream.plan.catalogue import with_changes
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.types import canonical_type, quote_name
-from braidstream.spark.catalogue import with_changes
 from braidstream.spark.declared import resolved
 from braidstream.spark.file_order import check_order
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known

@@ -41,11 +41,10 @@ else:
 
 if TYPE_CHECKING:
     from braidstream.functions.stream_types import StreamType
-    from braidstream.jobs.checking import Checked
     from braidstream.spark.flow import Flow
     from braidstream.spark.handle import Handle
 
-__all__ = ["Job", "JobFlow", "JobQuery", "JobSink", "JobStream", "build", "check", "read", "start"]
+__all__ = ["Job", "JobFlow", "JobQuery", "JobSink", "JobStream", "build", "read", "start"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*$")
 Form = TypeVar("Form")
@@ -144,13 +143,6 @@ def read(file: str | Path) -> Job:
     queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
     control = read_control(str(file), top.values["control"], flow.epoch) if "control" in top.values else None
     return Job(path, _at_home(path, named), streams, queries, _settings(top), control, types, functions)
-
-
-def check(job: Job) -> Checked:
-    """Validate a job without starting Spark: raises what `braid run` would refuse, as far as it shows so early."""
-    from braidstream.jobs.checking import check_job  # noqa: PLC0415  (reading a job needs none of it)
-
-    return check_job(job)
 
 
 def build(job: Job, spark: Any) -> Flow:

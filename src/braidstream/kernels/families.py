@@ -16,10 +16,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from braidstream.kernels.stripes import use_name
+from braidstream.kernels.stripes import store_of, use_name
 from braidstream.model.stores import Join, Store
 
-__all__ = ["dimensions_of", "family_of", "input_uses", "stage_of", "with_families"]
+__all__ = ["dimensions_of", "family_of", "input_uses", "shown_dimension", "stage_of", "with_families"]
 
 
 def family_of(dimensions: Sequence[str], stage: int = 0) -> str:
@@ -31,6 +31,11 @@ def dimensions_of(family: str) -> tuple[str, ...]:
     """The dimensions that a family's name lists."""
     plain = json.loads(family)
     return tuple(plain["dimensions"] if isinstance(plain, dict) else plain)
+
+
+def shown_dimension(name: str) -> str:
+    """The stream and key of a dimension, for people."""
+    return store_of(name).replace("`", "")
 
 
 def stage_of(family: str) -> int:

@@ -37,7 +37,7 @@ from braidstream.kernels.sizes import joined, one_chunk, taken
 __all__ = [
     "ALL_TIME",
     "GROUP",
-    "Found",
+    "LiveRuns",
     "Summary",
     "argbest",
     "identify",
@@ -57,7 +57,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Found:
+class LiveRuns:
     """Runs found in summaries, and what is live of them: `sums` where zero is nothing, `extremes` where NULL is."""
 
     identity: pa.Table
@@ -136,7 +136,7 @@ class Summary:
         runs = self.numbers(RUN)
         return expand(runs[begin].astype(np.int64), runs[last].astype(np.int64) + 1)[1]
 
-    def live(self, runs: I64, alive_before: int, alive_after: int) -> Found:
+    def live(self, runs: I64, alive_before: int, alive_after: int) -> LiveRuns:
         """What is live of these runs from either time on."""
         number = self.numbers(RUN)
         start, stop = np.searchsorted(number, runs), np.searchsorted(number, runs, side="right")
@@ -148,7 +148,7 @@ class Summary:
             else _bisect(times, first_before, stop, np.full(len(runs), alive_after))
         )
         oldest = np.where(first_after < stop, _at(times, first_after), np.iinfo(np.int64).max)
-        return Found(
+        return LiveRuns(
             take(self.table.select(identity_columns(self.table)), start),
             self._sums(first_before, stop),
             self._sums(first_after, stop),

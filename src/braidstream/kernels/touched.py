@@ -28,7 +28,7 @@ from braidstream.kernels.summaries import (
     LEAST,
     SAME,
     SUM,
-    Found,
+    LiveRuns,
     Summary,
     argbest,
     identify,
@@ -90,10 +90,10 @@ class Touched:
 class Gathered:
     """The runs found of one input in all its summaries, one below the other."""
 
-    found: Found | None
+    found: LiveRuns | None
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Found, bool]]) -> Gathered:
+    def of(cls, parts: Sequence[tuple[LiveRuns, bool]]) -> Gathered:
         """Runs found in summaries, each with whether the summary is new: it then counts only after."""
         if not parts:
             return cls(None)
@@ -103,7 +103,7 @@ class Gathered:
         extremes = [found.extremes_after for found, _ in parts]
         types = {name: values.type for entry in extremes for name, values in entry.items()}
         return cls(
-            Found(
+            LiveRuns(
                 joined([found.identity for found, _ in parts]),
                 _stacked(olds, sizes),
                 _stacked([found.after for found, _ in parts], sizes),
@@ -380,7 +380,7 @@ def _key_ids(gathered: Sequence[Gathered]) -> tuple[list[I64], int]:
     return [ids[end - g.size : end] for g, end in zip(gathered, ends.tolist(), strict=True)], len(starts)
 
 
-def _group_ids(found: Found, keys: I64) -> tuple[I64, int]:
+def _group_ids(found: LiveRuns, keys: I64) -> tuple[I64, int]:
     """The numbers of the groups within keys."""
     columns: dict[str, Any] = {HASH: pa.array(keys)}
     names = found.identity.column_names

@@ -5,7 +5,7 @@ store; a row of store i belongs to one of `dims[i]` stripes and goes to every ce
 A composite therefore meets in exactly one cell. Dimensions may be any numbers, not only powers of two.
 
 This file has the values: `Grid`, what is known of a family's keys (`Candidate`, `Family`), and what follows from it
-(`Regrid`, `Change`, `Plan`). The rules are `grid_paper` and `grid_even`; `regrid.decide` asks one of them.
+(`Regrid`, `Change`, `GridPlan`). The rules are `grid_paper` and `grid_even`; `regrid.decide` asks one of them.
 
 Units. All counts of one decision cover the same span (the stream so far, or the windows), and so must the slots' light
 load: *load* is tuples received plus matches produced, the measure of SHC's bounds and of ours. Who wants a match to
@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from braidstream.errors import InputError
 
-__all__ = ["Candidate", "Change", "Family", "Grid", "Plan", "Regrid", "cell_load", "coordinates", "slot_loads"]
+__all__ = ["Candidate", "Change", "Family", "Grid", "GridPlan", "Regrid", "cell_load", "coordinates", "slot_loads"]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GridPlan:
     """All grids from now on, the next free id, and what changed. Without changes the grids are those of before."""
 
     grids: tuple[Grid, ...]

@@ -8,6 +8,7 @@ distinct key (DHTJoin 3.2). A *branch* routes one stream to its stores.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ __all__ = [
     "Store",
     "shown_stage",
     "shown_store",
+    "spillable",
 ]
 
 _KEPT = re.compile(r"(\w+):[0-9a-f]{12}:-?\d+:(\w+)(@\d+)?")
@@ -125,6 +127,13 @@ class Branch:
     tells_all: bool = False
     """Whether every slot is told what was read: aggregates need the watermark after the epoch while it runs."""
 
+    @property
+    def payload(self) -> list[str]:
+        """The stored names of the columns that are read of the stream, beside time and keys."""
+        added = {computed.name for computed in self.computed}
+        needed = [*(c for store in self.stores for c in store.columns), *self.late_columns]
+        return [name for name in dict.fromkeys(needed) if name not in added]
+
 
 @dataclass(frozen=True)
 class JoinInput:
@@ -173,3 +182,22 @@ class Join:
     lives: bool = False
     """For aggregates: whether a composite counts while all its components are live, however far apart their times are.
     Each then carries the time until which that holds."""
+
+
+def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
+    """The names of the stores whose rows may be pushed: all that they are joined with gives results to a sink."""
+    blocked = {entry.store for join in joins if not _to_sink(join) for entry in join.inputs}
+    while more := {
+        entry.store
+        for join in joins
+        if any(entry.store in blocked for entry in join.inputs)
+        for entry in join.inputs
+        if entry.store not in blocked
+    }:
+        blocked |= more
+    read = {entry.store for join in joins for entry in join.inputs}
+    return frozenset(stores[index].name for index in read - blocked if not stores[index].summarized)
+
+
+def _to_sink(join: Join) -> bool:
+    return join.target is None and not join.lives

@@ -1,4 +1,4 @@
-"""What an expression means is Spark's to say: the one seam through which the query language asks for it.
+"""What an expression means is Spark's to say: the one seam through which queries are read and planned.
 
 A flow gives `spark.meaning.SparkMeaning`, which asks Spark's analyzer. Where there is no Spark (a job file that is only
 checked, the engine in one process) types are guessed by `query.scope` and `query.types`, and texts are taken as the
@@ -10,16 +10,36 @@ Invariant: texts are qualified (`` `R`.`k` ``); `inputs` says which stream each 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-__all__ = ["Meaning", "Uncomputable"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Meaning", "Typed", "Types", "Uncomputable"]
 
 
 class Uncomputable(Exception):
     """Spark refuses an expression; the text says why, in Spark's words."""
 
 
-class Meaning(Protocol):
+@dataclass(frozen=True)
+class Typed:
+    """The type of an expression: as Spark SQL writes it, and as Arrow stores its values."""
+
+    text: str
+    arrow: pa.DataType
+
+
+class Types(Protocol):
+    """The part of it that planning asks: of which types expressions are. Raises `Uncomputable` as `Meaning` does."""
+
+    def type_of(self, inputs: Mapping[str, str], sql: str, *, aggregated: bool = False) -> Typed:
+        """The type of an expression; with `aggregated`, of one over aggregates of all rows."""
+        ...
+
+
+class Meaning(Types, Protocol):
     """Spark's view of expressions over the inputs of a query. Raises `Uncomputable` for what Spark refuses."""
 
     def same(self, inputs: Mapping[str, str], written: str, canonical: str, groups: Sequence[str] | None) -> bool:

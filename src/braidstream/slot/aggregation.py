@@ -28,7 +28,7 @@ from braidstream.kernels.sizes import BATCH_BYTES, cut, joined
 from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import COMPOSITES, Store
-from braidstream.state.compaction import Merge
+from braidstream.state.compaction import SegmentMerge
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment
 from braidstream.state.staging import Staging, Writer
@@ -50,7 +50,7 @@ def reached_watermark(
     return reached if before is None else max(before, reached)
 
 
-def merge_segments(place: Place, task: Merge, store: Store) -> Segment | None:
+def merge_segments(place: Place, task: SegmentMerge, store: Store) -> Segment | None:
     """Carry out a merge of summaries: the slot's live rows of the inputs as one; None when nothing is left."""
     parts = [_summary(place, segment) for segment in task.inputs]
     merged = merge_summaries(parts, alive_from(task.watermark, store.window_us))

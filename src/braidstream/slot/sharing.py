@@ -20,7 +20,7 @@ import pyarrow as pa
 from braidstream.kernels.join import Composites, Pool, column
 from braidstream.model.stores import Join, OutputColumn
 
-__all__ = ["Found", "shared", "told_columns"]
+__all__ = ["CompositeBatch", "shared", "told_columns"]
 
 
 def shared(joins: Sequence[Join], deferred: Mapping[str, int]) -> list[tuple[Join, ...]]:
@@ -32,7 +32,7 @@ def shared(joins: Sequence[Join], deferred: Mapping[str, int]) -> list[tuple[Joi
 
 
 @dataclass(frozen=True)
-class Found:
+class CompositeBatch:
     """A batch of composites; a column that is asked for again is not taken again."""
 
     pools: Sequence[Pool]

@@ -44,7 +44,7 @@ from braidstream.slot.counting import Counting, stored
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
-from braidstream.slot.sharing import Found, shared, told_columns
+from braidstream.slot.sharing import CompositeBatch, shared, told_columns
 from braidstream.state import adoption, compaction
 from braidstream.state.cells import Cells, heavy_keys
 from braidstream.state.files import Files, unwritable
@@ -90,7 +90,7 @@ class EpochTask:
     joins: tuple[Join, ...]
     staging: Mapping[str, Staging]
     late: Mapping[str, Staging]
-    merges: Mapping[int, Sequence[compaction.Merge]]
+    merges: Mapping[int, Sequence[compaction.SegmentMerge]]
     suspended: frozenset[str] = frozenset()
     """Joins that produce nothing in this epoch."""
     deferred: Mapping[str, int] = field(default_factory=dict)
@@ -325,12 +325,12 @@ class _Slot:
     def _writer(self, join: Join) -> Writer:
         return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
 
-    def _put_out(self, join: Join, found: Found, writer: Writer) -> None:
+    def _put_out(self, join: Join, found: CompositeBatch, writer: Writer) -> None:
         columns = [found.column(out) for out in join.outputs]
         columns += told_columns(join, len(found.composites), self.task.epoch, recovered=False)
         writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
 
-    def _derive(self, join: Join, found: Found) -> Iterator[Envelope]:
+    def _derive(self, join: Join, found: CompositeBatch) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
@@ -348,7 +348,7 @@ class _Slot:
         self.produced[join.query] += rows.num_rows
         yield from deal(rows, self.task.stores[target.store], self.routes)
 
-    def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[Found]:
+    def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[CompositeBatch]:
         """What the groups and then the cells of the slot produce for joins that share it, each batch once.
 
         Every join counts the composites as its own.
@@ -384,7 +384,7 @@ class _Slot:
                 side.matches[:] += len(alike) * np.diff(ends)
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
-                yield Found(side.pools, found)
+                yield CompositeBatch(side.pools, found)
 
     def _taken(self, alike: Sequence[Join]) -> list[set[str]]:
         """For each input the columns that some of the joins take of a composite."""
@@ -405,11 +405,11 @@ class _Slot:
             return [place.write(rows, store.name, store.window_us)]
         return stored(place, rows, store, self.counting.bits)
 
-    def _merges(self) -> list[compaction.Merge]:
+    def _merges(self) -> list[compaction.SegmentMerge]:
         here = {store.name for store in self.task.stores if store.stage == self.stage}
         return [merge for merge in self.task.merges.get(self.slot, ()) if merge.store in here]
 
-    def _merge(self, place: Place, merge: compaction.Merge) -> dict[str, Any]:
+    def _merge(self, place: Place, merge: compaction.SegmentMerge) -> dict[str, Any]:
         reach("compaction", epoch=self.task.epoch)
         store = next(store for store in self.task.stores if store.name == merge.store)
         made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)

@@ -24,8 +24,7 @@ from braidstream.kernels.routing import ENVELOPE
 from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
 from braidstream.slot.task import REPORTS
-from braidstream.spark.aggregate_plan import composite_rows
-from braidstream.spark.planner import finish
+from braidstream.spark.finishing import composite_rows, finish
 from braidstream.spark.session import QUERY_SETTINGS, is_single_executor, own_session
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.files import Files

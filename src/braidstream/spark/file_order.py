@@ -41,7 +41,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from braidstream.errors import RunError, StreamError, nearest
-from braidstream.spark.file_times import FileTimes, path_of_url, times_of_files
+from braidstream.plan.footers import FileTimes
+from braidstream.spark.file_times import path_of_url, times_of_files
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest

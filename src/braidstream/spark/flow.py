@@ -33,10 +33,15 @@ from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
+from braidstream.plan.aggregate_plan import draft
+from braidstream.plan.catalogue import with_changes, with_submitted, without_query
+from braidstream.plan.explain import explain, explain_memory
+from braidstream.plan.planner import Plan, make_plan
+from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
+from braidstream.plan.told import check_told, told
 from braidstream.query import Column, Query, Schema, parse, parse_duration
 from braidstream.query.tree import Node, Statistics, tree_of
-from braidstream.spark.aggregate_plan import draft
-from braidstream.spark.catalogue import with_changes, with_submitted, without_query
+from braidstream.spark.arrow_types import shapes_of
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
@@ -50,7 +55,6 @@ from braidstream.spark.declared import (
     trigger_of,
 )
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
-from braidstream.spark.explain import explain, explain_memory
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
@@ -58,12 +62,8 @@ from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
-from braidstream.spark.planner import Plan, make_plan
-from braidstream.spark.resolve import refused
 from braidstream.spark.session import cores, default_memory, warm_up
 from braidstream.spark.sources import FilesSource, Stream
-from braidstream.spark.statistics import better_trees, measured_statistics, sampled_statistics
-from braidstream.spark.told import check_told, told
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
@@ -220,7 +220,7 @@ class Flow:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
         parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen)
         if parsed.is_aggregate:
-            refused(self.spark, parsed, lambda: draft(parsed, self._streams))
+            draft(parsed, self._meaning)
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
@@ -254,8 +254,8 @@ class Flow:
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(self._queries, manifest), [q.query for q in self._queries.values()]
         better = better_trees(queries, plan.trees, self._statistics(queries, manifest, plan.trees))
-        sinks = {name: q.sink for name, q in self._queries.items() if q.sink is not None}
-        streams = {**self._streams, **self._arranged}
+        sinks = {name: q.sink.description for name, q in self._queries.items() if q.sink is not None}
+        streams = shapes_of({**self._streams, **self._arranged})
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
@@ -421,13 +421,13 @@ class Flow:
         memory = {} if manifest is None else manifest.memory
         trees = {q.name: tree_of(q, memory["trees"][q.name]) for q in queries if q.name in memory.get("trees", {})}
         filters, statistics = memory.get("filters", {}), self._statistics(queries, manifest, trees)
-        plan = make_plan(self._streams, queries, late, statistics, since, filters, trees)
+        plan = make_plan(shapes_of(self._streams), queries, late, statistics, since, filters, trees, self._meaning)
         return told(plan, {name for name, q in declared.items() if q.recovered})
 
     def _statistics(self, queries: Sequence[Query], manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
         """What trees are chosen from: a sample before the first epoch, then what was measured."""
         if manifest is None or manifest.epoch < 0:
-            return sampled_statistics(self._streams, queries)
+            return sampled_statistics(shapes_of(self._streams), queries)
         if "trees" not in manifest.memory:  # written before trees were remembered: they were chosen from nothing
             return Statistics()
         return measured_statistics(manifest, queries, trees)

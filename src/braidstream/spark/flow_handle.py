@@ -19,7 +19,6 @@ from braidstream.model.faults import reach
 from braidstream.model.instructions import Decision
 from braidstream.spark.causes import one_line
 from braidstream.spark.declared import ContinuousQuery
-from braidstream.spark.explain import shown_delay
 from braidstream.spark.handle import PATIENCE_S, Handle
 from braidstream.spark.launch import Launch, Prepared
 from braidstream.state.files import unwritable
@@ -60,7 +59,7 @@ class FlowHandle(Handle[EpochProgress]):
     @property
     def delays(self) -> dict[str, str]:
         """The delays that were measured from files when the flow started, in words, by stream."""
-        return {name: shown_delay(stream) for name, stream in self._launch.streams.items() if stream.told}
+        return {name: stream.shown_delay for name, stream in self._launch.streams.items() if stream.told}
 
     @property
     def locality(self) -> float:

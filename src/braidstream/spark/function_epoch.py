@@ -25,10 +25,10 @@ from pyspark.sql import DataFrame
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.epoch.runner import RECENT, Running
 from braidstream.errors import BraidstreamError, DamagedState, RunError
-from braidstream.functions.columns import result_schema
+from braidstream.functions.arrays import result_schema
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import NodeReport, Setup
-from braidstream.functions.templates import Plan
+from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.directory import Directory
 from braidstream.model.faults import reach
@@ -83,12 +83,12 @@ class FunctionProgress:
         return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
 
 
-def first_manifest(plan: Plan) -> Manifest:
+def first_manifest(plan: FunctionPlan) -> Manifest:
     """The manifest before the first epoch."""
     return Manifest(-1, Directory.of(1), plan.degree, memory={"plan": plan.strategy, "nodes": {}, "given_up": 0})
 
 
-def with_plan(manifest: Manifest, plan: Plan) -> Manifest | None:
+def with_plan(manifest: Manifest, plan: FunctionPlan) -> Manifest | None:
     """The manifest with another plan; None while a node holds windows of the old one."""
     nodes = manifest.memory["nodes"]
     if any(entry.get("holds_windows") for entry in nodes.values()):
@@ -107,7 +107,7 @@ class FunctionRunner:
 
     checkpoint: Checkpoint
     name: str
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, FunctionPlan]
     """The plans that may run, by strategy; the manifest names the one that does."""
     setup: Setup
     reader: RowReader

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.errors import BraidstreamError, DamagedState
-from braidstream.functions.columns import result_arrays, result_schema, to_batches
+from braidstream.functions.arrays import result_arrays, result_schema, to_batches
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
 from braidstream.functions.stream_types import StreamType

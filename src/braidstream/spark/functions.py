@@ -26,26 +26,25 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
-from braidstream.functions.columns import check_columns, infer_type, needed_columns
+from braidstream.functions.arrays import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
 from braidstream.functions.nodes import Setup
 from braidstream.functions.stream_types import StreamType, find_type
-from braidstream.functions.templates import Plan, Template
+from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
-from braidstream.spark.explain import shown_delay
+from braidstream.plan.keys import quoted
+from braidstream.spark.arrow_types import arrow_schema, readable_columns
 from braidstream.spark.file_order import arrange
 from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
 from braidstream.spark.moved import refuse_moved_streams
-from braidstream.spark.names import quoted
-from braidstream.spark.parquet import ParquetReader, is_case_sensitive, is_readable, reads_as_spark
-from braidstream.spark.planner import arrow_schema
+from braidstream.spark.parquet import ParquetReader, is_case_sensitive
 from braidstream.spark.session import own_session, warm_up
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
-from braidstream.spark.sources import DIRECT_OPTIONS, Stream
+from braidstream.spark.sources import Stream
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -106,8 +105,8 @@ class WindowedStream:
         monitor: Monitor | None = None,
     ) -> FunctionQuery:  # fmt: skip
         """Apply a function, or a template of functions. With a monitor, the flow may switch to one of `also`."""
-        plan = Plan.of(function)
-        plans = {p.strategy: p for p in (plan, *(Plan.of(template) for template in also))}
+        plan = FunctionPlan.of(function)
+        plans = {p.strategy: p for p in (plan, *(FunctionPlan.of(template) for template in also))}
         for candidate in plans.values():
             candidate.check(self.windows, self.stream.name)
             if candidate.gives.values != plan.gives.values:
@@ -127,8 +126,8 @@ class FunctionQuery:
 
     name: str
     source: WindowedStream
-    plan: Plan
-    plans: Mapping[str, Plan]
+    plan: FunctionPlan
+    plans: Mapping[str, FunctionPlan]
     monitor: Monitor | None = None
     sink: Sink | None = None
 
@@ -155,13 +154,9 @@ class FunctionQuery:
     @property
     def reads_files(self) -> bool:
         """Whether the first node reads Parquet files itself."""
-        files, frame = self.source.stream.files, self.source.stream.frame
-        if files is None or not {option.lower() for option in files.options} <= DIRECT_OPTIONS:
-            return False
-        read = set(_columns(self.source))
-        return reads_as_spark(frame.sparkSession) and all(
-            is_readable(field.dataType) for field in self.source.stream.schema.fields if field.name in read
-        )
+        readable = readable_columns(self.source.stream)
+        read = set(_columns(self.source)).intersection(self.source.stream.schema.names)
+        return readable is not None and read <= readable
 
 
 class FunctionHandle(Handle[FunctionProgress]):
@@ -198,7 +193,7 @@ def explain_function(name: str, query: FunctionQuery) -> str:
     """The plan in words."""
     source = query.source
     way = "Parquet files read by the first node" if query.reads_files else "rows from Spark"
-    delay = shown_delay(source.stream)
+    delay = source.stream.shown_delay
     lines = [
         f"flow {name}",
         f"  stream {source.stream.name}: time {source.stream.time}, delay {delay}; {way}",

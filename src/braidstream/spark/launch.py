@@ -32,13 +32,14 @@ from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.errors import SinkError
+from braidstream.plan.catalogue import delivered_folders, with_folders, with_plan
+from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
-from braidstream.spark.catalogue import delivered_folders, with_folders, with_plan
+from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.late import late_sinks
 from braidstream.spark.parquet import is_case_sensitive
-from braidstream.spark.planner import Plan, arrow_schema
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, own_session
 from braidstream.spark.sinks import OWNER, FileSink, Sink

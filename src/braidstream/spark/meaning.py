@@ -1,8 +1,8 @@
 """Spark's analyzer as the query language's judge: what an expression means, of which type it is, how keys compare.
 
 Expressions are resolved on an empty DataFrame that has one struct column for each input, under the session's own
-settings (ANSI mode, time zone, functions), as `planner.finish` computes them later. What an equality is compared in is
-read from the analyzed plan: no public function tells it, so this uses the plan behind the DataFrame.
+settings (ANSI mode, time zone, functions), as `finishing.finish` computes them later. What an equality is compared in
+is read from the analyzed plan: no public function tells it, so this uses the plan behind the DataFrame.
 
 Invariant: nothing is computed; a text that Spark refuses raises `Uncomputable`. Cost: some milliseconds of analysis for
 each question, none for plain columns of one type.
@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -31,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from braidstream.errors import StreamError, nearest
-from braidstream.query.meaning import Uncomputable
+from braidstream.query.meaning import Typed, Uncomputable
 from braidstream.query.types import quote_name
 from braidstream.spark.sources import Stream
 
@@ -80,6 +81,13 @@ class SparkMeaning:
             raise Uncomputable(f"it is compared by {equality.nodeName()}, not as an equality")
         common = _parse_datatype_json_string(equality.left().dataType().json())
         return own[0], own[1], type_text(common)
+
+    def type_of(self, inputs: Mapping[str, str], sql: str, *, aggregated: bool = False) -> Typed:
+        """The type that the analyzer finds, and Arrow's form of it."""
+        frame = self._frame_of(tuple(inputs.items()))
+        schema = self._selected(frame, sql, () if aggregated else None).schema
+        with _asked():
+            return Typed(type_text(schema.fields[0].dataType), to_arrow_schema(schema, timezone="UTC").field(0).type)
 
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
         """Resolve all of them at once."""

@@ -12,14 +12,11 @@ from pathlib import Path
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-__all__ = ["column_of", "literal_path", "pattern_of", "quoted"]
+from braidstream.plan.keys import quoted
+
+__all__ = ["column_of", "literal_path", "pattern_of"]
 
 _PATTERN = re.compile(r"([*?\[\]{}\\])")
-
-
-def quoted(name: str) -> str:
-    """A column's name in Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def column_of(name: str) -> Column:

@@ -24,10 +24,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from sqlglot import exp
 
 from braidstream.errors import QueryError, nearest
+from braidstream.plan.aggregate_plan import composites_of
+from braidstream.plan.keys import cast
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
-from braidstream.spark.aggregate_plan import composite_rows, composites_of
-from braidstream.spark.keys import cast
-from braidstream.spark.planner import Plan, finish
+from braidstream.spark.finishing import composite_rows, finish
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.sources import Stream
 

@@ -27,6 +27,7 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_na
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch
+from braidstream.query import describe_duration
 from braidstream.slot.task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
@@ -39,7 +40,6 @@ __all__ = [
     "Stream",
     "direct_frame",
     "general_frame",
-    "payload_of",
 ]
 
 DIRECT_OPTIONS = frozenset(
@@ -97,6 +97,13 @@ class Stream:
     """Whether no delay was given, so that it is measured from the files when the flow starts."""
     told: str = ""
     """What a start found out about its files, for `explain`."""
+
+    @property
+    def shown_delay(self) -> str:
+        """Its delay in words, and what is known of the order of its files."""
+        if self.is_measured and not self.told and not self.delay_us:
+            return "as measured from its files at the start"
+        return describe_duration(self.delay_us) + self.told
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
     for added in router.branch.computed:
         key = F.expr(added.key)
         columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
-    columns |= {name: column_of(user_name(name)) for name in payload_of(router.branch)}
+    columns |= {name: column_of(user_name(name)) for name in router.branch.payload}
     names = list(columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -188,7 +195,7 @@ class DirectRouter:
     @property
     def columns(self) -> list[str]:
         """The columns that are read."""
-        payload = [user_name(name) for name in payload_of(self.router.branch)]
+        payload = [user_name(name) for name in self.router.branch.payload]
         return list(dict.fromkeys([self.time, *payload, *(name for key in self.keys.values() for name, _ in key)]))
 
     @property
@@ -210,7 +217,7 @@ class DirectRouter:
     def _read(self, path: str) -> pa.Table:
         """The branch's table of a file."""
         found, branch = self.reader.read(path, self.columns), self.router.branch
-        columns = {TIME: found.column(self.time), **{n: found.column(user_name(n)) for n in payload_of(branch)}}
+        columns = {TIME: found.column(self.time), **{n: found.column(user_name(n)) for n in branch.payload}}
         for added in branch.computed:
             values = [_key(found, name, kind) for name, kind in self.keys[added.name]]
             columns[added.name] = _hashes(values) if added.is_hash else values[0]
@@ -251,13 +258,6 @@ def _key(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
 def _hashes(keys: Sequence[pa.Array]) -> pa.Array:
     hashes, valid = hash_columns(keys)
     return pa.array(hashes.view("int64"), mask=None if valid.all() else ~valid)
-
-
-def payload_of(branch: Branch) -> list[str]:
-    """The stored names of the columns that a branch reads of its stream, beside time and keys."""
-    added = {computed.name for computed in branch.computed}
-    needed = [*(c for store in branch.stores for c in store.columns), *branch.late_columns]
-    return [name for name in dict.fromkeys(needed) if name not in added]
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -35,7 +35,7 @@ from braidstream.state.generations import held_ranges
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, copied, open_segment, owned_rows
 
-__all__ = ["FAN", "Merge", "plan", "run", "tier_of"]
+__all__ = ["FAN", "SegmentMerge", "plan", "run", "tier_of"]
 
 FAN = 4
 MOST_BYTES = 1 << 30
@@ -45,7 +45,7 @@ SMALLEST = 4096
 
 
 @dataclass(frozen=True)
-class Merge:
+class SegmentMerge:
     """A slot's task: merge these segments of a store."""
 
     store: str
@@ -68,7 +68,7 @@ def plan(
     barriers: Iterable[int] = (),
     busy: Collection[str] = (),
     most_bytes: int | None = None,
-) -> dict[int, list[Merge]]:
+) -> dict[int, list[SegmentMerge]]:
     """The merges of each slot; at most one for each store, the lowest tier first.
 
     A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
@@ -80,7 +80,7 @@ def plan(
     shed = filter_of(manifest)
     between = sorted({*barriers, *(() if shed is None else shed.barriers())})
     past = held_ranges(manifest)
-    merges: dict[int, list[Merge]] = defaultdict(list)
+    merges: dict[int, list[SegmentMerge]] = defaultdict(list)
     for slot, held in manifest.by_slot().items():
         by_store: dict[tuple[str, bool], list[tuple[Segment, int]]] = defaultdict(list)
         for segment, rows in held:
@@ -89,13 +89,17 @@ def plan(
             chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most)
             if chosen:
                 late = past.get(chosen[0].stage, ())
-                merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, held=late, shed=shed))
+                merges[slot].append(
+                    SegmentMerge(store, windows.get(store), manifest.watermark, chosen, held=late, shed=shed)
+                )
     for slot, store, held_cells in _held_cells(manifest):
         segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
         chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most)
         if chosen:
             codes = {code for segment, cells in held_cells if segment in chosen for code, _ in cells}
-            merges[slot].append(Merge(store, windows.get(store), manifest.watermark, chosen, tuple(sorted(codes))))
+            merges[slot].append(
+                SegmentMerge(store, windows.get(store), manifest.watermark, chosen, tuple(sorted(codes)))
+            )
     return dict(merges)
 
 
@@ -112,7 +116,7 @@ def _held_cells(manifest: Manifest) -> Iterator[tuple[int, str, list[tuple[Segme
         yield slot, store, list(held.items())
 
 
-def run(place: Place, task: Merge) -> Segment | None:
+def run(place: Place, task: SegmentMerge) -> Segment | None:
     """Carry out a merge: the slot's live, unexpired rows of the inputs as one segment; None when nothing is left."""
     parts = []
     for segment in task.inputs:
@@ -144,7 +148,7 @@ def run(place: Place, task: Merge) -> Segment | None:
     return replace(made, epoch=max(segment.epoch for segment in task.inputs))
 
 
-def _own_rows(place: Place, task: Merge, segment: Segment) -> Rows:
+def _own_rows(place: Place, task: SegmentMerge, segment: Segment) -> Rows:
     rows = open_segment(place.files, segment)
     if not task.codes:
         return owned_rows(rows, segment, place.groups)

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from braidstream.state import compaction
-from braidstream.state.compaction import FAN, Merge, tier_of
+from braidstream.state.compaction import FAN, SegmentMerge, tier_of
 from braidstream.state.generations import held_ranges
 from braidstream.state.manifest import Manifest, Part, Segment
 
@@ -64,9 +64,9 @@ def plan(
     most_bytes: int,
     barriers: Iterable[int] = (),
     busy: Collection[str] = (),
-) -> dict[int, list[Merge]]:
+) -> dict[int, list[SegmentMerge]]:
     """The merges of pushed parts that each slot does in an epoch. Segments that are `busy` are left alone."""
-    between, merges = sorted(barriers), defaultdict[int, list[Merge]](list)
+    between, merges = sorted(barriers), defaultdict[int, list[SegmentMerge]](list)
     held = held_ranges(manifest)
     room: dict[int, float] = defaultdict(lambda: _ROUNDS * most_bytes)
     for (slot, store, _, _), found in sorted(_fragments(manifest, between, busy).items()):
@@ -175,7 +175,7 @@ def _merge(
     watermark: int | None,
     together: Sequence[_Due],
     held: tuple[tuple[int, int], ...],
-) -> Merge:
+) -> SegmentMerge:
     """The merge task: its inputs have only the parts that are merged."""
     parts: dict[str, list[Part]] = defaultdict(list)
     segments: dict[str, Segment] = {}
@@ -188,4 +188,4 @@ def _merge(
         for name, segment in sorted(segments.items())
     )
     pushed = tuple((low, number) for low, number, _ in together)
-    return compaction.Merge(store, window_us, watermark, inputs, held=held, pushed=pushed)
+    return compaction.SegmentMerge(store, window_us, watermark, inputs, held=held, pushed=pushed)

@@ -12,7 +12,7 @@ import pytest
 
 from braidstream.lab.bench.memory import ALLOWED, _compared, write_streams
 from braidstream.lab.bench.memory_spark import reason_of
-from braidstream.lab.bench.sampling import Sampler
+from braidstream.lab.bench.process_memory import Sampler
 
 HEAP = "java.lang.OutOfMemoryError: Java heap space"
 

@@ -9,7 +9,7 @@ import pytest
 
 from braidstream.control.completeness import MODELS, PLAN_MARGIN, Load, completeness
 from braidstream.lab.overlay.peer import Memory
-from braidstream.lab.overlay.planned import Filling, Plan, Window
+from braidstream.lab.overlay.planned import Filling, Intake, Window
 from braidstream.lab.overlay.shared import Settings
 from braidstream.lab.overlay.simulate import Scenario, simulate
 from braidstream.lab.overlay.simulate import completeness as share_found
@@ -44,7 +44,7 @@ def test_tuples_at_the_same_time_or_without_a_life_divide_by_nothing() -> None:
 
 def taken(is_sampled: list[bool], kept: float, n_all: float, ways: int) -> list[bool]:
     """A plan for windows of 1,000 tuples on average with room for 900."""
-    plan = Plan()
+    plan = Intake()
     own, others = Filling(kept, n_all, 1000, 900), [Filling(kept, n_all, 1000, 900)] * (ways - 1)
     return [plan.takes(own, others, one) for one in is_sampled]
 

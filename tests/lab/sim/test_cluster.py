@@ -14,10 +14,10 @@ from braidstream.control.policies import Suggestion
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.lab.sim.clock import Clock
-from braidstream.lab.sim.cluster import Cluster, ClusterSettings, simulate
 from braidstream.lab.sim.costs import Machine, Network
 from braidstream.lab.sim.demand import Demand, Rate, shares_of
 from braidstream.lab.sim.slave import Batch, no_background
+from braidstream.lab.sim.virtual_cluster import Cluster, ClusterSettings, simulate
 from braidstream.lab.workloads.key_values import UniformKeys
 from braidstream.model.instructions import AddSlot, Merge, Move, RemoveSlot, Split
 

@@ -13,8 +13,8 @@ from braidstream.lab.papers.dcape_lines import spread
 from braidstream.lab.papers.registry import Run, experiments, find
 from braidstream.lab.sim.costs import Network
 from braidstream.lab.sim.dcape.machine import Prices, VirtualMachine
+from braidstream.lab.sim.dcape.one_run import Cluster, Measured, Results, simulate
 from braidstream.lab.sim.dcape.pushing import RivalSpilling
-from braidstream.lab.sim.dcape.run import Cluster, Measured, Results, simulate
 from braidstream.lab.sim.dcape.settings_of_paper import alternating, dealt
 from braidstream.lab.sim.dcape.streams import Streams, mixed
 

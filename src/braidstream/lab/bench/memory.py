@@ -3,7 +3,7 @@
 Two streams with unbounded windows are joined to the end, so that all rows are state. The flow's slots have a budget;
 what they hold beyond it is pushed, and its results are recovered by clean-ups. Then Spark's built-in join reads the
 same files in a process with the same memory for its JVM (`lab.bench.memory_spark`). Each system runs in a process of
-its own, whose memory and whose children's is sampled from /proc (`lab.bench.sampling`).
+its own, whose memory and whose children's is sampled from /proc (`lab.bench.process_memory`).
 
 The *base* is what a worker takes beside state. It is measured by another run: as many rows an epoch, as many results,
 the same columns and the same sink, but windows of a microsecond, so that there is never more state than the rows of
@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from braidstream.control.overflow import parse_size
 from braidstream.lab.bench.memory_long import run_long
 from braidstream.lab.bench.memory_spark import reason_of, run_builtin
-from braidstream.lab.bench.sampling import KINDS, Sampler
+from braidstream.lab.bench.process_memory import KINDS, Sampler
 
 __all__ = ["ALLOWED", "measure", "measure_long", "write_streams"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from braidstream.lab.bench.sampling import Sampler, memory_mb
+from braidstream.lab.bench.process_memory import Sampler, memory_mb
 from braidstream.state.manifest import manifest_name
 
 __all__ = ["run_long"]

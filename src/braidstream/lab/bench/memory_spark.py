@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from braidstream.lab.bench.sampling import Sampler
+from braidstream.lab.bench.process_memory import Sampler
 
 __all__ = ["reason_of", "run_builtin"]
 

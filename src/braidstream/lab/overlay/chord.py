@@ -22,7 +22,7 @@ from typing import Any
 
 from braidstream.errors import InputError, RunError
 
-__all__ = ["ChordNetwork", "ChordNode", "Found", "within"]
+__all__ = ["ChordNetwork", "ChordNode", "Lookup", "within"]
 
 
 def within(key: int, after: int, until: int) -> bool:
@@ -33,7 +33,7 @@ def within(key: int, after: int, until: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class Lookup:
     """The answer of a lookup: the owner, and the nodes that the message visited, the first one included."""
 
     owner: int
@@ -108,7 +108,7 @@ class ChordNetwork:
         """A node is gone without a word, and its data with it."""
         del self.nodes[self._live(node)]
 
-    def find(self, source: int, key: int) -> Found:
+    def find(self, source: int, key: int) -> Lookup:
         """Look up the owner of `key` from `source`, around nodes that do not answer."""
         at, path, is_claimed = self._live(source), [source], False
         while not self._owns(self.nodes[at], key, is_claimed):
@@ -117,9 +117,9 @@ class ChordNetwork:
             self.messages += 1
             if len(path) > 2 * len(self.nodes) + self.bits:
                 raise RunError(f"the lookup of {key} from {source} does not end", "", "stabilize the network")
-        return Found(at, tuple(path))
+        return Lookup(at, tuple(path))
 
-    def put(self, source: int, key: int, data: Any) -> Found:
+    def put(self, source: int, key: int, data: Any) -> Lookup:
         """Store `data` under `key` at its owner."""
         found = self.find(source, key)
         self.nodes[found.owner].stored.setdefault(key, []).append(data)

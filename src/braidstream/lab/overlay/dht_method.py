@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from braidstream.lab.overlay.alerts import Alerts
 from braidstream.lab.overlay.dissemination import disseminate, dissemination_named
 from braidstream.lab.overlay.network import Network
-from braidstream.lab.overlay.operators import Field, Operator, Plan, Target, plan
+from braidstream.lab.overlay.operators import Field, Operator, OperatorTree, Target, plan
 from braidstream.lab.overlay.partners import Partners
 from braidstream.lab.overlay.peer import Entry, Peer
 from braidstream.lab.overlay.peer_failures import Failures
@@ -199,6 +199,6 @@ def _combined(parts: Sequence[Entry]) -> Entry:
     return Entry(newest, deadline, tuple(row for e in parts for row in e.members), parts[0].value)
 
 
-def _order(chosen: Plan) -> list[int]:
+def _order(chosen: OperatorTree) -> list[int]:
     """For each input in the order of FROM, its place among the root's members."""
     return [chosen.root.members.index(alias) for alias in chosen.query.aliases]

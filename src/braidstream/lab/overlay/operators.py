@@ -18,7 +18,7 @@ from itertools import pairwise
 from braidstream.errors import QueryError
 from braidstream.query.model import KeyClass, Query
 
-__all__ = ["Field", "Operator", "Plan", "Port", "Target", "plan"]
+__all__ = ["Field", "Operator", "OperatorTree", "Port", "Target", "plan"]
 
 UNBOUNDED_US = 1 << 62
 
@@ -67,7 +67,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Plan:
+class OperatorTree:
     """The operators of a query, producers before consumers; the last one is the root."""
 
     query: Query
@@ -98,10 +98,6 @@ class Plan:
             if port.operator is None
         ]
 
-    def streams_below(self, operator: int, port: int) -> set[str]:
-        """The streams that feed one port, directly or through other operators."""
-        return {self.stream_of[alias] for alias in self.operators[operator].ports[port].members}
-
 
 @dataclass(frozen=True)
 class _Part:
@@ -111,7 +107,7 @@ class _Part:
     operator: int | None
 
 
-def plan(query: Query, columns: Mapping[str, Sequence[str]]) -> Plan:
+def plan(query: Query, columns: Mapping[str, Sequence[str]]) -> OperatorTree:
     """The plan of a query over streams with these columns."""
     _refuse_more_than_joins(query)
     stream_of = {entry.alias: entry.stream for entry in query.inputs}
@@ -126,7 +122,7 @@ def plan(query: Query, columns: Mapping[str, Sequence[str]]) -> Plan:
             joined = _Part(operators[-1].members, len(operators) - 1)
             parts = [part for part in parts if part not in meeting] + [joined]
     windows = {e.alias: UNBOUNDED_US if e.window_us is None else e.window_us for e in query.inputs}
-    return Plan(query, _with_consumers(operators), windows, stream_of)
+    return OperatorTree(query, _with_consumers(operators), windows, stream_of)
 
 
 @dataclass(frozen=True)

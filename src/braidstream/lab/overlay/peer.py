@@ -22,10 +22,10 @@ from heapq import heappop, heappush
 from itertools import product
 
 from braidstream.errors import InputError
-from braidstream.lab.overlay.planned import Filling, Plan, Window
+from braidstream.lab.overlay.planned import Filling, Intake, Window
 from braidstream.lab.overlay.victims import Sampler, Shed, oldest, planned, refuse, sample
 
-__all__ = ["Address", "Buffer", "Entry", "Found", "Memory", "Peer", "Table"]
+__all__ = ["Address", "Buffer", "Entry", "Memory", "Peer", "Produced", "Table"]
 
 Address = tuple[int, int]
 """A query and an operator of its plan."""
@@ -62,7 +62,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Produced:
     """What an arriving entry produced: how many combinations, and which ones if they were asked for."""
 
     count: int
@@ -174,7 +174,7 @@ class Peer:
     """If matches are counted: how many intermediate results became part of a larger one."""
     tables: dict[Address, list[Table]] = field(default_factory=dict)
     _buffers: dict[tuple[Address, int] | None, Buffer] = field(default_factory=dict)
-    _plans: dict[Address, Plan] = field(default_factory=dict)
+    _plans: dict[Address, Intake] = field(default_factory=dict)
     _next_number: int = 0
 
     @property
@@ -191,7 +191,9 @@ class Peer:
         """How many entries were given up or refused."""
         return sum(buffer.n_shed for buffer in self._buffers.values())
 
-    def arrive(self, now: int, address: Address, n_ports: int, port: int, entry: Entry, wants_entries: bool) -> Found:
+    def arrive(
+        self, now: int, address: Address, n_ports: int, port: int, entry: Entry, wants_entries: bool
+    ) -> Produced:
         """Join an entry with the other ports' windows, then store it."""
         tables = self.tables.setdefault(address, [{} for _ in range(n_ports)])
         buffer = self.buffer(address, port)
@@ -199,7 +201,7 @@ class Peer:
             self.buffer(address, number).advance(now)
         if not self._takes(buffer.wants(entry, (address, port), now), address, n_ports, port):
             buffer.turn_away(entry, now)
-            return Found(0, ())
+            return Produced(0, ())
         found = self._probe(entry, port, tables, wants_entries)
         self._next_number += 1
         buffer.store(self._next_number, entry, tables[port], now)
@@ -232,18 +234,18 @@ class Peer:
             return is_wanted
         fillings = [self.buffer(address, number).filling() for number in range(n_ports)]
         own = fillings.pop(port)
-        return self._plans.setdefault(address, Plan()).takes(own, fillings, is_wanted)
+        return self._plans.setdefault(address, Intake()).takes(own, fillings, is_wanted)
 
-    def _probe(self, entry: Entry, port: int, tables: list[Table], wants_entries: bool) -> Found:
+    def _probe(self, entry: Entry, port: int, tables: list[Table], wants_entries: bool) -> Produced:
         others = [tables[i].get(entry.value) for i in range(len(tables)) if i != port]
         if not all(others):
-            return Found(0, ())
+            return Produced(0, ())
         newest, deadline = entry.newest, entry.deadline
         candidates = [
             [e for e in other.values() if e.newest <= deadline and newest <= e.deadline] for other in others if other
         ]
         if not all(candidates):
-            return Found(0, ())
+            return Produced(0, ())
         # When none is newer than the arriving entry each pair with it suffices, and with two ports it always does.
         is_product = len(candidates) == 1 or all(e.newest <= newest for some in candidates for e in some)
         if is_product and not wants_entries:
@@ -254,9 +256,9 @@ class Peer:
             for one in found:
                 for member in one:
                     self._count(member, 1)
-        return Found(len(found), found)
+        return Produced(len(found), found)
 
-    def _counted(self, entry: Entry, candidates: list[list[Entry]]) -> Found:
+    def _counted(self, entry: Entry, candidates: list[list[Entry]]) -> Produced:
         count = 1
         for some in candidates:
             count *= len(some)
@@ -265,7 +267,7 @@ class Peer:
             for some in candidates:
                 for other in some:
                     self._count(other, count / len(some))
-        return Found(count, ())
+        return Produced(count, ())
 
     def _count(self, entry: Entry, matches: float) -> None:
         if not entry.matches and len(entry.members) > 1:

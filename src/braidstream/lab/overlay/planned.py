@@ -7,7 +7,7 @@ the other tuples just as many as keep the answer at what the equation says; for 
 cluster of equation 12's size reaches what was wanted, and no work is spent on more.
 
 A `Window` knows how many tuples there are on average: by Little's law the sum of their lifetimes over the time in which
-they came. A `Plan` reckons for each arriving tuple which share of its results can be found, from how many tuples the
+they came. An `Intake` reckons for each arriving tuple which share of its results can be found, from how many tuples the
 other windows keep and how many there are, and holds the sum over the last window against the equation.
 
 Invariant: nothing is joined to find that out. Cost: O(ports) a tuple.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from braidstream.control.completeness import PLAN_MARGIN
 
-__all__ = ["Filling", "Plan", "Window"]
+__all__ = ["Filling", "Intake", "Window"]
 
 _N_WINDOWS = 10
 """Over how many windows the average is taken."""
@@ -65,7 +65,7 @@ class Window:
         return Filling(n_kept, n_all, max(mean, 1.0), limit)
 
 
-class Plan:
+class Intake:
     """Which tuples an operator takes beside the sample, to be as complete as equation 11 says."""
 
     def __init__(self) -> None:

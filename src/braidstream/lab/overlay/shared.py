@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from braidstream.errors import InputError, nearest
-from braidstream.lab.overlay.clock import Clock
+from braidstream.lab.overlay.events import Clock
 from braidstream.lab.overlay.network import Network, Traffic
 from braidstream.lab.overlay.peer import Memory
 from braidstream.lab.overlay.victims import shedding_named

@@ -68,7 +68,7 @@ def sample(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
 
 
 def planned(stored: Mapping[int, Stored], rng: random.Random) -> int | None:
-    """Take a sample, and of the rest what equation 11 asks for (`Plan`); the entry that would expire first goes."""
+    """Take a sample, and of the rest what equation 11 asks for (`Intake`); the entry that would expire first goes."""
     return oldest(stored, rng)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from braidstream.lab.papers.dcape_lines import OBTAINED, lines, memory_series, result_series, spread, tick_s
 from braidstream.lab.papers.registry import Outcome, Run, experiment
 from braidstream.lab.sim.dcape.machine import PACES, PAPER_PRICES
-from braidstream.lab.sim.dcape.run import Measured, Results
+from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import (
     FIG7_TUPLE_BYTES,
     MB,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from braidstream.lab.papers.registry import Run, Series
-from braidstream.lab.sim.dcape.run import Measured, Results
+from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import MB, Point, run_point
 
 __all__ = ["OBTAINED", "lines", "memory_series", "result_series", "sampled", "spread", "tick_s"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from braidstream.lab.papers.dcape_lines import OBTAINED, lines, memory_series, result_series, spread, tick_s
 from braidstream.lab.papers.registry import Outcome, Run, Series, experiment
-from braidstream.lab.sim.dcape.run import Measured, Results
+from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import (
     MB,
     PARAMETERS,

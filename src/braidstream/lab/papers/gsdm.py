@@ -28,7 +28,7 @@ from braidstream.lab.papers.gsdm_bench import (
     SLOW,
     Bench,
     Contest,
-    Found,
+    Sweep,
     elapsed_s,
     label,
     lines,
@@ -124,7 +124,7 @@ def fig12(run: Run) -> Outcome:
     return Outcome(holds, lines(run, found), notes, differs=_fast_fft_differs(run, found, other))
 
 
-def _fast_fft_differs(run: Run, found: Found, other: Contest) -> list[str]:
+def _fast_fft_differs(run: Run, found: Sweep, other: Contest) -> list[str]:
     """Where our fast FFT, faster beside the messages than the paper's, turns its results around."""
     alike = zip(sizes_of(run), found[FAST, "WD", (2,)], found[FAST, "WD", ()], strict=True)
     central = [str(size) for size, wd, alone in alike if rate_of(alone) > rate_of(wd)]
@@ -136,7 +136,7 @@ def _fast_fft_differs(run: Run, found: Found, other: Contest) -> list[str]:
     return told
 
 
-def _contests(run: Run, found: Found, n: int) -> tuple[Contest, Contest]:
+def _contests(run: Run, found: Sweep, n: int) -> tuple[Contest, Contest]:
     """WS over WD where WS is limited by compute; WD over WS where WS is limited by combine."""
     split, other = Contest(), Contest()
     for set_ in (FAST, SLOW):

@@ -22,7 +22,7 @@ from braidstream.functions.training import Measured, measure, window_distribute,
 from braidstream.functions.window_batch import WindowBatch
 from braidstream.lab.papers.registry import Run, Series
 
-__all__ = ["Bench", "Contest", "Found", "elapsed_s", "label", "lines", "rate_of", "sample_of", "sizes_of", "sweep"]
+__all__ = ["Bench", "Contest", "Sweep", "elapsed_s", "label", "lines", "rate_of", "sample_of", "sizes_of", "sweep"]
 
 SEGMENT = 1 << 21
 WINDOWS_A_MESSAGE = 16
@@ -101,21 +101,21 @@ def sizes_of(run: Run) -> tuple[int, ...]:
     return QUICK_SIZES if run.quick else SIZES
 
 
-Found = dict[tuple[str, str, tuple[int, ...]], list[Measured]]
+Sweep = dict[tuple[str, str, tuple[int, ...]], list[Measured]]
 
 
-def sweep(run: Run, plans: Sequence[tuple[str, tuple[int, ...]]]) -> Found:
+def sweep(run: Run, plans: Sequence[tuple[str, tuple[int, ...]]]) -> Sweep:
     """Every plan at every size, fast and slow."""
     sizes = sizes_of(run)
     bench = Bench(run, 2 * len(sizes) * len(plans))
-    found: Found = {(set_, strategy, degrees): [] for set_ in (FAST, SLOW) for strategy, degrees in plans}
+    found: Sweep = {(set_, strategy, degrees): [] for set_ in (FAST, SLOW) for strategy, degrees in plans}
     for size in sizes:
         for (set_, strategy, degrees), some in found.items():
             some.append(bench.point(set_, strategy, size, *degrees))
     return found
 
 
-def lines(run: Run, found: Found) -> list[Series]:
+def lines(run: Run, found: Sweep) -> list[Series]:
     """Elapsed times against window sizes, a panel for each set."""
     sizes = sizes_of(run)
     return [

@@ -11,10 +11,10 @@ from statistics import stdev
 
 from braidstream.control.settings import Settings
 from braidstream.lab.papers.registry import Outcome, Run, Series, experiment
-from braidstream.lab.sim.cluster import ClusterSettings, simulate
 from braidstream.lab.sim.demand import Demand, shares_of
 from braidstream.lab.sim.points import DURATION_S, PARAMETERS, THETA_ROWS, WINDOW_S
 from braidstream.lab.sim.tactics import TACTICS, Growth, mean_growth, measure, tuned_growth
+from braidstream.lab.sim.virtual_cluster import ClusterSettings, simulate
 from braidstream.lab.workloads.key_values import UniformKeys
 
 __all__: list[str] = []

@@ -5,7 +5,7 @@ costs comparisons, tuples (placing, expiring) and matches (writing results), eac
 prices are those of our kernel, measured by `measured_machine`. The *speed* is one number, seconds for a comparison:
 
 - `PAPER_MACHINE`: chosen so that ONE point of WSJ fits: figure 8, 4 slaves, 4,000 tuples/s a stream, no tuning, a delay
-  of about 48 s (`lab.sim.points.calibrated` finds it again). It comes out at 12.9 ns, some 12 cycles of the paper's 930
+  of about 48 s (found by bisection). It comes out at 12.9 ns, some 12 cycles of the paper's 930
   MHz Pentium III for a comparison in Java, which is plausible. Every other figure follows from the model.
 - `measured_machine()`: this machine's, from the kernel.
 

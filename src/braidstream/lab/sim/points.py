@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from braidstream.control.settings import Settings
-from braidstream.lab.sim.cluster import ClusterSettings, simulate
 from braidstream.lab.sim.costs import PAPER_MACHINE, Machine
 from braidstream.lab.sim.demand import TUPLE_BYTES, Demand, shares_of
 from braidstream.lab.sim.metrics import Metrics
+from braidstream.lab.sim.virtual_cluster import ClusterSettings, simulate
 
-__all__ = ["MEASURED_S", "PARAMETERS", "Bench", "Point", "calibrated", "run_point"]
+__all__ = ["MEASURED_S", "PARAMETERS", "Bench", "Point", "run_point"]
 
 DURATION_S, WARM_UP_S, WINDOW_S = 1200.0, 600.0, 600.0
 MEASURED_S = DURATION_S - WARM_UP_S
@@ -78,18 +78,6 @@ class Bench:
 def run_point(point: Point, seed: int = 1, machine: Machine = PAPER_MACHINE) -> Metrics:
     """Simulate one setting."""
     return simulate(_cluster(point, machine, seed), _drawn(point, seed))
-
-
-def calibrated(target_s: float = 48.0, seed: int = 1) -> float:
-    """The seconds for a comparison at which figure 8's point has the paper's delay: how PAPER_MACHINE was found."""
-    point = Point(4000, 4, tuned=False)
-    demand = _drawn(point, seed)
-    low, high = 5e-9, 30e-9
-    for _ in range(12):
-        middle = (low + high) / 2
-        delay = simulate(_cluster(point, Machine.of_speed(middle), seed), demand).delay_s
-        low, high = (middle, high) if delay < target_s else (low, middle)
-    return (low + high) / 2
 
 
 def _cluster(point: Point, machine: Machine, seed: int) -> ClusterSettings:

@@ -2,6 +2,7 @@
 
 Keys, filters and arguments are computed by Spark before the exchange, predicates between streams and expressions of the
 SELECT list after the join. `evaluate` computes the same from the same texts, translated by sqlglot, in milliseconds.
+`DuckTypes` says of which types they are, for plans that are made without Spark's analyzer.
 
 Invariant: rows keep their order. Known limitation: only functions that mean the same in both dialects.
 Cost: some milliseconds a call. DuckDB is a development extra and is imported on first use.
@@ -10,6 +11,7 @@ Cost: some milliseconds a call. DuckDB is a development extra and is imported on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +19,10 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-__all__ = ["evaluate"]
+from braidstream.plan.direct_keys import ARROW_TYPES
+from braidstream.query.meaning import Typed
+
+__all__ = ["DuckTypes", "evaluate", "spark_type"]
 
 
 def evaluate(table: pa.Table, expressions: Mapping[str, str], where: Sequence[str] = ()) -> pa.Table:
@@ -35,6 +40,48 @@ def evaluate(table: pa.Table, expressions: Mapping[str, str], where: Sequence[st
         return connection.sql(f"SELECT {selected} FROM given WHERE {condition}").to_arrow_table()
     finally:
         connection.unregister("given")
+
+
+@dataclass(frozen=True)
+class DuckTypes:
+    """The types of expressions over streams with these schemas: DuckDB's, and of aggregates what Spark makes of it."""
+
+    schemas: Mapping[str, pa.Schema]
+
+    def type_of(self, inputs: Mapping[str, str], sql: str, *, aggregated: bool = False) -> Typed:
+        """The type of an expression, or of one aggregate function of an expression."""
+        function = sqlglot.parse_one(sql, read="spark") if aggregated else None
+        argument = sql if function is None else function.this.sql("spark")
+        fields = [(f"{alias}.{field.name}", field.type) for alias in inputs for field in self.schemas[inputs[alias]]]
+        kind = evaluate(pa.schema(fields).empty_table(), {"c": argument}).schema.field(0).type
+        found = kind if function is None else _aggregated(function, kind)
+        return Typed(str(found), found)
+
+
+def _aggregated(function: exp.Expr, kind: pa.DataType) -> pa.DataType:
+    """The type of an aggregate in Spark."""
+    if isinstance(function, exp.Count):
+        return pa.int64()
+    if not isinstance(function, (exp.Sum, exp.Avg)):
+        return kind
+    if pa.types.is_decimal(kind):
+        more, scale = (10, 0) if isinstance(function, exp.Sum) else (4, 4)
+        return pa.decimal128(min(kind.precision + more, 38), kind.scale + scale)
+    return pa.int64() if isinstance(function, exp.Sum) and pa.types.is_integer(kind) else pa.float64()
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """The name of a type in Spark SQL."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{spark_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{spark_type(field.type)}' for field in kind)}>"
+    return _NAMES[kind]
+
+
+_NAMES = {kind: name for name, kind in ARROW_TYPES.items()} | {pa.binary(): "binary", pa.large_string(): "string"}
 
 
 @lru_cache(maxsize=1)

@@ -49,9 +49,9 @@ from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.slot.task import read_manifest, routes_of
-from braidstream.spark.planner import Plan
 from braidstream.spark.sinks import FileSink, deliver
 from braidstream.spark.sources import Router, Stream
 from braidstream.state.cells import resettled
@@ -357,7 +357,7 @@ def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.
 
 
 def _finish(query: Query, raw: pa.Table) -> pa.Table:
-    """The counterpart of `planner.finish`."""
+    """The counterpart of `spark.finishing.finish`."""
     outputs = {output.name: output.sql for output in query.outputs}
     if query.is_aggregate:
         return evaluate(raw, {**outputs, EPOCH: EPOCH, WATERMARK: WATERMARK})

@@ -7,15 +7,14 @@
     harness.withdraw("q")
 
 The text is parsed by `query.parse` and planned by `planner.make_plan`, as a `Flow` does; submitted and withdrawn
-queries are remembered in the manifest by `spark.catalogue`, and a restart finds them there. What Spark computes before
-and after the join is computed by DuckDB (`lab.testing.expressions`). Aggregate queries need a Spark session for their
-plan, because Spark's analyzer says which types they have.
+queries are remembered in the manifest by `plan.catalogue`, and a restart finds them there. What Spark computes before
+and after the join is computed by DuckDB, which also knows the types of aggregates (`lab.testing.expressions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,17 @@ import pyarrow as pa
 
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name
-from braidstream.lab.testing.expressions import evaluate
+from braidstream.lab.testing.expressions import DuckTypes, evaluate, spark_type
 from braidstream.lab.testing.harness import Harness, Indexed, LocalRunner
 from braidstream.model.stores import Branch
+from braidstream.plan.catalogue import with_plan, with_submitted, without_query
+from braidstream.plan.planner import Plan, make_plan
+from braidstream.plan.shapes import StreamShape
 from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.tree import Statistics, tree_of
-from braidstream.spark.catalogue import with_plan, with_submitted, without_query
-from braidstream.spark.planner import Plan, make_plan
 from braidstream.state.checkpoint import Checkpoint
 
 __all__ = ["QueryHarness"]
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """In the place of a stream's DataFrame: all that planning needs of it."""
-
-    sparkSession: Any  # noqa: N815  Spark's name for it
 
 
 class QueryHarness(Harness):
@@ -52,13 +45,11 @@ class QueryHarness(Harness):
         schemas: Mapping[str, pa.Schema],
         queries: Mapping[str, str],
         *,
-        spark: Any = None,
         silence_us: int | None = None,
         statistics: Statistics | None = None,
         **options: Any,
     ) -> None:
-        self._first, self._silence_us, self._spark, self._statistics = dict(queries), silence_us, spark, statistics
-        self._plans: dict[str, Plan] = {}
+        self._first, self._silence_us, self._statistics = dict(queries), silence_us, statistics
         super().__init__(folder, schemas, dict.fromkeys(queries, ()), **options)
 
     @property
@@ -98,22 +89,20 @@ class QueryHarness(Harness):
         return self._started(checkpoint, queries, self._silence_us)
 
     def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:
-        fields = {name: stream.schema.fields for name, stream in self._streams.items()}
         schemas = {
-            n: Schema(tuple(Column(f.name, f.dataType.simpleString()) for f in own)) for n, own in fields.items()
+            name: Schema(tuple(Column(field.name, spark_type(field.type)) for field in schema))
+            for name, schema in self.schemas.items()
         }
         return {name: parse(text, schemas, name) for name, text in texts.items()}
 
     def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], memory: Mapping[str, Any]) -> Plan:
-        streams = {name: replace(stream, frame=_Frame(self._spark)) for name, stream in self._streams.items()}
-        late = dict.fromkeys(streams, self._takes_late)
+        shapes = {name: StreamShape(name, schema, "ts") for name, schema in self.schemas.items()}
+        late = dict.fromkeys(shapes, self._takes_late)
         filters, known = memory.get("filters", {}), memory.get("trees", {})
         trees = {name: tree_of(queries[name], known[name]) for name in known if name in queries}
-        address = repr(([(q.name, q.text) for q in queries.values()], since, filters, known, self._statistics))
-        if self._spark is None or address not in self._plans:  # Spark's analyzer takes a tenth of a second
-            made = make_plan(streams, list(queries.values()), late, self._statistics, since, filters, trees)
-            self._plans[address] = made if self._hash_keys is hash_columns else _verified(made)
-        return self._plans[address]
+        own, types = list(queries.values()), DuckTypes(self.schemas)
+        made = make_plan(shapes, own, late, self._statistics, since, filters, trees, types)
+        return made if self._hash_keys is hash_columns else _verified(made)
 
     def _branch_table(self, branch: Branch, table: pa.Table) -> pa.Table:
         """What Spark hands to the routing task, computed from the same expressions (`sources.general_frame`)."""

@@ -25,8 +25,8 @@ from braidstream.control.policies import Policy
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.disk import Spilling, memory_policies
 from braidstream.control.settings import Settings
+from braidstream.lab.sim.dcape.one_run import Cluster, Measured, Results, simulate
 from braidstream.lab.sim.dcape.pushing import Choice, RivalSpilling
-from braidstream.lab.sim.dcape.run import Cluster, Measured, Results, simulate
 from braidstream.lab.sim.dcape.streams import Floats, Streams, mixed
 
 __all__ = [

@@ -15,28 +15,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import QueryError, StreamError
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE
-from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateInput, AggregatePlan, Aggregation
+from braidstream.kernels.measures import AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.rows import DEADLINE, TIME, stored_name
 from braidstream.model.stores import COMPOSITES, Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
+from braidstream.plan.aggregate_plan import Draft, draft
+from braidstream.plan.direct_keys import direct_keys
+from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.plan.shapes import StreamShape
 from braidstream.query import KeyClass, Query
+from braidstream.query.meaning import Types
 from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
-from braidstream.spark.aggregate_plan import Draft, beside, composites_frame, draft
-from braidstream.spark.direct_keys import direct_keys
-from braidstream.spark.keys import cast, comparable, hash_name, sorted_classes, value_name
-from braidstream.spark.sources import Stream
-from braidstream.spark.told import TOLD
-from braidstream.state.staging import SPARK_FIELD
 
-__all__ = ["Plan", "arrow_schema", "finish", "make_plan"]
+__all__ = ["Plan", "make_plan"]
 
 _MOST_FILTERS = 62
 
@@ -77,45 +71,22 @@ class Plan:
         return found[query] if query in found else next(join.schema for join in self.joins if join.query == query)
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types in which columns are stored: time zones in UTC, 32-bit offsets. Fields know Spark's types."""
-    try:
-        found = to_arrow_schema(schema, timezone="UTC")
-    except PySparkException:
-        raise _unsupported(schema) from None
-    return pa.schema([a.with_metadata({SPARK_FIELD: f.json()}) for a, f in zip(found, schema.fields, strict=True)])
-
-
-def _unsupported(schema: StructType) -> StreamError:
-    wrong = [field for field in schema.fields if not _has_arrow_form(field)]
-    shown = ", ".join(f"{field.name!r} ({field.dataType.simpleString()})" for field in wrong)
-    fix = "cast it in the stream" + (f", or drop({wrong[0].name!r})" if wrong else "")
-    return StreamError(f"a stream has columns that Arrow has no form for: {shown}", "types that Arrow has", fix)
-
-
-def _has_arrow_form(field: StructField) -> bool:
-    try:
-        to_arrow_schema(StructType([field]), timezone="UTC")
-    except PySparkException:
-        return False
-    return True
-
-
 def make_plan(
-    streams: Mapping[str, Stream],
+    streams: Mapping[str, StreamShape],
     queries: Sequence[Query],
     late: Mapping[str, bool],
     statistics: Statistics | None = None,
     since: Mapping[str, int] | None = None,
     filters: Mapping[str, Sequence[str]] | None = None,
     trees: Mapping[str, Node] | None = None,
+    types: Types | None = None,
 ) -> Plan:
     """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted.
 
     `filters` gives the filters that a store's rows were marked with so far, which keep their bits; `trees` the trees
-    of the queries that have state already, which is arranged by them.
+    of the queries that have state already, which is arranged by them. `types` tells those of aggregates.
     """
-    planner = _Planner(streams, since or {}, filters or {})
+    planner = _Planner(streams, since or {}, filters or {}, types)
     chosen: dict[str, Node] = {}
     for query in queries:
         if query.type == 2:
@@ -145,16 +116,6 @@ def make_plan(
     return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates)
 
 
-def finish(query: Query, raw: DataFrame) -> DataFrame:
-    """The result of a query from the columns that the slots put out: predicates and expressions by Spark."""
-    if query.is_aggregate:
-        return raw.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), EPOCH, WATERMARK)
-    told = [column for column in TOLD if column in raw.columns]
-    frame = composites_frame(query, raw, told, query.residual)
-    outputs = (F.expr(output.sql).alias(output.name) for output in query.outputs)
-    return frame.select(*outputs, *(F.col(beside(column)).alias(column) for column in told))
-
-
 _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]
 _Use = tuple[_Address, int | None, str | None]
 
@@ -163,9 +124,13 @@ class _Planner:
     """Collects stores and joins query by query."""
 
     def __init__(
-        self, streams: Mapping[str, Stream], since: Mapping[str, int], filters: Mapping[str, Sequence[str]]
+        self,
+        streams: Mapping[str, StreamShape],
+        since: Mapping[str, int],
+        filters: Mapping[str, Sequence[str]],
+        types: Types | None,
     ) -> None:
-        self.streams, self.since, self.filters = streams, since, filters
+        self.streams, self.since, self.filters, self._types = streams, since, filters, types
         self.stores: dict[_Address, Store] = {}
         self.computed: dict[str, dict[str, Computed]] = {}
         self.siblings: dict[str, frozenset[str]] = {}
@@ -198,7 +163,7 @@ class _Planner:
 
     def add_aggregate(self, query: Query) -> None:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
-        made = draft(query, self.streams)
+        made = self._draft(query)
         if made.enumeration is not None:
             own = [(self._flat_leaf(query, e.alias, _stored(e.columns)), e.window_us, e.filter) for e in query.inputs]
             self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
@@ -216,6 +181,12 @@ class _Planner:
         leases = self._summary_store(query, "leases", 0, 1) if leased and not made.local else None
         self.drafts.append((query.name, made, uses, kept, totals, leases))
 
+    def _draft(self, query: Query) -> Draft:
+        if self._types is None:
+            wrong = f"query {query.name!r} has aggregates, and nobody says of which types they are"
+            raise QueryError(wrong, "a plan that is told the types of expressions", "make_plan(..., types=...)")
+        return draft(query, self._types)
+
     def _add_composites(
         self, query: Query, made: Draft, place: Mapping[str, tuple[int, str]], uses: Sequence[_Use], stage: int
     ) -> None:
@@ -223,7 +194,7 @@ class _Planner:
         assert made.enumeration is not None
         outputs, fields = [], []
         for entry in query.inputs:
-            schema = arrow_schema(self.streams[entry.stream].schema)
+            schema = self.streams[entry.stream].schema
             at, prefix = place[entry.alias]
             outputs += [
                 OutputColumn(f"{entry.alias}.{name}", at, _within(prefix, stored_name(name))) for name in entry.columns
@@ -285,7 +256,7 @@ class _Planner:
                 place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
             above = parent.get(node.aliases)
             if above is None and query.is_aggregate:
-                self._add_composites(query, draft(query, self.streams), place, uses, stage)
+                self._add_composites(query, self._draft(query), place, uses, stage)
             elif above is None:
                 self._add_result(query, place, uses, stage)
             else:
@@ -424,7 +395,7 @@ class _Planner:
         _refuse_equal_names(query, outputs)
         fields = []
         for name, alias, column in wanted:
-            schema = arrow_schema(self.streams[query.input(alias).stream].schema)
+            schema = self.streams[query.input(alias).stream].schema
             fields.append(schema.field(column).with_name(name).with_nullable(True))
         if not wanted:  # a query of constants: its rows must be there to be counted
             outputs, fields = [OutputColumn(TIME, 0, TIME)], [pa.field(TIME, pa.int64())]

@@ -11,31 +11,23 @@ also says what types arguments and results have, so that they are those of the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import sqlglot
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
 from sqlglot import exp
 
 from braidstream.errors import QueryError
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, AggregatePlan, Enumeration, Measure
-from braidstream.kernels.rows import DEADLINE, VALUE_OF, stored_name
+from braidstream.kernels.rows import VALUE_OF, stored_name
 from braidstream.model.stores import Computed
 from braidstream.query import Query
+from braidstream.query.meaning import Typed, Types, Uncomputable
 from braidstream.query.source import DIALECT, sql_of
-from braidstream.spark.names import column_of
 
-if TYPE_CHECKING:
-    from braidstream.spark.sources import Stream
-
-__all__ = ["Draft", "beside", "composite_rows", "composites_frame", "composites_of", "draft"]
+__all__ = ["Draft", "composites_of", "draft"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -57,42 +49,16 @@ class Draft:
     enumeration: Enumeration | None = None
 
 
-def draft(query: Query, streams: Mapping[str, Stream]) -> Draft:
-    """Plan an aggregate query, or refuse it."""
+def draft(query: Query, types: Types) -> Draft:
+    """Plan an aggregate query, or refuse it; `types` says which ones arguments and results have."""
     _refuse(query)
-    return _Drafting(query, streams).draft()
+    return _Drafting(query, types).draft()
 
 
 def composites_of(plan: AggregatePlan) -> str:
     """The name of the join that makes a query's composites."""
     assert plan.enumeration is not None
     return plan.enumeration.join
-
-
-def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFrame:
-    """What is aggregated of each composite that satisfies the predicates, and until when it is live."""
-    assert plan.enumeration is not None
-    frame = composites_frame(query, raw, [DEADLINE], plan.enumeration.residual)
-    columns = (F.expr(sql).alias(name) for name, sql in plan.enumeration.columns)
-    return frame.select(*columns, F.col(beside(DEADLINE)).alias(DEADLINE))
-
-
-def composites_frame(query: Query, raw: DataFrame, own: Sequence[str], residual: Sequence[str]) -> DataFrame:
-    """The composites that satisfy the predicates: a struct for each input, and columns of the engine beside them."""
-    structs = [
-        F.struct(*(column_of(f"{entry.alias}.{name}").alias(name) for name in entry.columns)).alias(entry.alias)
-        for entry in query.inputs
-        if entry.columns
-    ]
-    frame = raw.select(*structs, *(F.col(name).alias(beside(name)) for name in own)) if structs or own else raw
-    for predicate in residual:
-        frame = frame.where(predicate)
-    return frame
-
-
-def beside(column: str) -> str:
-    """What a column of the engine is called next to the structs of inputs, whose aliases may be its own name."""
-    return f"\x1f{column}"
 
 
 def _refuse(query: Query) -> None:
@@ -106,14 +72,12 @@ def _refuse(query: Query) -> None:
 class _Drafting:
     """One query being drafted."""
 
-    def __init__(self, query: Query, streams: Mapping[str, Stream]) -> None:
-        self.query, self.streams = query, streams
+    def __init__(self, query: Query, types: Types) -> None:
+        self.query, self._types = query, types
+        self._inputs = {entry.alias: entry.stream for entry in query.inputs}
         self.columns: list[dict[str, None]] = [{} for _ in query.inputs]
         self.computed: list[dict[str, Computed]] = [{} for _ in query.inputs]
         self.kinds: dict[tuple[int, str], pa.DataType] = {}
-        self._spark = next(iter(streams.values())).frame.sparkSession
-        fields = [StructField(entry.alias, streams[entry.stream].schema) for entry in query.inputs]
-        self._empty = self._spark.createDataFrame([], StructType(fields))
 
     def draft(self) -> Draft:
         """The draft: factored where that is possible."""
@@ -153,7 +117,7 @@ class _Drafting:
     def _enumerated_aggregate(self, entry: Any, arguments: dict[str, str]) -> AggregateColumn:
         if entry.argument is None:
             return AggregateColumn(entry.name, "count", None, None, pa.int64())
-        kind, cast, result = self._types(entry)
+        kind, cast, result = self._types_of(entry)
         sql = entry.argument if cast is None else f"CAST({entry.argument} AS {cast})"
         column = arguments.setdefault(sql, f"a{len(arguments)}")
         self.kinds[0, column] = pa.float64() if cast else kind
@@ -220,12 +184,12 @@ class _Drafting:
         if entry.argument is None:
             return AggregateColumn(entry.name, "count", None, None, pa.int64())
         place = self.query.aliases.index(entry.aliases[0]) if entry.aliases else 0
-        kind, cast, result = self._types(entry)
+        kind, cast, result = self._types_of(entry)
         column = self._column(place, entry.argument, cast)
         scale = kind.scale if pa.types.is_decimal(kind) else 0
         return AggregateColumn(entry.name, entry.function, place, column, result, scale)
 
-    def _types(self, entry: Any) -> tuple[pa.DataType, str | None, pa.DataType]:
+    def _types_of(self, entry: Any) -> tuple[pa.DataType, str | None, pa.DataType]:
         """The type of an aggregate's argument, what it is cast to first, and the type of the result."""
         kind = self._type(entry.argument)
         result = self._type(f"{entry.function}({entry.argument})", aggregated=True)
@@ -258,7 +222,7 @@ class _Drafting:
 
     def _refuse_collation(self, sql: str, what: str) -> None:
         """Values are told apart and ordered by their bytes here."""
-        type_ = self._frame(sql, aggregated=False).schema.fields[0].dataType.simpleString()
+        type_ = self._typed(sql).text
         if "collate" in type_:
             shown = sql.replace("`", "")
             raise QueryError(
@@ -306,17 +270,14 @@ class _Drafting:
         return (*selected, (EPOCH, EPOCH), (WATERMARK, WATERMARK))
 
     def _type(self, sql: str, *, aggregated: bool = False) -> pa.DataType:
-        return to_arrow_schema(self._frame(sql, aggregated=aggregated).schema, timezone="UTC").field(0).type
+        return self._typed(sql, aggregated=aggregated).arrow
 
-    def _frame(self, sql: str, *, aggregated: bool) -> DataFrame:
-        column = F.expr(sql).alias("c")
+    def _typed(self, sql: str, *, aggregated: bool = False) -> Typed:
         try:
-            return self._empty.agg(column) if aggregated else self._empty.select(column)
-        except PySparkException as error:
-            reason = str(error).splitlines()[0]
-            raise QueryError(
-                f"query {self.query.name!r}: Spark cannot compute {sql.replace('`', '')} ({reason})"
-            ) from None
+            return self._types.type_of(self._inputs, sql, aggregated=aggregated)
+        except Uncomputable as reason:
+            shown = sql.replace("`", "")
+            raise QueryError(f"query {self.query.name!r}: Spark cannot compute {shown} ({reason})") from None
 
 
 def _aliases(sql: str) -> set[str]:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.query.tree import plain_tree
-from braidstream.spark.planner import Plan
 from braidstream.state.checkpoint import Identity
 from braidstream.state.manifest import Manifest
 

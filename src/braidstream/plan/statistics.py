@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from braidstream.control.rates import rates_of
+from braidstream.plan.footers import footer_times
+from braidstream.plan.shapes import StreamShape
 from braidstream.query import Query
 from braidstream.query.tree import Leaf, Node, Statistics, estimated, plan_tree
-from braidstream.spark.file_times import footer_times
-from braidstream.spark.sources import Stream
 from braidstream.state.manifest import Manifest
 
 __all__ = ["better_trees", "measured_statistics", "sampled_statistics"]
@@ -39,7 +39,7 @@ MUCH_BETTER = 0.5
 """Another tree is worth a word when it makes at most this share of the intermediate results."""
 
 
-def sampled_statistics(streams: Mapping[str, Stream], queries: Sequence[Query]) -> Statistics:
+def sampled_statistics(streams: Mapping[str, StreamShape], queries: Sequence[Query]) -> Statistics:
     """From a few files of each stream that a type-2 query reads; what cannot be read is not known."""
     wanted: dict[str, set[str]] = {}
     for query in (query for query in queries if query.type == 2):
@@ -104,10 +104,10 @@ def _probed(query: Query, tree: Node | None) -> Iterator[tuple[str, int, str, li
                 yield join, place, side.alias, [query.join_edges[c] for c in node.classes]
 
 
-def _files(stream: Stream) -> Iterator[pq.ParquetFile]:
-    if stream.files is None or not Path(stream.files.path).is_dir():
+def _files(stream: StreamShape) -> Iterator[pq.ParquetFile]:
+    if stream.folder is None or not Path(stream.folder).is_dir():
         return
-    for path in islice(sorted(Path(stream.files.path).glob("*.parquet")), _FILES):
+    for path in islice(sorted(Path(stream.folder).glob("*.parquet")), _FILES):
         with suppress(OSError, pa.ArrowException):  # reading it for the join will say what is wrong with it
             yield pq.ParquetFile(path)
 

@@ -5,48 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from braidstream.control.overflow import Overflow
-from braidstream.epoch.heavy_keys import shown_dimension
-from braidstream.epoch.spiller import spillable
-from braidstream.kernels.families import dimensions_of
-from braidstream.model.stores import Store, shown_store
+from braidstream.kernels.families import dimensions_of, shown_dimension
+from braidstream.model.stores import Store, shown_store, spillable
+from braidstream.plan.planner import Plan
+from braidstream.plan.shapes import StreamShape
 from braidstream.query import Query, describe_duration
 from braidstream.query.tree import Node
-from braidstream.spark.planner import Plan
-from braidstream.spark.sinks import Sink
-from braidstream.spark.sources import Stream
 
-__all__ = ["explain", "explain_memory", "shown_delay"]
+__all__ = ["explain", "explain_memory"]
 
 
 def explain(
     name: str,
-    streams: Mapping[str, Stream],
+    streams: Mapping[str, StreamShape],
     queries: Sequence[Query],
     plan: Plan,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, str],
     router: str = "auto",
     better: Mapping[str, tuple[Node, float]] | None = None,
 ) -> str:
-    """Streams, stores, joins and sinks, a line each; `better` are trees that what was measured would choose."""
+    """Streams, stores, joins and sinks, a line each.
+
+    `sinks` says where results go; `better` are trees that what was measured would choose.
+    """
     lines = [f"flow {name}"]
     for branch in plan.branches:
         stream = streams[branch.stream]
         way = "Parquet files read in the routing task" if branch.stream in plan.direct else "rows from Spark"
         way = way if branch.stores else "not read: no query needs it"
-        lines.append(f"  stream {stream.name}: time {stream.time}, delay {shown_delay(stream)}; {way}")
+        lines.append(f"  stream {stream.name}: time {stream.time}, delay {stream.delay}; {way}")
         for store in branch.stores:
             lines += _store(store)
     lines += _routing(plan, router)
     for query in queries:
         lines += _query(query, plan, sinks, (better or {}).get(query.name))
     return "\n".join(lines)
-
-
-def shown_delay(stream: Stream) -> str:
-    """A stream's delay, and what is known of the order of its files."""
-    if stream.is_measured and not stream.told and not stream.delay_us:
-        return "as measured from its files at the start"
-    return describe_duration(stream.delay_us) + stream.told
 
 
 def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
@@ -90,7 +83,7 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
             yield f"  router {router}: {shown} stays hash-routed: aggregates need all rows of a key in one slot"
 
 
-def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[Node, float] | None) -> Iterator[str]:
+def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Node, float] | None) -> Iterator[str]:
     tree = plan.trees.get(query.name)
     if tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
@@ -109,7 +102,7 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, Sink], better: tuple[No
     yield from _aggregates(query, plan)
     if not plan.finished[query.name] and not query.is_aggregate:
         yield "    Spark evaluates the predicates and expressions on the matches"
-    yield f"    to {sinks[query.name].description}" if query.name in sinks else "    to no sink yet"
+    yield f"    to {sinks[query.name]}" if query.name in sinks else "    to no sink yet"
 
 
 def _aggregates(query: Query, plan: Plan) -> Iterator[str]:

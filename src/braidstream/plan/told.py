@@ -19,7 +19,7 @@ from braidstream.query import Query
 from braidstream.state.staging import SPARK_FIELD
 
 if TYPE_CHECKING:
-    from braidstream.spark.planner import Plan
+    from braidstream.plan.planner import Plan
 
 __all__ = ["TOLD", "check_told", "told"]
 

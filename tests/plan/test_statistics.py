@@ -12,10 +12,10 @@ import pytest
 
 from braidstream.lab.testing.queries import QueryHarness
 from braidstream.lab.workloads.stream_files import append_files
+from braidstream.plan.statistics import better_trees, measured_statistics
 from braidstream.query import Query, Schema, parse
 from braidstream.query.tree import Statistics, plan_tree
 from braidstream.spark.flow import Flow
-from braidstream.spark.statistics import better_trees, measured_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

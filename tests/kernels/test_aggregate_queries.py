@@ -1,7 +1,7 @@
 """Aggregate queries in CQL against the oracle: every aggregate, on one key and on several, factored and enumerated.
 
-Spark only plans them (its analyzer knows the types); they run on the engine in this process, with crashes, restarts and
-moving groups in between, which is why there can be many.
+They are planned and run in this process, without Spark, with crashes, restarts and moving groups in between, which is
+why there can be many.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,11 +22,6 @@ from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import QUIET, often_compacted, with_a_fault
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 SOME = settings(max_examples=50, deadline=None, suppress_health_check=QUIET)
 BEFORE_ALL = -(1 << 60)
@@ -106,7 +101,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("keys", CASES)
-def test_every_aggregate_is_the_oracles_after_every_epoch_whatever_crashes(spark: SparkSession, keys: str) -> None:
+def test_every_aggregate_is_the_oracles_after_every_epoch_whatever_crashes(keys: str) -> None:
     ways: set[tuple[int, bool]] = set()
 
     @SOME
@@ -116,7 +111,7 @@ def test_every_aggregate_is_the_oracles_after_every_epoch_whatever_crashes(spark
         schemas = {stream.name: case.schema for stream in case.streams}
         with TemporaryDirectory() as folder, often_compacted():
             harness = QueryHarness(
-                folder, schemas, {"q": query.text}, spark=spark, statistics=statistics, slots=slots,
+                folder, schemas, {"q": query.text}, statistics=statistics, slots=slots,
                 delays_us=case.delays_us, groups=8,
             )  # fmt: skip
             kind = 2 if harness.plan.trees else 1
@@ -135,7 +130,7 @@ def base_of(case: Case) -> str:
 
 
 @pytest.mark.parametrize("keys", CASES)
-def test_aggregates_come_and_go_at_random_epochs(spark: SparkSession, keys: str) -> None:
+def test_aggregates_come_and_go_at_random_epochs(keys: str) -> None:
     """Each is of what arrived since it was submitted, after every epoch until it is withdrawn."""
 
     @settings(SOME, max_examples=25)
@@ -145,7 +140,7 @@ def test_aggregates_come_and_go_at_random_epochs(spark: SparkSession, keys: str)
         lives: dict[str, tuple[Wanted, int, int]] = {}
         with TemporaryDirectory() as folder, often_compacted():
             harness = QueryHarness(
-                folder, schemas, {"base": base_of(case)}, spark=spark, statistics=statistics, slots=slots,
+                folder, schemas, {"base": base_of(case)}, statistics=statistics, slots=slots,
                 delays_us=case.delays_us, groups=4, controller=restless(data.draw(st.integers(0, 999), label="seed")),
             )  # fmt: skip
             for number, epoch in enumerate(case.epochs):
@@ -168,19 +163,3 @@ def test_aggregates_come_and_go_at_random_epochs(spark: SparkSession, keys: str)
                 check(case, query, harness.results(name), begin, end)
 
     holds()
-
-
-def test_aggregates_over_different_keys_say_that_they_enumerate(spark: SparkSession, tmp_path: Any) -> None:
-    from braidstream.spark.flow import Flow
-
-    flow = Flow(spark)
-    for name in "ABC":
-        (tmp_path / name).mkdir()
-        flow.files(name, tmp_path / name, schema="k long, j long, v long, ts timestamp", time="ts")
-    flow.query(
-        "SELECT A.k, SUM(C.v) AS total FROM A [RANGE 9 SECONDS], B [RANGE 9 SECONDS], C [RANGE 9 SECONDS] "
-        "WHERE A.k = B.k AND B.j = C.j GROUP BY A.k"
-    )
-    plan = flow.explain()
-    assert "3-way join on different keys, 2 stages" in plan
-    assert "enumerates composites" in plan

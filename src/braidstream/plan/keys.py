@@ -8,7 +8,12 @@ from __future__ import annotations
 from braidstream.kernels.rows import HASH_OF, VALUE_OF
 from braidstream.query import KeyClass, Query
 
-__all__ = ["cast", "comparable", "hash_name", "sorted_classes", "value_name"]
+__all__ = ["cast", "comparable", "hash_name", "quoted", "sorted_classes", "value_name"]
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark SQL, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def sorted_classes(query: Query) -> list[KeyClass]:

@@ -1,0 +1,58 @@
+"""What Spark's SQL engine computes of the composites that slots put out: predicates between streams, and expressions.
+
+A row of the slots has a column for each column of each input, `alias.column`; here they are structs again, one for each
+input, so that a text means what it meant when the query was declared (`spark/meaning.py`). Plain results skip this.
+
+Cost: a projection and a filter of Spark's over the rows of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from braidstream.kernels.measures import EPOCH, WATERMARK, AggregatePlan
+from braidstream.kernels.rows import DEADLINE
+from braidstream.plan.told import TOLD
+from braidstream.query import Query
+from braidstream.spark.names import column_of
+
+__all__ = ["composite_rows", "finish"]
+
+
+def finish(query: Query, raw: DataFrame) -> DataFrame:
+    """The result of a query from the columns that the slots put out: predicates and expressions by Spark."""
+    if query.is_aggregate:
+        return raw.select(*(F.expr(output.sql).alias(output.name) for output in query.outputs), EPOCH, WATERMARK)
+    told = [column for column in TOLD if column in raw.columns]
+    frame = _composites(query, raw, told, query.residual)
+    outputs = (F.expr(output.sql).alias(output.name) for output in query.outputs)
+    return frame.select(*outputs, *(F.col(_beside(column)).alias(column) for column in told))
+
+
+def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFrame:
+    """What is aggregated of each composite that satisfies the predicates, and until when it is live."""
+    assert plan.enumeration is not None
+    frame = _composites(query, raw, [DEADLINE], plan.enumeration.residual)
+    columns = (F.expr(sql).alias(name) for name, sql in plan.enumeration.columns)
+    return frame.select(*columns, F.col(_beside(DEADLINE)).alias(DEADLINE))
+
+
+def _composites(query: Query, raw: DataFrame, own: Sequence[str], residual: Sequence[str]) -> DataFrame:
+    """The composites that satisfy the predicates: a struct for each input, and columns of the engine beside them."""
+    structs = [
+        F.struct(*(column_of(f"{entry.alias}.{name}").alias(name) for name in entry.columns)).alias(entry.alias)
+        for entry in query.inputs
+        if entry.columns
+    ]
+    frame = raw.select(*structs, *(F.col(name).alias(_beside(name)) for name in own)) if structs or own else raw
+    for predicate in residual:
+        frame = frame.where(predicate)
+    return frame
+
+
+def _beside(column: str) -> str:
+    """What a column of the engine is called next to the structs of inputs, whose aliases may be its own name."""
+    return f"\x1f{column}"
