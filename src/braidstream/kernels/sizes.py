@@ -75,7 +75,7 @@ def fitting(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in the type that is needed for its size."""
     if is_fixed(column.type):
         return column
-    kind = wide(column.type) if column.nbytes > ARRAY_BYTES else narrow(column.type)
+    kind = wide(column.type) if _is_large(column) else narrow(column.type)
     return column if column.type == kind else column.cast(kind)
 
 
@@ -204,6 +204,13 @@ def _has_large(schema: pa.Schema) -> bool:
 def _exceeds(table: pa.Table, limit: int) -> bool:
     """Whether a table has more bytes: first by what its buffers have, of which it may be a part, which is quick."""
     return bool(table.get_total_buffer_size() > limit and table.nbytes > limit)
+
+
+def _is_large(column: pa.ChunkedArray) -> bool:
+    """Whether a column has more than an ordinary array may. Of a part of nested values Arrow counts the whole."""
+    if column.nbytes <= ARRAY_BYTES:
+        return False
+    return not pa.types.is_nested(column.type) or int(row_bytes(column).sum()) > ARRAY_BYTES
 
 
 def _widened(schema: pa.Schema) -> pa.Schema:
