@@ -25,6 +25,7 @@ SAME_PROTOCOL = {
     "__init__.py": "the names of a package",
     "__main__.py": "what `python -m` runs",
     "cluster.py": "epoch/ has the port to an engine, spark/ the engine behind it",
+    "outlets.py": "epoch/ has the port to sinks, spark/ what is behind it",
     "meaning.py": "query/ has the protocol of what expressions mean, spark/ the one that asks Spark's analyzer",
 }
 """Names of files that may occur more than once in the package, each with what is the same in all places."""

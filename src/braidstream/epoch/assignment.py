@@ -23,8 +23,8 @@ __all__ = ["adoptions_of", "epoch_task", "suspended_joins"]
 
 def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> EpochTask:
     """What every slot's task of an epoch is given."""
-    root, plan, cluster = flow.checkpoint.root, flow.plan, flow.cluster
-    staging = {query: cluster.staging(flow.result_of(query)) for query in flow.queries}
+    root, plan, outlets = flow.checkpoint.root, flow.plan, flow.outlets
+    staging = {query: outlets.staging(flow.result_of(query)) for query in flow.queries}
     staging |= {composites_of(p): Staging(root, STAGED) for p in plan.aggregates if p.enumeration is not None}
     adoptions = adoptions_of(flow, before, epoch)
     return EpochTask(
@@ -35,7 +35,7 @@ def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> Epoch
         plan.branches,
         plan.joins,
         staging,
-        {stream: cluster.staging(flow.late_of(stream)) for stream in flow.late},
+        {stream: outlets.staging(flow.late_of(stream)) for stream in flow.late},
         _merges(flow, before, adoptions),
         suspended=frozenset(suspended_joins(before)),
         aggregates=plan.aggregates,

@@ -1,17 +1,15 @@
-"""The port between an epoch and an engine: run slots' tasks over envelopes, wake slots, deliver what they staged.
+"""The port between an epoch and an engine: run slots' tasks over envelopes, wake slots, evaluate expressions.
 
 `epoch/` says what happens in which order; where it happens is the business of whoever implements `Cluster`: Spark
 (`spark.cluster`), or one process with a dictionary in the place of the exchange (`lab.testing.harness`). An engine has
 its own form of envelopes (a DataFrame, a list of batches), which nothing here looks into.
 
-What an implementation promises: every task's reports of the attempt that counts, and of no other, are what `run` gives;
-delivering the same files under the same number again leaves the sink as it was.
+What an implementation promises: every task's reports of the attempt that counts, and of no other, are what `run` gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -19,32 +17,14 @@ import pyarrow as pa
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.query import Query
 from braidstream.state.manifest import Manifest
-from braidstream.state.staging import Staging
 
-__all__ = ["Cluster", "EnvelopesT", "Output", "SlotFunction"]
+__all__ = ["Cluster", "EnvelopesT", "SlotFunction"]
 
 EnvelopesT = TypeVar("EnvelopesT")
 """An engine's form of envelopes."""
 
 SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What runs in a worker: over the envelopes of some slots."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """What goes to one sink: the results of a query, or, without one, the late tuples of a stream."""
-
-    name: str
-    schema: pa.Schema
-    """Of what slots stage."""
-    finished: bool = True
-    """Whether that is the result itself, or the engine still has to evaluate predicates and expressions."""
-    query: Query | None = None
-
-    @property
-    def shown(self) -> str:
-        """For messages."""
-        return self.name if self.query is not None else f"late {self.name}"
 
 
 class Cluster(Protocol[EnvelopesT]):
@@ -69,12 +49,4 @@ class Cluster(Protocol[EnvelopesT]):
 
     def together(self, parts: Sequence[EnvelopesT]) -> EnvelopesT:
         """All envelopes of several."""
-        ...
-
-    def staging(self, output: Output) -> Staging:
-        """Where slots stage an output."""
-        ...
-
-    def deliver(self, output: Output, number: int, files: Sequence[str]) -> None:
-        """Hand staged files to the sink of an output, as those of an epoch, or of a step if the number is below 0."""
         ...

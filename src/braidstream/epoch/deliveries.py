@@ -1,6 +1,6 @@
 """Delivery: what an epoch's slots have staged of results and late tuples is handed to its sinks.
 
-Slots stage files and report their names; the cluster gives them to the sink, finished where the query has expressions.
+Slots stage files and report their names; `Outlets` gives them to the sink, finished where the query has expressions.
 
 Invariant: what is delivered under an epoch's number replaces what a lost attempt delivered under it. Cost: O(files).
 """
@@ -20,10 +20,10 @@ def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Mappi
     """Hand over the results of all queries, and late tuples: to every sink, also where there are none."""
     flow.checkpoint.fence()
     for query in flow.queries:
-        flow.cluster.deliver(flow.result_of(query), epoch, staged_files(query, reports))
+        flow.outlets.deliver(flow.result_of(query), epoch, staged_files(query, reports))
     for stream in flow.late:
         files = [file for report in reports if (file := report["late"].get(stream))]
-        flow.cluster.deliver(flow.late_of(stream), epoch, files)
+        flow.outlets.deliver(flow.late_of(stream), epoch, files)
 
 
 def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Mapping[str, Any]]) -> None:
@@ -31,9 +31,9 @@ def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Mapping
     flow.checkpoint.fence()
     joined = {join.query for join in flow.plan.cleaned_joins}
     for query in (query for query in flow.queries if query in joined):
-        flow.cluster.deliver(flow.result_of(query), -step, staged_files(query, reports))
+        flow.outlets.deliver(flow.result_of(query), -step, staged_files(query, reports))
 
 
-def staged_files(output: str, reports: Sequence[Mapping[str, Any]]) -> list[str]:
+def staged_files(outlet: str, reports: Sequence[Mapping[str, Any]]) -> list[str]:
     """The files that slots have staged of a query's results, or of the composites of one."""
-    return [file for report in reports if (file := report["results"].get(output, {}).get("file"))]
+    return [file for report in reports if (file := report["results"].get(outlet, {}).get("file"))]

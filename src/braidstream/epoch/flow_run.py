@@ -9,7 +9,8 @@ from typing import Any, Generic, Protocol
 
 import pyarrow as pa
 
-from braidstream.epoch.cluster import Cluster, EnvelopesT, Output, SlotFunction
+from braidstream.epoch.cluster import Cluster, EnvelopesT, SlotFunction
+from braidstream.epoch.outlets import Outlet, Outlets
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.spiller import Spiller
 from braidstream.errors import DamagedState, RunError
@@ -52,6 +53,7 @@ class FlowRun(Generic[EnvelopesT]):
     late: Mapping[str, pa.Schema]
     """The streams whose late tuples are asked for, with their columns."""
     cluster: Cluster[EnvelopesT]
+    outlets: Outlets
     silence_us: int | None = None
     """How long a stream may be silent, in event time, before work that waits for it is suspended."""
     reorganizer: Reorganizer | None = None
@@ -81,13 +83,13 @@ class FlowRun(Generic[EnvelopesT]):
         ]
         return sorted(made, key=lambda decision: decision.epoch)
 
-    def result_of(self, query: str) -> Output:
-        """The output of a query."""
-        return Output(query, self.plan.schema_of(query), self.plan.finished[query], self.queries[query])
+    def result_of(self, query: str) -> Outlet:
+        """The outlet of a query."""
+        return Outlet(query, self.plan.schema_of(query), self.plan.finished[query], self.queries[query])
 
-    def late_of(self, stream: str) -> Output:
-        """The output of a stream's late tuples."""
-        return Output(stream, self.late[stream])
+    def late_of(self, stream: str) -> Outlet:
+        """The outlet of a stream's late tuples."""
+        return Outlet(stream, self.late[stream])
 
     def woken(self, run: SlotFunction, before: Manifest) -> Reports:
         """Wake every slot to run a function, and gather the reports."""

@@ -91,7 +91,7 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Mapping[str, A
         reached.epoch,
         flow.plan.stores,
         joins,
-        {join.query: flow.cluster.staging(flow.result_of(join.query)) for join in joins},
+        {join.query: flow.outlets.staging(flow.result_of(join.query)) for join in joins},
         frozenset(cleaning["groups"]),
         flow.spiller.overflow.piece_bytes,
         some_of(cleaning),

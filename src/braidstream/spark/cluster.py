@@ -1,4 +1,4 @@
-"""Spark as the cluster of a flow's epochs: exchange, slots' tasks, and the finishing of what they staged.
+"""Spark as the cluster of a flow's epochs: exchange, slots' tasks, and what SQL computes between them.
 
 The exchange is `repartitionById`: the slot is the Spark partition. Where there are many executors slots are pinned: the
 exchanged rows are joined to a cached row for each slot (the anchor), and tasks follow the cached block.
@@ -9,7 +9,7 @@ copy of the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -17,28 +17,26 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.epoch.cluster import Output, SlotFunction
+from braidstream.epoch.cluster import SlotFunction
 from braidstream.epoch.runner import EpochRunner
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import ENVELOPE
 from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
 from braidstream.slot.task import REPORTS
-from braidstream.spark.finishing import composite_rows, finish
+from braidstream.spark.finishing import composite_rows
 from braidstream.spark.session import QUERY_SETTINGS, is_single_executor, own_session
-from braidstream.spark.sinks import Sink, deliver, staged_frame
-from braidstream.state.files import Files
+from braidstream.spark.sinks import staged_frame
 from braidstream.state.manifest import Manifest
-from braidstream.state.staging import Staging
 
 __all__ = ["SparkCluster"]
 
 
 class SparkCluster:
-    """Spark, and the sinks of one start of a flow."""
+    """Spark, for one start of a flow."""
 
-    def __init__(self, spark: SparkSession, root: str, sinks: Mapping[str, Sink], late: Mapping[str, Sink]) -> None:
-        self._spark, self._root, self._sinks, self._late = spark, root, sinks, late
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark, self._root = spark, root
         self._pinned = not is_single_executor(spark)
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None
@@ -67,41 +65,23 @@ class SparkCluster:
 
     def ticks(self, n_slots: int) -> DataFrame:
         """Envelopes that only wake every slot."""
-        slots, tick = self._session.range(n_slots), Kind(Content.TICK).code
+        slots, tick = self.session.range(n_slots), Kind(Content.TICK).code
         return slots.select(F.col("id").cast("int").alias("slot"), F.lit(tick).alias("kind"), F.lit(b"").alias("blob"))
 
     def composites(
         self, query: Query, plan: AggregatePlan, files: Sequence[str], schema: pa.Schema, route: SlotFunction
     ) -> DataFrame:
         """Spark's SQL engine evaluates."""
-        raw = staged_frame(self._session, self._root, files, schema)
+        raw = staged_frame(self.session, self._root, files, schema)
         return composite_rows(query, plan, raw).mapInArrow(route, ENVELOPE)
 
     def together(self, parts: Sequence[DataFrame]) -> DataFrame:
         """The union."""
         return reduce(DataFrame.unionByName, parts)
 
-    def staging(self, output: Output) -> Staging:
-        """Where the output's sink takes files from."""
-        return self._sink(output).staging(self._root, output.finished)
-
-    def deliver(self, output: Output, number: int, files: Sequence[str]) -> None:
-        """A sink that can takes the files as they are, others are given a DataFrame of them."""
-        sink, staging, query = self._sink(output), self.staging(output), output.query
-
-        def frame() -> DataFrame:
-            raw = staged_frame(self._session, staging.root or self._root, files, output.schema)
-            return raw if output.finished or query is None else finish(query, raw)
-
-        deliver(sink, output.shown, number, staged=files, frame=frame, finished=output.finished)
-        if staging.root is not None:
-            sink.end(Files(staging.root), files)
-
-    def _sink(self, output: Output) -> Sink:
-        return self._late[output.name] if output.query is None else self._sinks[output.name]
-
     @property
-    def _session(self) -> SparkSession:
+    def session(self) -> SparkSession:
+        """Where jobs run."""
         return own_session(self._spark, self._root) if self._clone is None else self._clone
 
     def _exchange(self, envelopes: DataFrame, before: Manifest) -> DataFrame:
@@ -113,7 +93,7 @@ class SparkCluster:
 
     def _anchored(self, before: Manifest) -> DataFrame:
         """The cached row of each slot: made anew for other slots, and for executors that came while slots share one."""
-        session, n_slots = self._session, before.n_slots
+        session, n_slots = self.session, before.n_slots
         n_executors = _n_executors(session)
         n_used = len(set(before.executors.values())) or n_executors
         has_room = n_executors > self._anchored_on and n_used < min(n_slots, n_executors)

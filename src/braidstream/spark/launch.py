@@ -39,6 +39,7 @@ from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
 from braidstream.spark.late import late_sinks
+from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, own_session
@@ -168,7 +169,8 @@ class Launch:
     def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner[DataFrame]]:
         """Start what was committed, after what a lost process had begun and what is owed."""
         flow, plan = self.flow, prepared.plan
-        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.sinks, prepared.late)
+        cluster = SparkCluster(flow.spark, self.checkpoint.root)
+        outlets = SparkOutlets(lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late)
         running = FlowRun(
             self.checkpoint,
             prepared.run,
@@ -177,6 +179,7 @@ class Launch:
             {b.stream: self.streams[b.stream].delay_us for b in plan.branches if b.stores},
             {stream: arrow_schema(self.streams[stream].schema) for stream in prepared.late},
             cluster,
+            outlets,
             None if flow.silence is None else parse_duration(flow.silence),
             self.reorganizer,
             self.regridder,

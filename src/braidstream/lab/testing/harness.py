@@ -32,8 +32,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
-from braidstream.epoch.cluster import Output, SlotFunction
+from braidstream.epoch.cluster import SlotFunction
 from braidstream.epoch.flow_run import FlowRun, Regridder
+from braidstream.epoch.outlets import Outlet
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import EpochRunner
@@ -60,7 +61,7 @@ from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.staging import Staging
 
-__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalRunner"]
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner"]
 
 LocalRunner = EpochRunner[Sequence[pa.RecordBatch]]
 
@@ -204,7 +205,8 @@ class Harness:
             queries,
             {branch.stream: self._streams[branch.stream].delay_us for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
-            LocalCluster(self._root, self._sinks, self._late),
+            LocalCluster(self._root),
+            LocalOutlets(self._root, self._sinks, self._late),
             silence_us,
             None if self._controller is None else Reorganizer(self._controller),
             self._regridder,
@@ -293,8 +295,8 @@ class _LocalRouter(Router):
 class LocalCluster:
     """A cluster in one process: the exchange is a dict of envelopes by slot, SQL is computed by DuckDB."""
 
-    def __init__(self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink]) -> None:
-        self._root, self._files, self._sinks, self._late = root, Files(root), sinks, late
+    def __init__(self, root: str) -> None:
+        self._files = Files(root)
 
     def run(self, envelopes: Sequence[pa.RecordBatch], stages: Sequence[SlotFunction], before: Manifest) -> list[bytes]:
         """Slot after slot, stage after stage."""
@@ -322,30 +324,37 @@ class LocalCluster:
         """One after the other."""
         return [batch for part in parts for batch in part]
 
-    def staging(self, output: Output) -> Staging:
-        """Where the output's sink takes files from."""
-        return self._sink(output).staging(self._root, output.finished)
+    def _read(self, name: str) -> pa.Table:
+        return pq.read_table(self._files.path(name))
 
-    def deliver(self, output: Output, number: int, files: Sequence[str]) -> None:
+
+class LocalOutlets:
+    """The folders that a harness's results go to."""
+
+    def __init__(self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink]) -> None:
+        self._root, self._files, self._sinks, self._late = root, Files(root), sinks, late
+
+    def staging(self, outlet: Outlet) -> Staging:
+        """Where the outlet's sink takes files from."""
+        return self._sink(outlet).staging(self._root, outlet.finished)
+
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
-        sink, query = self._sink(output), output.query
-        if query is not None and not output.finished:
-            finished = [_finish(query, self._read(name)) for name in files]
+        sink, query = self._sink(outlet), outlet.query
+        if query is not None and not outlet.finished:
+            finished = [_finish(query, pq.read_table(self._files.path(name))) for name in files]
             for name in files:
                 self._files.delete(name)
             staging = sink.staging(self._root, True)
             files = [file for rows in finished if (file := _staged(rows, staging, number))]
         else:
-            staging = self.staging(output)
-        deliver(sink, output.shown, number, staged=files, frame=None, finished=True)
+            staging = self.staging(outlet)
+        deliver(sink, outlet.shown, number, staged=files, frame=None, finished=True)
         if staging.root is not None:
             sink.end(Files(staging.root), files)
 
-    def _sink(self, output: Output) -> FileSink:
-        return self._late[output.name] if output.query is None else self._sinks[output.name]
-
-    def _read(self, name: str) -> pa.Table:
-        return pq.read_table(self._files.path(name))
+    def _sink(self, outlet: Outlet) -> FileSink:
+        return self._late[outlet.name] if outlet.query is None else self._sinks[outlet.name]
 
 
 def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:

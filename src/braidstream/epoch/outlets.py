@@ -1,0 +1,46 @@
+"""The port between an epoch and its sinks: where slots stage an outlet, and who delivers what they staged.
+
+What an implementation promises: delivering the same files under the same number again leaves the sink as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from braidstream.query import Query
+from braidstream.state.staging import Staging
+
+__all__ = ["Outlet", "Outlets"]
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """What goes to one sink: the results of a query, or, without one, the late tuples of a stream."""
+
+    name: str
+    schema: pa.Schema
+    """Of what slots stage."""
+    finished: bool = True
+    """Whether that is the result itself, or the engine still has to evaluate predicates and expressions."""
+    query: Query | None = None
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return self.name if self.query is not None else f"late {self.name}"
+
+
+class Outlets(Protocol):
+    """The sinks of one start of a flow."""
+
+    def staging(self, outlet: Outlet) -> Staging:
+        """Where slots stage an outlet."""
+        ...
+
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
+        """Hand staged files to the sink of an outlet, as those of an epoch, or of a step if the number is below 0."""
+        ...

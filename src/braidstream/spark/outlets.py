@@ -1,0 +1,47 @@
+"""The sinks of a flow's epochs on Spark: files as they are where a sink takes them, else a DataFrame of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from braidstream.epoch.outlets import Outlet
+from braidstream.spark.finishing import finish
+from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.state.files import Files
+from braidstream.state.staging import Staging
+
+__all__ = ["SparkOutlets"]
+
+
+class SparkOutlets:
+    """The sinks of queries, and those of late tuples by stream."""
+
+    def __init__(
+        self,
+        session: Callable[[], SparkSession],
+        root: str,
+        sinks: Mapping[str, Sink],
+        late: Mapping[str, Sink],
+    ) -> None:
+        self._session, self._root, self._sinks, self._late = session, root, sinks, late
+
+    def staging(self, outlet: Outlet) -> Staging:
+        """Where the outlet's sink takes files from."""
+        return self._sink(outlet).staging(self._root, outlet.finished)
+
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
+        """A sink that can takes the files as they are, others are given a DataFrame of them."""
+        sink, staging, query = self._sink(outlet), self.staging(outlet), outlet.query
+
+        def frame() -> DataFrame:
+            raw = staged_frame(self._session(), staging.root or self._root, files, outlet.schema)
+            return raw if outlet.finished or query is None else finish(query, raw)
+
+        deliver(sink, outlet.shown, number, staged=files, frame=frame, finished=outlet.finished)
+        if staging.root is not None:
+            sink.end(Files(staging.root), files)
+
+    def _sink(self, outlet: Outlet) -> Sink:
+        return self._late[outlet.name] if outlet.query is None else self._sinks[outlet.name]
