@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
@@ -54,7 +53,7 @@ from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.slot.task import read_manifest, routes_of
 from braidstream.spark.sinks import FileSink, deliver
-from braidstream.spark.sources import Router, Stream
+from braidstream.spark.sources import Router
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.files import Files
@@ -113,11 +112,7 @@ class Harness:
         self._regridder = regridder
         self._root = root or str(self.folder / "ck")
         self._conditions: dict[str, Condition] = {}
-        delays = delays_us or {}
-        self._streams = {
-            name: Stream(name, None, from_arrow_schema(schema, prefer_timestamp_ntz=True), "ts", delays.get(name, 0))
-            for name, schema in schemas.items()
-        }
+        self._delays_us = {name: (delays_us or {}).get(name, 0) for name in schemas}
         self._plan = self._planned(joins, late=late)
         self._sinks = {name: self._sink(name) for name in joins}
         late_to = self.folder / "late"
@@ -203,7 +198,7 @@ class Harness:
             uuid.uuid4().hex,
             self._plan,
             queries,
-            {branch.stream: self._streams[branch.stream].delay_us for branch in self._plan.branches if branch.stores},
+            {branch.stream: self._delays_us[branch.stream] for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
             LocalCluster(self._root),
             LocalOutlets(self._root, self._sinks, self._late),
