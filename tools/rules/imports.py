@@ -56,7 +56,6 @@ PYSPARK_ALLOWED = {
     "bench.py": "measures Spark's own join beside ours",
     "cli/": "commands start a session",
     "lab/papers/": "experiments of kind 'spark'",
-    "lab/testing/": "runs the oracle's cases on local Spark",
     "lab/workloads/": "writes streams as DataFrames",
     "lab/overlay/sweep.py": "spreads independent simulations over a cluster",
 }
