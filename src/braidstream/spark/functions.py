@@ -37,7 +37,7 @@ from braidstream.functions.windowing import WindowSpec
 from braidstream.plan.keys import quoted
 from braidstream.spark.arrow_types import arrow_schema, readable_columns
 from braidstream.spark.file_order import arrange
-from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
+from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, plan_of, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
 from braidstream.spark.moved import refuse_moved_streams
@@ -165,7 +165,7 @@ class FunctionHandle(Handle[FunctionProgress]):
     @property
     def plan(self) -> str:
         """The plan of the next epoch, by its short name."""
-        return str(self.manifest.memory["plan"])
+        return plan_of(self.manifest)
 
 
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
@@ -249,7 +249,7 @@ def _resumed(store: Checkpoint, query: FunctionQuery, shown: str) -> Manifest:
     last = store.latest()
     store.check_offsets(last.epoch)
     store.verify(last)
-    current = last.memory.get("plan")
+    current = last.notes.plan
     if current == query.plan.strategy or (query.monitor is not None and current in query.plans):
         return last
     changed = with_plan(last, query.plan)
