@@ -20,8 +20,6 @@ from braidstream.model.instructions import (
     Move,
     Spill,
     apply,
-    instruction_from_json,
-    instruction_to_json,
     slots_touched,
 )
 from tests.control.cluster import instructions_of, placed
@@ -185,11 +183,6 @@ def test_pushing_changes_no_directory() -> None:
     assert slots_touched(directory, asked) == {0, 1}
     with pytest.raises(IllegalInstruction):
         apply(directory, 2, [Spill(9)])
-
-
-@pytest.mark.parametrize("one", [Spill(3), Spill(3, forced=True), CleanUp(4)])
-def test_the_plain_form_comes_back(one: Instruction) -> None:
-    assert instruction_from_json(instruction_to_json(one)) == one
 
 
 @pytest.mark.parametrize(

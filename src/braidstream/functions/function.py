@@ -57,7 +57,7 @@ LATER: Final = _Word("LATER")
 class Answers:
     """What a function of a batch returns when some windows have no result; masks are one boolean a window."""
 
-    fields: Mapping[str, Any]
+    fields: Mapping[str, npt.ArrayLike]
     lost: Any = None
     later: Any = None
 
@@ -148,17 +148,18 @@ class StreamFunction:
         self._refuse_unknown([name for answer in answers[:1] for name in answer], batch, stream)
         return self._fields(found, batch, stream)
 
-    def _entry(self, answer: Mapping[str, Any], name: str, batch: WindowBatch, i: int, stream: str) -> Any:
+    def _entry(
+        self, answer: Mapping[str, npt.ArrayLike], name: str, batch: WindowBatch, i: int, stream: str
+    ) -> npt.ArrayLike:
         if name not in answer:
             raise self._missing(name, list(answer), batch.take(slice(i, None)), stream)
         return answer[name]
 
     def _fields(self, answer: Any, batch: WindowBatch, stream: str) -> dict[str, Array]:
+        if isinstance(answer, (Window, WindowBatch)):
+            answer = answer.fields
         if not isinstance(answer, Mapping):
-            fields = getattr(answer, "fields", None)
-            if not isinstance(fields, Mapping):
-                raise self._misfit(batch, stream, "the answer", f"a mapping, {self.gives.describe()}", _shown(answer))
-            answer = fields
+            raise self._misfit(batch, stream, "the answer", f"a mapping, {self.gives.describe()}", _shown(answer))
         found = {}
         for entry in self.gives.values:
             if entry.name not in answer:

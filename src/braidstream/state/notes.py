@@ -177,6 +177,8 @@ class Notes(Value, frozen=True):
     """Of a function: its nodes, by stage and number."""
     given_up: int = 0
     """Written by functions of 0.1.0; nobody reads it."""
+    next_grid: int = 1
+    """Of `lab.testing.restless_grids`: the next free id."""
 
 
 def encoded_note(value: object) -> Json:

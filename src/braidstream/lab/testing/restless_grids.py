@@ -24,7 +24,6 @@ from braidstream.model.stores import Store
 from braidstream.model.values import changed
 from braidstream.state.cells import regridded
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Heavy
 
 __all__ = ["RestlessGrids"]
 
@@ -45,14 +44,14 @@ class RestlessGrids:
         rng = np.random.default_rng([self.seed, manifest.epoch + 1])
         families = sorted({store.family for store in stores if store.family})
         current = {grid.key: grid for grid in manifest.grids}
-        next_id = manifest.notes.heavy.next_id
+        next_id = manifest.notes.next_grid
         changes = []
         for key in ((family, hash_) for family in families for hash_ in self.hashes):
             change = self._change(key, current.get(key), next_id, manifest.n_slots, rng)
             if change is not None:
                 changes.append(change)
                 next_id += 1
-        notes = changed(manifest.notes, heavy=Heavy(next_id=next_id))
+        notes = changed(manifest.notes, next_grid=next_id)
         return regridded(manifest.with_notes(notes), changes)
 
     def _change(
