@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from braidstream.control.estimate import Interval
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.epoch.runner import RECENT, Running
 from braidstream.errors import RunError
@@ -76,6 +77,26 @@ class FunctionProgress:
     def step(self) -> int:
         """Always 0: functions push no state, so no step of a clean-up comes after their epochs."""
         return 0
+
+    @property
+    def untimed(self) -> Mapping[str, int]:
+        """None: samples without a time are no samples (`null_rows`)."""
+        return {}
+
+    @property
+    def late_by(self) -> Mapping[str, int]:
+        """None: by how much samples were late is not measured."""
+        return {}
+
+    @property
+    def state_rows(self) -> int | None:
+        """None: state is windows, of any length."""
+        return None
+
+    @property
+    def completeness_so_far(self) -> Mapping[str, Interval]:
+        """None: functions shed nothing."""
+        return {}
 
     @property
     def rows_per_s(self) -> float:
