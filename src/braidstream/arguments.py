@@ -47,7 +47,7 @@ def _refusal(
     called: str,
     signature: inspect.Signature,
     args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    kwargs: Mapping[str, object],
     given: Mapping[str, str],
     unknown: Mapping[str, str],
     error: TypeError,

@@ -48,7 +48,7 @@ _STYLE = {
 
 
 @contextmanager
-def drawing(more: Mapping[str, Any] | None = None) -> Iterator[Any]:
+def drawing(more: Mapping[str, object] | None = None) -> Iterator[Any]:
     """Pyplot in the style of all pictures."""
     try:
         import matplotlib as mpl  # noqa: PLC0415  (an extra)
@@ -67,7 +67,7 @@ def head(figure: Any, title: str) -> None:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, weight="bold")
 
 
-def legend(figure: Any, entries: Mapping[str, Any], title: str, columns: int) -> None:
+def legend(figure: Any, entries: Mapping[str, object], title: str, columns: int) -> None:
     """The legend above all panels, where it hides nothing, under the title."""
     figure.legend(
         entries.values(),

@@ -217,6 +217,8 @@ class FakeHandle:
 
     def __init__(self, deaf: bool = False) -> None:
         self.told: list[str] = []
+        self.delays: dict[str, str] = {}
+        self.warnings: tuple[str, ...] = ()
         self.progress: list[EpochProgress] = []
         self.decisions: list[Decision] = [
             a_decision(),

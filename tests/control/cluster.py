@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from braidstream.control.controller import Controller
+from braidstream.control.remembered import Memory
 from braidstream.model.directory import HASH_BITS, Directory, Group
+from braidstream.model.figures import GroupFigures, SlotFigures
 from braidstream.model.instructions import Decision, Instruction, apply
-from braidstream.model.reports import GroupReport, SlotReport
 
 
 def placed(placement: Sequence[Sequence[int]], n_groups: int) -> Directory:
@@ -34,14 +34,14 @@ def report(
     pace: float = 1.0,
     sizes: Mapping[int, int] | None = None,
     matches: Mapping[int, int] | None = None,
-) -> SlotReport:
+) -> SlotFigures:
     """A report of a slot whose groups took so many seconds of work (at pace 1); a second is 1,000 rows."""
     sizes, matches = sizes or {}, matches or {}
     parts = tuple(
-        GroupReport(g, int(1000 * s), matches.get(g, 0), int(1000 * s), sizes.get(g, 0), s * pace)
+        GroupFigures(g, int(1000 * s), matches.get(g, 0), int(1000 * s), sizes.get(g, 0), s * pace)
         for g, s in groups.items()
     )
-    return SlotReport(
+    return SlotFigures(
         slot,
         epoch,
         sum(p.rows for p in parts),
@@ -65,10 +65,10 @@ class ConstantLoad:
     rows: Sequence[int]
     sizes: Sequence[int]
     paces: Sequence[float]
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
     epoch: int = 0
 
-    def reports(self) -> list[SlotReport]:
+    def reports(self) -> list[SlotFigures]:
         """What the slots say of the next epoch."""
         return [self._report(slot) for slot in range(self.n_slots)]
 
@@ -85,21 +85,21 @@ class ConstantLoad:
         """The seconds each slot is busy in an epoch."""
         return [report.busy_s for report in self.reports()]
 
-    def _report(self, slot: int) -> SlotReport:
+    def _report(self, slot: int) -> SlotFigures:
         parts = tuple(self._part(group, self._pace(slot)) for group in self.directory.of_slot(slot))
         rows, size, busy = (sum(getattr(p, name) for p in parts) for name in ("rows", "stored_bytes", "busy_s"))
-        return SlotReport(slot, self.epoch, rows, 0, size, busy, parts)
+        return SlotFigures(slot, self.epoch, rows, 0, size, busy, parts)
 
     def _pace(self, slot: int) -> float:
         return self.paces[slot % len(self.paces)]
 
-    def _part(self, group: Group, pace: float) -> GroupReport:
+    def _part(self, group: Group, pace: float) -> GroupFigures:
         bits = len(self.seconds).bit_length() - 1
         first, last = group.low >> (HASH_BITS - bits), group.high >> (HASH_BITS - bits)
         share = slice(first, last + 1)
         width = 1.0 if group.depth <= bits else 2.0 ** (bits - group.depth)
         rows, size = int(sum(self.rows[share]) * width), int(sum(self.sizes[share]) * width)
-        return GroupReport(group.id, rows, 0, rows, size, sum(self.seconds[share]) * width * pace)
+        return GroupFigures(group.id, rows, 0, rows, size, sum(self.seconds[share]) * width * pace)
 
 
 def instructions_of(decisions: Sequence[Decision]) -> list[Instruction]:

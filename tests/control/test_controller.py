@@ -6,17 +6,18 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.errors import InputError
 from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.model.instructions import (
     AddSlot,
-    Decision,
     IllegalInstruction,
     Instruction,
     Merge,
@@ -24,10 +25,7 @@ from braidstream.model.instructions import (
     RemoveSlot,
     Split,
     apply,
-    instruction_from_json,
-    instruction_to_json,
 )
-from braidstream.model.reports import reports_from_json, reports_to_json
 from tests.control.cluster import ConstantLoad, instructions_of, placed, report
 
 LEAVES = 64
@@ -62,7 +60,7 @@ def test_no_instruction_loses_or_doubles_a_group(data: st.DataObject) -> None:
     directory = Directory.of(data.draw(st.integers(1, 9)), n_slots)
     for _ in range(data.draw(st.integers(1, 12))):
         one = data.draw(st.sampled_from(legal(directory, n_slots)))
-        directory, n_slots = apply(directory, n_slots, [instruction_from_json(instruction_to_json(one))])
+        directory, n_slots = apply(directory, n_slots, [one])
         assert covers_once(directory, n_slots)
 
 
@@ -172,7 +170,7 @@ def test_a_group_that_one_key_carries_is_split_once_and_then_left_alone() -> Non
         if isinstance(one, Split)
     ]
     assert len(splits) == 1
-    assert load.memory["solid"]
+    assert load.memory.solid
 
 
 def test_slots_follow_a_load_that_rises_and_falls() -> None:
@@ -206,33 +204,31 @@ def test_one_adaptation_at_a_time() -> None:
     sizes = {0: 100, 1: 100, 2: 900, 3: 50}
     reports = [report(i, groups, sizes=sizes) for i, groups in enumerate([{0: 2, 1: 2}, {2: 1}, {3: 0.5}])]
     reports[1] = report(1, {2: 1.0}, sizes={2: 900})
-    decisions, _ = controller.decide(reports, directory, 3, {}, 0.0)
+    decisions, _ = controller.decide(reports, directory, 3, Memory(), 0.0)
     assert {d.rule for d in decisions if d.is_accepted} == {"suppliers"}
 
 
 def test_a_slot_added_now_is_a_consumer_now() -> None:
     controller = Controller(Settings(declustering=True, epoch_s=1.0, patience=1))
     directory = placed([[0, 1]], 2)
-    decisions, memory = controller.decide([report(0, {0: 2, 1: 2})], directory, 1, {}, 0.0)
+    decisions, memory = controller.decide([report(0, {0: 2, 1: 2})], directory, 1, Memory(), 0.0)
     assert instructions_of(decisions) == [AddSlot(), Move(0, 1)]
-    assert memory["too_few"] == {"1": 4000.0}, "one slot proved too few for the 4,000 rows of this epoch"
-    assert memory["wish"] == [0, 0]
+    assert memory.too_few == {1: 4000.0}, "one slot proved too few for the 4,000 rows of this epoch"
+    assert memory.wish == (0, 0)
 
 
-def test_decisions_reports_and_memory_are_plain_json() -> None:
+def test_decisions_are_json_and_the_memory_comes_back_from_it() -> None:
     directory = placed([[0, 1, 2], [3]], 4)
     reports = [report(0, {0: 2, 1: 2, 2: 1}, matches={0: 3}), report(1, {3: 0.1})]
-    again = reports_from_json(json.loads(json.dumps(reports_to_json(reports))))
-    assert again == reports
-    decisions, memory = Controller().decide(again, directory, 2, {}, 5.0)
-    assert [Decision.from_json(json.loads(json.dumps(d.as_json()))) for d in decisions] == decisions
-    assert json.loads(json.dumps(memory)) == memory
-    assert Controller().decide(reports, directory, 2, {}, 5.0) == (decisions, memory)
+    decisions, memory = Controller().decide(reports, directory, 2, Memory(), 5.0)
+    assert [json.loads(json.dumps(d.as_json()))["rule"] for d in decisions] == [d.rule for d in decisions]
+    assert msgspec.json.decode(msgspec.json.encode(memory), type=Memory) == memory
+    assert Controller().decide(reports, directory, 2, Memory(), 5.0) == (decisions, memory)
 
 
 def test_every_decision_is_explained() -> None:
     reports = [report(0, {0: 2, 1: 2, 2: 1}), report(1, {3: 0.1})]
-    decisions, _ = Controller().decide(reports, placed([[0, 1, 2], [3]], 4), 2, {}, 5.0)
+    decisions, _ = Controller().decide(reports, placed([[0, 1, 2], [3]], 4), 2, Memory(), 5.0)
     line = decisions[0].explain()
     assert "slot 0 is a supplier" in line
     assert "supplier_occupancy=1" in line
@@ -240,7 +236,7 @@ def test_every_decision_is_explained() -> None:
 
 
 def test_no_reports_no_decisions() -> None:
-    assert Controller().decide([], Directory.of(4, 2), 2, {}, 0.0)[0] == []
+    assert Controller().decide([], Directory.of(4, 2), 2, Memory(), 0.0)[0] == []
 
 
 def test_times_that_are_not_told_apart_are_shared_by_work() -> None:
@@ -249,8 +245,8 @@ def test_times_that_are_not_told_apart_are_shared_by_work() -> None:
     blank = report(0, {0: 3, 1: 1, 2: 1}, pace=0.0)
     blank = type(blank)(**{**vars(blank), "busy_s": whole.busy_s})
     directory = placed([[0, 1, 2], [3]], 4)
-    told, _ = Controller().decide([whole, report(1, {3: 0.1})], directory, 2, {}, 0.0)
-    shared, _ = Controller().decide([blank, report(1, {3: 0.1})], directory, 2, {}, 0.0)
+    told, _ = Controller().decide([whole, report(1, {3: 0.1})], directory, 2, Memory(), 0.0)
+    shared, _ = Controller().decide([blank, report(1, {3: 0.1})], directory, 2, Memory(), 0.0)
     assert instructions_of(shared) == instructions_of(told) != []
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -101,12 +99,6 @@ def test_resizing_moves_no_more_than_it_must_and_balances(directory: Directory, 
         may_stay = sum(min(len(directory.of_slot(slot, stage)), most) for slot in range(n_slots))
         after = resized.regions[stage].groups
         assert sum(a.slot == b.slot for a, b in zip(region.groups, after, strict=True)) >= may_stay
-
-
-@settings(max_examples=60, deadline=None)
-@given(directories())
-def test_the_plain_form_reads_back(directory: Directory) -> None:
-    assert Directory.from_json(json.loads(json.dumps(directory.as_json()))) == directory
 
 
 def test_a_split_is_undone_by_a_merge() -> None:

@@ -227,13 +227,6 @@ def test_a_reason_names_the_key_and_carries_figures() -> None:
     assert change.figures["largest"] < change.figures["largest_before"]
 
 
-def test_plain_forms() -> None:
-    grid = Grid(3, "rs", (1 << 64) - 1, (2, 3), tuple(range(6)), "bücher")
-    assert Grid.from_json(grid.as_json()) == grid
-    for regrid in (Regrid("rs", 5, grid), Regrid("rs", 5, None)):
-        assert Regrid.from_json(regrid.as_json()) == regrid
-
-
 def test_a_grid_needs_a_slot_for_each_cell() -> None:
     with pytest.raises(InputError, match="2, 2"):
         Grid(1, "rs", 1, (2, 2), (0, 1))

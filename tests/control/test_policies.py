@@ -12,10 +12,11 @@ from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.declustering import Declustering
 from braidstream.control.policies.splitting import Merging, Splitting
 from braidstream.control.policies.suppliers import Suppliers
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
+from braidstream.model.figures import SlotFigures
 from braidstream.model.instructions import apply
-from braidstream.model.reports import SlotReport
 from tests.control.cluster import instructions_of, placed, placement, report
 
 
@@ -30,7 +31,7 @@ class Case:
     paces: list[float] | None = None
     sizes: dict[int, int] = field(default_factory=dict)
     matches: dict[int, int] = field(default_factory=dict)
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
 
 def outcome(case: Case, policy: type) -> list[list[int]]:
@@ -44,7 +45,7 @@ def outcome(case: Case, policy: type) -> list[list[int]]:
     return placement(*apply(directory, len(case.before), instructions_of(decisions)))
 
 
-def _reports(case: Case) -> list[SlotReport]:
+def _reports(case: Case) -> list[SlotFigures]:
     paces = case.paces or [1.0] * len(case.before)
     return [
         report(slot, groups, pace=paces[slot], sizes=case.sizes, matches=case.matches)
@@ -161,7 +162,7 @@ def test_suppliers_and_consumers(case: Case) -> None:
         settings={"memory_bytes": 500, "epoch_s": 10.0},
         sizes={0: 100, 1: 300, 2: 150, 3: 100},
         matches={0: 1, 1: 1, 2: 1, 3: 1},
-        memory={"yielded": {"2": 0.001}},
+        memory=Memory(yielded={2: 0.001}),
     ),
     Case(
         "state is not moved to where its work would not fit",
@@ -183,13 +184,13 @@ def test_memory_balance(case: Case) -> None:
         "a group that one key carries is left alone",
         [{0: 4}, {1: 0.5}],
         [[0], [1]],
-        memory={"solid": {"0": 4.0}},
+        memory=Memory(solid={0: 4.0}),
     ),
     Case(
         "a group that one key carried is split once its load has halved",
         [{0: 4}, {1: 0.5}],
         [[0], [1, 2]],
-        memory={"solid": {"0": 9.0}},
+        memory=Memory(solid={0: 9.0}),
     ),
     Case(
         "without a consumer the halves stay together until there is one",
@@ -213,21 +214,21 @@ def test_splitting(case: Case) -> None:
         "small buddies of one slot become one group, down to the number at the start",
         [{0: 0.1, 1: 0.1, 2: 0.01, 3: 0.01}, {4: 0.01, 5: 0.01, 6: 0.1, 7: 0.1}],
         [[0, 1, 2], [4, 6, 7]],
-        memory={"base_groups": 4},
+        memory=Memory(base_groups=4),
         settings={"epoch_s": 0.5},
     ),
     Case(
         "no more groups are merged than were split",
         [{0: 0.01, 1: 0.01}, {2: 0.01, 3: 0.01}],
         [[0], [2, 3]],
-        memory={"base_groups": 3},
+        memory=Memory(base_groups=3),
         settings={"epoch_s": 1.0},
     ),
     Case(
         "buddies on two slots meet where more of their state is",
         [{0: 0.01, 2: 0.3}, {1: 0.01, 3: 0.3}],
         [[2], [0, 3]],
-        memory={"base_groups": 2},
+        memory=Memory(base_groups=2),
         settings={"epoch_s": 1.0},
         sizes={0: 10, 1: 20},
     ),
@@ -235,7 +236,7 @@ def test_splitting(case: Case) -> None:
         "nothing is merged while somebody is a supplier",
         [{0: 2, 1: 2}, {2: 0.01, 3: 0.01}],
         [[0, 1], [2, 3]],
-        memory={"base_groups": 2},
+        memory=Memory(base_groups=2),
         settings={"epoch_s": 1.0},
     ),
 )
@@ -285,14 +286,14 @@ def test_merging(case: Case) -> None:
         [{0: 0.2}, {1: 0.1}],
         [[0], [1]],
         settings={"declustering": True, "epoch_s": 1.0, "patience": 1},
-        memory={"too_few": {"1": 320.0}},
+        memory=Memory(too_few={1: 320.0}),
     ),
     Case(
         "a number of slots that proved too few is tried once the load has fallen by a fifth",
         [{0: 0.2}, {1: 0.1}],
         [[0, 1]],
         settings={"declustering": True, "epoch_s": 1.0, "patience": 1},
-        memory={"too_few": {"1": 400.0}},
+        memory=Memory(too_few={1: 400.0}),
     ),
     Case(
         "the paper's rule gives a slot up whenever nobody is a supplier",
@@ -336,7 +337,7 @@ def test_random_choice_follows_the_seed() -> None:
     reports = [report(0, dict.fromkeys(range(16), 1.0)), report(1, {16: 0.1})]
 
     def chosen(seed: int) -> object:
-        return instructions_of(Controller(settings).decide(reports, directory, 2, {}, 0.0, seed)[0])
+        return instructions_of(Controller(settings).decide(reports, directory, 2, Memory(), 0.0, seed)[0])
 
     assert [chosen(seed) for seed in range(8)] == [chosen(seed) for seed in range(8)]
     assert len({str(chosen(seed)) for seed in range(8)}) > 1

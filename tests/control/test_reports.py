@@ -1,64 +1,50 @@
-"""Reports that wait for a reorganization: their small form says the same, and survives JSON."""
+"""Reports cross from worker to driver: whatever a slot says arrives as it was said, and a failure is raised."""
 
 from __future__ import annotations
 
-import json
+import pytest
+from hypothesis import given, settings
 
-from hypothesis import given
-from hypothesis import strategies as st
+from braidstream.errors import DamagedState, RunError
+from braidstream.model.parts import Part, Segment
+from braidstream.model.reports import CleanUpReport, Failure, Report, SlotReport, Tally, decoded, encoded, slot_reports
+from tests.state.values import values
 
-from braidstream.control.load import observe
-from braidstream.control.settings import Settings
-from braidstream.model.directory import Directory
-from braidstream.model.reports import (
-    GroupReport,
-    SlotReport,
-    folded,
-    reports_from_json,
-    reports_from_rows,
-    reports_to_json,
-    reports_to_rows,
+SETTINGS = settings(max_examples=100, deadline=None)
+
+
+@SETTINGS
+@given(values(SlotReport | CleanUpReport))
+def test_a_report_arrives_as_it_was_given(report: Report) -> None:
+    assert decoded([encoded(report)]) == [report]
+
+
+@SETTINGS
+@given(values(Tally))
+def test_a_tally_arrives_as_it_was_given(tally: Tally) -> None:
+    assert Tally.unpack(tally.pack()) == tally
+
+
+def test_prefixes_of_more_than_64_bits_arrive() -> None:
+    """A prefix holds the stage above the leading bits of a hash, at most all 64 of them."""
+    parts = (Part((3 << 64) | 5, 64, 1), Part((1 << 64) - 1, 64, 2, 1))
+    segment = Segment("a", "R", 3, 10, 0, 1, 2, 0, 0, parts, given=((1 << 64) - 1,))
+    report = SlotReport(slot=0, executor="", stage=3, segments=(segment,), adopted={2: (segment,)})
+    assert decoded([encoded(report)]) == [report]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RunError("the disk is full", "room", "make room"), DamagedState("segments/a", "this segment is missing")],
+    ids=["failed", "damaged"],
 )
-
-N_SLOTS, N_GROUPS = 3, 6
-DIRECTORY = Directory.of(N_GROUPS, N_SLOTS)
-counts = st.integers(0, 1000)
-seconds = st.integers(0, 64).map(lambda n: n / 8)  # sums of these are exact in any order
-
-
-@st.composite
-def one_report(draw: st.DrawFn, slot: int, epoch: int) -> SlotReport:
-    parts = tuple(
-        GroupReport(g.id, draw(counts), draw(counts), draw(counts), draw(counts), draw(seconds))
-        for g in DIRECTORY.of_slot(slot)
-    )
-    totals = [sum(getattr(p, name) for p in parts) for name in ("rows", "matches", "stored_bytes", "busy_s")]
-    backlog = draw(st.none() | counts)
-    return SlotReport(slot, epoch, *totals, parts, f"executor {slot}", backlog, backlog)
+def test_a_failure_is_raised_as_the_error_that_it_was(error: RunError) -> None:
+    report = encoded(SlotReport(slot=0, executor="", stage=0))
+    with pytest.raises(type(error)) as caught:
+        decoded([report, encoded(Failure.of(1, error)), report])
+    assert caught.value.args == error.args
 
 
-@st.composite
-def reports(draw: st.DrawFn) -> list[SlotReport]:
-    first, n_epochs = draw(st.integers(0, 50)), draw(st.integers(1, 4))
-    return [draw(one_report(slot, first + e)) for e in range(n_epochs) for slot in range(N_SLOTS)]
-
-
-@given(reports(), st.none() | st.floats(0.1, 10))
-def test_the_controller_sees_no_difference_in_folded_reports(some: list[SlotReport], epoch_s: float | None) -> None:
-    settings = Settings(epoch_s=epoch_s)
-    assert observe(folded(some), DIRECTORY, N_SLOTS, 0.0, settings) == observe(some, DIRECTORY, N_SLOTS, 0.0, settings)
-
-
-@given(reports())
-def test_folding_epoch_by_epoch_is_folding_at_once_and_keeps_each_group_once(some: list[SlotReport]) -> None:
-    step: list[SlotReport] = []
-    for one in some:
-        step = folded([*step, one])
-    assert step == folded(some)
-    assert sorted(part.group for one in step for part in one.groups) == list(range(N_GROUPS))
-
-
-@given(reports())
-def test_both_plain_forms_come_back_from_json(some: list[SlotReport]) -> None:
-    assert reports_from_rows(json.loads(json.dumps(reports_to_rows(some)))) == some
-    assert reports_from_json(json.loads(json.dumps(reports_to_json(some)))) == some
+def test_clean_ups_are_told_apart() -> None:
+    reports = decoded([encoded(SlotReport(slot=1, executor="", stage=0)), encoded(CleanUpReport(slot=2, executor=""))])
+    assert [report.slot for report in slot_reports(reports)] == [1]

@@ -21,6 +21,7 @@ from braidstream.functions import (
 from braidstream.functions.arrays import check_columns, infer_type, result_arrays, result_schema, to_batches
 from braidstream.functions.graph import draw, graph_of, to_dot
 from braidstream.functions.jobfile import read_tables
+from braidstream.functions.node_reports import NodeFailure, decoded, done_of, encoded
 from braidstream.functions.stream_types import Kind, stream_type
 from braidstream.functions.templates import FunctionPlan
 
@@ -171,7 +172,10 @@ def test_the_window_that_fails_alone_is_the_one_that_is_named() -> None:
     with pytest.raises(FunctionFailed, match="TypeError") as failed:
         StreamFunction("f", careless, stream_type("R", p="float")).call(batch, "s")
     assert failed.value.ts == 100
-    assert FunctionFailed.from_plain(failed.value.as_plain()).args == failed.value.args
+    said = decoded(encoded(NodeFailure.of(0, failed.value)))
+    with pytest.raises(FunctionFailed) as again:
+        done_of([said])
+    assert again.value.args == failed.value.args
 
 
 def test_functions_are_found_by_name_and_by_address() -> None:

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from braidstream.control.overflow import Overflow
 from braidstream.control.shedding import STRATEGIES
 from braidstream.epoch.regions import with_regions
-from braidstream.epoch.spiller import CLEANING
+from braidstream.epoch.spiller import intent
 from braidstream.kernels.families import dimensions_of, family_of
 from braidstream.lab.testing.queries import QueryHarness
 from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case
 from braidstream.model.directory import Directory, address_of
+from braidstream.model.values import changed
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.filters import FILTER, SHEDDING, filter_of
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest
 from tests.backends import tables
@@ -44,19 +44,20 @@ def in_one_region(manifest: Manifest) -> Manifest:
     segments = tuple(
         replace(s, parts=tuple(replace(part, prefix=part.prefix_at(0)) for part in s.parts)) for s in manifest.segments
     )
-    memory = {name: known for name, known in manifest.memory.items() if name != CLEANING}
-    if asked := manifest.memory.get(CLEANING):
-        memory[CLEANING] = {**asked, "groups": [group for group in asked["groups"] if group in directory.by_id]}
-    if known := filter_of(manifest):
+    notes = manifest.notes
+    if asked := notes.cleaning:
+        groups = tuple(group for group in asked.groups if group in directory.by_id)
+        notes = changed(notes, cleaning=changed(asked, groups=groups))
+    if notes.shedding is not None and (known := notes.shedding.filter):
         pieces = tuple(piece for piece in known.pieces if piece.low < address_of(1, 0))
-        shares = {query: own[: len(pieces)] for query, own in memory[SHEDDING].get("expected", {}).items()}
-        plain_ = replace(known, pieces=pieces).as_plain()
-        memory[SHEDDING] = {**memory[SHEDDING], FILTER: plain_, "expected": shares}
+        shares = {query: own[: len(pieces)] for query, own in notes.shedding.expected.items()}
+        one = changed(notes.shedding, filter=changed(known, pieces=pieces), expected=shares)
+        notes = changed(notes, shedding=one)
     grids, retired = (
         tuple(replace(grid, family=family_of(dimensions_of(grid.family))) for grid in some)
         for some in (manifest.grids, manifest.retired)
     )
-    return replace(manifest, segments=segments, memory=memory, grids=grids, retired=retired).fitted(directory)
+    return replace(manifest, segments=segments, notes=notes, grids=grids, retired=retired).fitted(directory)
 
 
 SHEDS = st.fixed_dictionaries(
@@ -99,11 +100,11 @@ def test_what_was_pushed_and_asked_for_goes_over_with_its_groups(tmp_path: Path)
         harness.epoch(rows_of(epoch))
     old = in_one_region(harness.manifest)
     held = {(group.first, group.last) for group in held_groups(old)}
-    old = replace(old, memory={**old.memory, CLEANING: {"groups": [g.id for g in held_groups(old)], "step": 0}})
+    old = intent(old, [g.id for g in held_groups(old)], 0)
     new = with_regions(old, harness.plan.stores, 4)
     assert held
     assert {(group.first, group.last) for group in held_groups(new)} <= held
-    assert {group.id for group in held_groups(new)} <= set(new.memory[CLEANING]["groups"])
+    assert {group.id for group in held_groups(new)} <= set(new.notes.cleaning.groups)
     assert with_regions(new, harness.plan.stores, 4) == new
 
 

@@ -241,7 +241,7 @@ def test_a_submitted_chain_that_resumes_does_not_see_what_came_before_either(tmp
     harness.submit("second", CHAIN)
     harness.epoch({"A": rows(5), "B": rows(6)})
     harness.epoch({"A": rows(7)})
-    assert harness.manifest.memory["suspended"] == {"first:(A⋈B)": 0, "second:(A⋈B)": 1}
+    assert harness.manifest.notes.suspended == {"first:(A⋈B)": 0, "second:(A⋈B)": 1}
     harness.epoch({"C": rows(4)})
     assert stories.found(harness, "first") == Counter((a, b, 4) for a in (1, 5, 7) for b in (2, 6))
     assert stories.found(harness, "second") == Counter([(5, 6, 4), (7, 6, 4)])

@@ -18,8 +18,8 @@ from braidstream.epoch import reorganizer as reorganize
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
 from braidstream.model.faults import InjectedFault, armed
+from braidstream.model.figures import SlotFigures
 from braidstream.model.instructions import Decision
-from braidstream.model.reports import SlotReport
 from braidstream.state.manifest import Manifest
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -31,16 +31,16 @@ ROWS_OF_EPOCH = (400, 40, 40, 40)
 @pytest.fixture(autouse=True)
 def _busy_by_work() -> Any:
     """A row or match takes a millisecond: measured times would make every run's decisions its own."""
-    measured = reorganize.slot_reports
+    measured = reorganize.slot_figures
 
-    def priced(manifest: Manifest, reports: Sequence[Any]) -> list[SlotReport]:
+    def priced(manifest: Manifest, reports: Sequence[Any]) -> list[SlotFigures]:
         return [_priced(one) for one in measured(manifest, reports)]
 
-    with mock.patch.object(reorganize, "slot_reports", priced):
+    with mock.patch.object(reorganize, "slot_figures", priced):
         yield
 
 
-def _priced(one: SlotReport) -> SlotReport:
+def _priced(one: SlotFigures) -> SlotFigures:
     groups = tuple(replace(part, busy_s=(part.rows + part.matches) / 1000) for part in one.groups)
     return replace(one, busy_s=(one.rows + one.matches) / 1000, groups=groups)
 
@@ -97,7 +97,7 @@ def test_the_reports_are_gone_from_the_manifest_after_the_decision(tmp_path: Pat
     one, waiting = harness(tmp_path), []
     for epoch in range(2 * EVERY):
         one.epoch(epoch_tables(epoch))
-        waiting.append(len(one.manifest.memory.get("reports", ())))
+        waiting.append(len(one.manifest.notes.reports.figures))
     n_slots = one.manifest.n_slots
     assert waiting[EVERY - 1] == waiting[-1] == 0
     assert waiting[:3] == [2, 4, 6]
@@ -112,4 +112,4 @@ def test_a_restart_with_other_slots_begins_to_collect_anew(tmp_path: Path) -> No
         one.epoch(epoch_tables(epoch))
     one.restart(slots=3)
     one.epoch(epoch_tables(2))
-    assert {(row[0], row[1]) for row in one.manifest.memory["reports"]} == {(0, 2), (1, 2), (2, 2)}
+    assert {(kept.slot, kept.epoch) for kept in one.manifest.notes.reports.figures} == {(0, 2), (1, 2), (2, 2)}

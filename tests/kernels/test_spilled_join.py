@@ -22,7 +22,6 @@ from braidstream.control.overflow import Overflow
 from braidstream.control.policies import merging
 from braidstream.control.settings import Settings
 from braidstream.epoch.assignment import epoch_task
-from braidstream.epoch.spiller import CLEANING
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from braidstream.model.faults import POINTS, InjectedFault, armed
@@ -229,7 +228,7 @@ def test_these_tests_push_and_clean_up_in_every_way() -> None:
     def count(case: Case, slots: int, groups: int, spills: dict[str, Any]) -> None:
         with harness_of(case, slots, groups, **spills) as harness, often_compacted():
             for epoch in case.epochs:
-                cleaned = harness.manifest.memory.get(CLEANING)
+                cleaned = harness.manifest.notes.cleaning
                 merges = epoch_task(harness.runner.flow, harness.manifest, harness.manifest.epoch + 1).merges.values()
                 seen["pushed parts merged"] += any(merge.pushed for own in merges for merge in own)
                 harness.epoch(tables(case, epoch))
@@ -239,7 +238,7 @@ def test_these_tests_push_and_clean_up_in_every_way() -> None:
                 seen["recovered in an epoch"] += sum(entry.recovered.values()) > 0
                 parts = [part for segment in harness.manifest.segments for part in segment.parts]
                 seen["pushed again"] += any(part.generation > 1 for part in parts)
-                seen["some generations made one"] += bool(cleaned and cleaned.get("some"))
+                seen["some generations made one"] += bool(cleaned and cleaned.some)
             harness.finish()
             last = [entry for entry in harness.runner.progress if entry.step]
             seen["cleaned up at the end"] += len(last) > 0

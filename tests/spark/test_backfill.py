@@ -97,7 +97,7 @@ def test_in_another_order_the_delay_makes_up_for_it(spark: SparkSession, tmp_pat
     handle.await_termination()
     assert handle.totals["R.late"] == handle.totals["S.late"] == 0
     check_output(tmp_path)
-    measured = handle.manifest.memory["delays"]
+    measured = handle.manifest.notes.delays
     assert all((us > 4 * SECOND) is (order == "modified") for us in measured.values())
     assert "measured from 8 files" in handle.explain()
 
@@ -131,7 +131,7 @@ def test_files_that_overlap_some_without_statistics_or_rows(spark: SparkSession,
     handle = flow.start(tmp_path / "ck", warm=False)
     handle.await_termination()
     assert handle.totals["R.late"] == handle.totals["S.late"] == 0
-    assert 0 < handle.manifest.memory["delays"]["R"] <= 6 * SECOND
+    assert 0 < handle.manifest.notes.delays["R"] <= 6 * SECOND
     check_output(tmp_path)
 
 
@@ -207,7 +207,7 @@ def test_late_rows_are_warned_of_with_a_delay_that_helps(spark: SparkSession, tm
         assert said <= {text.split()[1].removesuffix(":") for text in entry.warnings}
         assert {name for name, n in entry.late.items() if n} == set(entry.late_by)
     needed = {name: max(entry.late_by.get(name, 0) for entry in handle.progress) for name in "RS"}
-    remembered = {name: known["needed_us"] for name, known in handle.manifest.memory["lateness"].items()}
+    remembered = {name: known.needed_us for name, known in handle.manifest.notes.lateness.items()}
     assert remembered == needed
     assert "and start with a new checkpoint" in handle.progress[-1].warnings[-1]
 

@@ -8,7 +8,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from braidstream.epoch.lateness import LATENESS, Lateness, late_in_all, warning
+from braidstream.epoch.lateness import Lateness, late_in_all, warning
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.faults import InjectedFault, armed
 
@@ -55,7 +55,7 @@ def test_the_delay_that_is_asked_for_lets_every_row_in(tmp_path: Path, point: st
     for epoch in tables:
         again.epoch(epoch)
     assert all(one.late == one.untimed for one in late_in_all(again.manifest).values())
-    assert harness.manifest.memory[LATENESS].keys() == {"R", "S"}
+    assert harness.manifest.notes.lateness.keys() == {"R", "S"}
 
 
 @pytest.mark.parametrize(

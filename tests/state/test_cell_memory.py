@@ -14,7 +14,7 @@ import pytest
 
 from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_spill
 from braidstream.control.policies.spilling import GroupState
-from braidstream.epoch.reorganizer import slot_reports
+from braidstream.epoch.reorganizer import slot_figures
 from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
@@ -122,7 +122,7 @@ def test_a_slot_full_of_cells_pushes_its_groups(tmp_path: Path, n_heavy: int, is
     assert last.cell_rows[1] == last.cell_bytes[1] == 0
     assert (last.cell_rows[0] > 1500, last.cell_bytes[0] > 30_000) == (is_pushed, is_pushed)
     assert sum(last.slot_bytes) == pytest.approx(last.active_bytes, abs=10)
-    seen = slot_reports(flow.manifest, [])
+    seen = slot_figures(flow.manifest, [])
     assert [report.bytes for report in seen] == pytest.approx(last.slot_bytes, abs=10)
     flow.finish()
     found = Counter((row["R.v"], row["S.v"]) for row in flow.results("q"))

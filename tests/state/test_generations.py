@@ -68,4 +68,4 @@ def test_generations_survive_splits_merges_and_json() -> None:
     merged = before.fitted(before.directory.merge(0))
     assert [group.id for group in held_groups(merged)] == [0]
     for segment_ in split.segments:
-        assert Segment.from_plain(segment_.as_plain()) == segment_
+        assert Segment.from_form(segment_.as_form()) == segment_

@@ -12,6 +12,8 @@ from braidstream.errors import DamagedState
 from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment, manifest_name
+from braidstream.state.notes import Notes
+from tests.state.values import values
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -47,7 +49,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         watermark=draw(st.none() | times),
         executors=draw(st.dictionaries(st.integers(0, 4), st.text())),
         totals=draw(st.dictionaries(st.text(), st.integers(0, 2**63))),
-        memory=draw(st.dictionaries(st.text(), st.lists(st.integers()))),
+        notes=draw(values(Notes)),
     )
 
 

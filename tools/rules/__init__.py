@@ -18,6 +18,7 @@ from tools.rules.layout import (
 from tools.rules.papers import the_papers_map_names_what_exists
 from tools.rules.private import no_machine_paths, no_registry_hosts
 from tools.rules.tree import Finding, Tree
+from tools.rules.types import few_mappings_of_anything, no_cast_to_any, no_guessed_attributes
 
 __all__ = ["RULES", "Finding", "Rule", "Tree"]
 
@@ -36,4 +37,7 @@ RULES: tuple[Rule, ...] = (
     the_papers_map_names_what_exists,
     every_import_is_declared,
     every_dependency_is_explained,
+    few_mappings_of_anything,
+    no_cast_to_any,
+    no_guessed_attributes,
 )

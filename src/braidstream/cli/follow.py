@@ -70,8 +70,8 @@ class Run:
         self.epochs += entry.step == 0
         self.rows.update(entry.rows)
         self.late.update(entry.late)
-        self.untimed.update(getattr(entry, "untimed", {}))
-        for stream, needed_us in getattr(entry, "late_by", {}).items():
+        self.untimed.update(entry.untimed)
+        for stream, needed_us in entry.late_by.items():
             self.late_by[stream] = max(self.late_by.get(stream, 0), needed_us)
         self.results.update(reading(entry).results)
         self.last = entry
@@ -167,9 +167,9 @@ def follow(start: Callable[[], Handle[Any]], view: View, seen: list[EpochProgres
     with Interrupts() as interrupts:
         handle = start()
         interrupts.count_them()
-        run = Run(seen=seen, delays=getattr(handle, "delays", {}))
+        run = Run(seen=seen, delays=handle.delays)
         view.begin(run)
-        for text in getattr(handle, "warnings", ()):
+        for text in handle.warnings:
             view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))

@@ -57,7 +57,7 @@ class _Snapshot:
             "watermark": latest.watermark,
             "newest": dict(latest.newest),
             "totals": dict(latest.totals),
-            "delays": dict(latest.memory.get("delays", {})),
+            "delays": dict(latest.notes.delays),
             "warnings": [warning(s, one, "all epochs") for s, one in late_in_all(latest).items() if one.is_much],
             "active_bytes": round(sum(one.active_bytes for one in self.held.values())),
             "inactive_bytes": round(sum(one.inactive_bytes for one in self.held.values())),

@@ -5,9 +5,13 @@ Nothing is written, and the job's checkpoint is not touched.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from braidstream.functions.tuning import StreamTable
+
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +68,7 @@ def tune_job(
         _show(name, trained)
 
 
-def _first_rows(stream: Mapping[str, Any], path: str | None, n_rows: int) -> Any:
+def _first_rows(stream: StreamTable, path: str | None, n_rows: int) -> Any:
     """The beginning of a stream that is not Parquet files, through Spark, as a batch."""
     from braidstream.cli.quiet_session import spark_session  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -273,7 +273,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
     return "\n".join(lines)
 
 
-def _plain(run: Run) -> dict[str, Any]:
+def _plain(run: Run) -> dict[str, object]:
     last = run.last
     return {
         "epochs": run.epochs,
@@ -287,14 +287,14 @@ def _plain(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "rows_per_s": run.rows_per_s,
         "watermark": None if last is None else last.watermark,
-        "state_rows": getattr(last, "state_rows", None),
+        "state_rows": None if last is None else last.state_rows,
         "state_bytes": None if last is None else last.state_bytes,
-        "completeness": {q: asdict(of) for q, of in getattr(last, "completeness_so_far", {}).items()},
+        "completeness": {} if last is None else {q: asdict(of) for q, of in last.completeness_so_far.items()},
         "decisions": dict(run.decisions),
         "interrupted": run.interrupted,
         "failed": run.failed,
     }
 
 
-def _print_json(plain: dict[str, Any]) -> None:
+def _print_json(plain: dict[str, object]) -> None:
     typer.echo(json.dumps(plain))

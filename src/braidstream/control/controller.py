@@ -6,7 +6,7 @@ was chosen in this epoch (D-CAPE 6: one at a time), when it touches a slot that 
 not legal. Refusals are decisions too, without instructions.
 
 Everything is an argument: the same reports, directory, memory, clock and seed give the same decisions, so an epoch that
-Spark replays is decided the same way. The memory is plain JSON and belongs into the manifest.
+Spark replays is decided the same way. The memory belongs into the manifest.
 
 Cost: O(reports + groups log groups) once every `every` epochs.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.remembered import Memory, after, remember
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
+from braidstream.model.figures import SlotFigures
 from braidstream.model.instructions import (
     AddSlot,
     Decision,
@@ -38,7 +38,7 @@ from braidstream.model.instructions import (
     apply,
     slots_touched,
 )
-from braidstream.model.reports import SlotReport
+from braidstream.model.values import changed
 
 __all__ = ["Controller", "default_policies"]
 
@@ -69,17 +69,17 @@ class Controller:
 
     def decide(
         self,
-        reports: Sequence[SlotReport],
+        reports: Sequence[SlotFigures],
         directory: Directory,
         n_slots: int,
         memory: Memory,
         clock_s: float,
         seed: int = 0,
-    ) -> tuple[list[Decision], dict[str, Any]]:
+    ) -> tuple[list[Decision], Memory]:
         """The decisions of a reorganization epoch, and the memory for the next."""
         view = observe(reports, directory, n_slots, clock_s, self.settings)
         known = remember(memory, view)
-        known["wish"] = wish(view, known, self.settings)
+        known = changed(known, wish=wish(view, known, self.settings))
         if view.epoch < 0:
             return [], known
         session = _Session(self.settings, view, known)
@@ -111,19 +111,18 @@ class _Session:
         if not refusal:
             self._accept(suggestion)
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """The memory after the accepted instructions."""
         if not self.accepted:
-            return dict(self.known)
-        changed = after(self.known, self.view, self.accepted)
+            return self.known
+        known = after(self.known, self.view, self.accepted)
         if self.kinds & {"grow", "shrink"}:
-            changed["wish"] = [0, 0]
+            known = changed(known, wish=(0, 0))
         if "grow" in self.kinds:
-            n_before = str(self.applied[1] - 1)
-            changed["too_few"] = {**changed.get("too_few", {}), n_before: arriving_work(self.view)}
+            known = changed(known, too_few={**known.too_few, self.applied[1] - 1: arriving_work(self.view)})
         if "load" in self.kinds:
-            changed["yielded"] = {**changed["yielded"], **self._yielding()}
-        return changed
+            known = changed(known, yielded={**known.yielded, **self._yielding()})
+        return known
 
     def _accept(self, suggestion: Suggestion) -> None:
         self.accepted.extend(suggestion.instructions)
@@ -134,7 +133,8 @@ class _Session:
             self.view = self.view.with_slot()  # empty, so a consumer for this epoch's suppliers already
 
     def _refusal(self, suggestion: Suggestion) -> str:
-        since_s = self.view.clock_s - self.known.get("last_s", float("-inf"))
+        last_s = float("-inf") if self.known.last_s is None else self.known.last_s
+        since_s = self.view.clock_s - last_s
         if since_s < self.settings.min_span_s and suggestion.kind != "spill":
             return f"{since_s:.3g} s since the last adaptation, less than {self.settings.min_span_s:.3g} s"
         others = self.kinds - {suggestion.kind, "grow"}
@@ -151,9 +151,9 @@ class _Session:
             return wrong.wrong
         return ""
 
-    def _yielding(self) -> dict[str, float]:
+    def _yielding(self) -> dict[int, float]:
         """The slots that yield load now, with their pace: memory balance leaves them alone until they are faster."""
         groups = [one.group for one in self.accepted if isinstance(one, (Move, Split))]
         known = [self.view.groups[group] for group in groups if group in self.view.groups]  # not halves split off now
         slots = [self.view.slots[load.slot] for load in known]
-        return {str(slot.slot): slot.pace for slot in slots if slot.pace is not None}
+        return {slot.slot: slot.pace for slot in slots if slot.pace is not None}

@@ -34,14 +34,14 @@ keys, some of them heavy, and nothing was expected of the groups, intervals of a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from braidstream.control.shedding import FIRST_BITS
+from braidstream.model.reports import SampleCounts
 
 __all__ = ["Counts", "Interval", "completeness_interval"]
 
@@ -116,31 +116,36 @@ class Counts:
             self.squares + other.squares,
         )
 
-    def as_plain(self) -> dict[str, Any]:
-        """A form for JSON."""
-        rounded = {name: [round(x, 3) for x in getattr(self, name).tolist()] for name in ("kept", "found")}
-        whole = {"all": [int(x) for x in self.all], "n_kept": self.n_kept, "at_risk": self.at_risk}
-        sampled = {"n_all": self.n_all, "squares": self.squares} if self.squares else {}
-        return {"exact": self.exact, "n_found": self.n_found, **whole, **rounded, **sampled}
+    def as_sent(self) -> SampleCounts:
+        """The form in which they are sent and kept."""
+        return SampleCounts(
+            self.exact,
+            self.n_found,
+            tuple(int(x) for x in self.all.tolist()),
+            tuple(round(x, 3) for x in self.kept.tolist()),
+            tuple(round(x, 3) for x in self.found.tolist()),
+            self.n_kept,
+            self.at_risk,
+            *((self.n_all, self.squares) if self.squares else ()),
+        )
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Counts:
-        """From its plain form."""
-        arrays: dict[str, Any] = {name: np.array(plain[name], dtype=np.float64) for name in ("all", "kept", "found")}
-        whole = {name: plain.get(name, 0) for name in ("exact", "n_found", "n_kept", "at_risk", "n_all", "squares")}
-        return cls(**whole, **arrays)
+    def of(cls, sent: SampleCounts) -> Counts:
+        """From that form."""
+        whole, kept, found = (np.array(one, dtype=np.float64) for one in (sent.all, sent.kept, sent.found))
+        return cls(sent.exact, sent.n_found, whole, kept, found, sent.n_kept, sent.at_risk, sent.n_all, sent.squares)
 
     @classmethod
-    def of_run(cls, plain: Mapping[str, Any], most: float) -> Counts:
+    def of_run(cls, kept: SampleCounts, most: float) -> Counts:
         """The counts of a run so far. Those of 0.1.0 are not weighted, though its sample may have shrunk.
 
         They get the weight, up to `most`, at which the sample stands for as many results as the run is said to have.
         """
-        known = cls.from_plain(plain)
+        known = cls.of(kept)
         if known.squares or not known.all.any():
             return known
-        kept, others = float(known.kept.sum()), 2.0**FIRST_BITS - 1
-        likely = float(known.found.sum()) / others / kept if kept else 1.0
+        passed, others = float(known.kept.sum()), 2.0**FIRST_BITS - 1
+        likely = float(known.found.sum()) / others / passed if passed else 1.0
         return known.weighted(min(max(likely, 1.0), most))
 
 

@@ -16,7 +16,7 @@ weighs matches, to which keys with far fewer tuples contribute.
 
 A window's answer covers the whole panes that it touches: up to one pane more than the window.
 
-A `Tracker` is a value; its plain form is JSON with the sketches as base64, for the manifest. Cost: O(entries reported)
+A `Tracker` is a value of the manifest; its sketches are base64. Cost: O(entries reported)
 an epoch and O(panes x counters) a question, whatever the number of keys.
 """
 
@@ -25,13 +25,14 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
+import msgspec
 from datasketches import frequent_items_error_type, frequent_strings_sketch
 
 from braidstream.model.grids import Candidate
+from braidstream.model.reports import Frequent
+from braidstream.model.values import Value, changed
 
 __all__ = ["MOST_ENTRIES", "Frequent", "Pane", "Tracker", "candidates", "sketch_size"]
 
@@ -47,37 +48,7 @@ _LABELS = 512
 """Labels kept for people; those of the most frequent keys."""
 
 
-@dataclass(frozen=True)
-class Frequent:
-    """What one slot reports of one store and epoch: its largest counts, and a bound on those it left out."""
-
-    rows: int
-    keys: tuple[tuple[int, int], ...]
-    """(hash, count), at most `MOST_ENTRIES`; counts of tuples, not of their replicas."""
-    left_out: int = 0
-    """No key that is not listed has more rows than this."""
-    labels: Mapping[int, str] = field(default_factory=dict)
-    """Values of (some of) the keys, for people."""
-
-    def as_json(self) -> dict[str, Any]:
-        """A plain form; JSON's keys are strings."""
-        labels = {str(key): label for key, label in self.labels.items()}
-        return {
-            "rows": self.rows,
-            "keys": [list(key) for key in self.keys],
-            "left_out": self.left_out,
-            "labels": labels,
-        }
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Frequent:
-        """The report of a plain form."""
-        labels = {int(key): label for key, label in plain.get("labels", {}).items()}
-        return cls(plain["rows"], tuple((key, count) for key, count in plain["keys"]), plain["left_out"], labels)
-
-
-@dataclass(frozen=True)
-class Pane:
+class Pane(Value, frozen=True):
     """A part of the window: its place in units of the pane's length, its rows, the bound left out, its sketch."""
 
     at: int
@@ -87,14 +58,13 @@ class Pane:
     """Base64 of the compressed sketch."""
 
 
-@dataclass(frozen=True)
-class Tracker:
+class Tracker(Value, frozen=True, dict=True):
     """The frequent keys of one store. `window` is in the unit of the clock; None: over the whole stream."""
 
     window: int | None = None
     lg_size: int = _SMALLEST
     panes: tuple[Pane, ...] = ()
-    labels: Mapping[int, str] = field(default_factory=dict)
+    labels: Mapping[int, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, n_slots: int, window: int | None = None) -> Tracker:
@@ -105,7 +75,7 @@ class Tracker:
         """The tracker after an epoch's reports. `clock` is the epoch's time (its newest), in the window's unit."""
         at = 0 if self.window is None else clock // self._pane_length
         if not reports:
-            return replace(self, panes=tuple(pane for pane in self.panes if self._is_live(pane, at)))
+            return changed(self, panes=tuple(pane for pane in self.panes if self._is_live(pane, at)))
         kept = tuple(self._trimmed(pane) for pane in self.panes if pane.at != at and self._is_live(pane, at))
         old = next((pane for pane in self.panes if pane.at == at), None)
         sketch = _decoded(old.sketch) if old else frequent_strings_sketch(self.lg_size)
@@ -115,7 +85,7 @@ class Tracker:
         rows = sum(report.rows for report in reports) + (old.rows if old else 0)
         left_out = max(report.left_out for report in reports) + (old.left_out if old else 0)
         panes = (*kept, Pane(at, rows, left_out, _encoded(sketch)))
-        return replace(self, panes=tuple(sorted(panes, key=lambda pane: pane.at)), labels=self._labelled(reports))
+        return changed(self, panes=tuple(sorted(panes, key=lambda pane: pane.at)), labels=self._labelled(reports))
 
     @property
     def rows(self) -> int:
@@ -143,24 +113,7 @@ class Tracker:
 
     def resized(self, n_slots: int) -> Tracker:
         """The tracker for another number of slots: new panes get sketches of the size it needs."""
-        return replace(self, lg_size=max(self.lg_size, sketch_size(n_slots)))
-
-    def as_json(self) -> dict[str, Any]:
-        """A plain form for the manifest."""
-        labels = {str(key): label for key, label in self.labels.items()}
-        return {
-            "window": self.window,
-            "lg_size": self.lg_size,
-            "panes": [asdict(pane) for pane in self.panes],
-            "labels": labels,
-        }
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Tracker:
-        """The tracker of a manifest."""
-        panes = tuple(Pane(**pane) for pane in plain["panes"])
-        labels = {int(key): label for key, label in plain["labels"].items()}
-        return cls(plain["window"], plain["lg_size"], panes, labels)
+        return changed(self, lg_size=max(self.lg_size, sketch_size(n_slots)))
 
     @property
     def _pane_length(self) -> int:
@@ -182,7 +135,7 @@ class Tracker:
         for key, count in counts[:_KEPT]:
             small.update(_name(key), count)
         left_out = pane.left_out + _lost(sketch) + counts[_KEPT][1]
-        return replace(pane, left_out=left_out, sketch=_encoded(small))
+        return changed(pane, left_out=left_out, sketch=_encoded(small))
 
     @cached_property
     def _merged(self) -> frequent_strings_sketch:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
-from braidstream.model.reports import GroupReport, SlotReport
+from braidstream.model.figures import GroupFigures, SlotFigures
 
 __all__ = ["GroupLoad", "SlotLoad", "View", "even_s", "observe", "occupancy"]
 
@@ -110,11 +110,11 @@ class View:
 
 
 def observe(
-    reports: Sequence[SlotReport], directory: Directory, n_slots: int, clock_s: float, settings: Settings
+    reports: Sequence[SlotFigures], directory: Directory, n_slots: int, clock_s: float, settings: Settings
 ) -> View:
     """The view of a reorganization epoch's reports."""
     epochs = sorted({report.epoch for report in reports})
-    by_slot: dict[int, list[SlotReport]] = defaultdict(list)
+    by_slot: dict[int, list[SlotFigures]] = defaultdict(list)
     for report in sorted(reports, key=lambda r: r.epoch):
         by_slot[report.slot].append(report)
     bare = [_bare_load(slot, by_slot[slot], max(len(epochs), 1)) for slot in range(n_slots)]
@@ -137,7 +137,7 @@ def even_s(slots: Sequence[SlotLoad]) -> float:
     return sum(slot.work for slot in slots) / (sum(speeds) + n_unknown * sum(speeds) / len(speeds))
 
 
-def occupancy(report: SlotReport, length_s: float, settings: Settings) -> float:
+def occupancy(report: SlotFigures, length_s: float, settings: Settings) -> float:
     """How full the slot's buffer was at the end of the epoch, from 0 to 1."""
     if report.backlog_bytes is not None:
         return min(1.0, report.backlog_bytes / settings.buffer_bytes)
@@ -146,11 +146,11 @@ def occupancy(report: SlotReport, length_s: float, settings: Settings) -> float:
     return min(1.0, max(0.0, report.busy_s - length_s) / (settings.buffer_epochs * length_s))
 
 
-def _mean_occupancy(reports: Sequence[SlotReport], length_s: float, n_epochs: int, settings: Settings) -> float:
+def _mean_occupancy(reports: Sequence[SlotFigures], length_s: float, n_epochs: int, settings: Settings) -> float:
     return sum(occupancy(report, length_s, settings) for report in reports) / max(n_epochs, 1)
 
 
-def _bare_load(slot: int, reports: Sequence[SlotReport], n_epochs: int) -> SlotLoad:
+def _bare_load(slot: int, reports: Sequence[SlotFigures], n_epochs: int) -> SlotLoad:
     """A slot's load without its occupancy, which needs the length of the epoch."""
     if not reports:
         return SlotLoad(slot, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
@@ -163,7 +163,7 @@ def _bare_load(slot: int, reports: Sequence[SlotReport], n_epochs: int) -> SlotL
     return SlotLoad(slot, 0.0, busy * _growth(reports), busy, rows, matches, last.bytes, last.executor, work_s)
 
 
-def _growth(reports: Sequence[SlotReport]) -> float:
+def _growth(reports: Sequence[SlotFigures]) -> float:
     """Arrived over joined tuples: above 1 when the backlog grew."""
     first, last = reports[0].backlog_rows, reports[-1].backlog_rows
     joined = sum(report.rows for report in reports[1:])
@@ -173,7 +173,7 @@ def _growth(reports: Sequence[SlotReport]) -> float:
 
 
 def _group_loads(
-    slots: Sequence[SlotLoad], by_slot: Mapping[int, Sequence[SlotReport]], directory: Directory, n_epochs: int
+    slots: Sequence[SlotLoad], by_slot: Mapping[int, Sequence[SlotFigures]], directory: Directory, n_epochs: int
 ) -> dict[int, GroupLoad]:
     loads = {group.id: GroupLoad(group.id, group.slot, 0.0, 0.0, 0.0, 0) for group in directory.groups}
     for slot in slots:
@@ -183,8 +183,8 @@ def _group_loads(
     return loads
 
 
-def _groups_of(slot: SlotLoad, reports: Sequence[SlotReport], n_epochs: int) -> list[GroupLoad]:
-    parts: dict[int, list[GroupReport]] = defaultdict(list)
+def _groups_of(slot: SlotLoad, reports: Sequence[SlotFigures], n_epochs: int) -> list[GroupLoad]:
+    parts: dict[int, list[GroupFigures]] = defaultdict(list)
     for report in reports:
         for part in report.groups:
             parts[part.group].append(part)

@@ -28,20 +28,20 @@ def probing_order(n_inputs: int, fanouts: Mapping[int, float]) -> list[list[int]
 
 
 def learned(
-    known: Mapping[str, Mapping[str, float]], measured: Sequence[Mapping[str, Mapping[str | int, Sequence[int]]]]
-) -> dict[str, dict[str, float]]:
+    known: Mapping[str, Mapping[int, float]], measured: Sequence[Mapping[str, Mapping[int, tuple[int, int]]]]
+) -> dict[str, dict[int, float]]:
     """The matches a probe of each input gives, by join, after an epoch's measurements of (probes, matches)."""
-    totals: dict[str, dict[str, list[int]]] = {}
+    totals: dict[str, dict[int, list[int]]] = {}
     for slot in measured:
         for join, inputs in slot.items():
             for target, (probes, matches) in inputs.items():
-                total = totals.setdefault(join, {}).setdefault(str(target), [0, 0])
+                total = totals.setdefault(join, {}).setdefault(target, [0, 0])
                 total[0] += probes
                 total[1] += matches
     after = {join: dict(fanouts) for join, fanouts in known.items()}
     for join, summed in totals.items():
-        for name, (probes, matches) in summed.items():
+        for target, (probes, matches) in summed.items():
             if probes >= _ENOUGH:
-                before = after.setdefault(join, {}).get(name, matches / probes)
-                after[join][name] = _WEIGHT * matches / probes + (1 - _WEIGHT) * before
+                before = after.setdefault(join, {}).get(target, matches / probes)
+                after[join][target] = _WEIGHT * matches / probes + (1 - _WEIGHT) * before
     return after

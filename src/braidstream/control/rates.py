@@ -9,27 +9,24 @@ Pure: sums in, sums out. Cost: O(streams).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 __all__ = ["Pace", "paced", "rates_of"]
 
-Pace = Sequence[float]
+Pace = tuple[float, float]
 """Tuples, and microseconds of event time, both weighed by age."""
 _FADING = 0.9
 
 
 def paced(
     known: Mapping[str, Pace], before: Mapping[str, int], newest: Mapping[str, int], rows: Mapping[str, int]
-) -> dict[str, list[float]]:
+) -> dict[str, Pace]:
     """The sums after an epoch with so many rows of each stream, and the newest times before and after it."""
-    after = {stream: list(pace) for stream, pace in known.items()}
+    after = dict(known)
     for stream, time in newest.items():
         if stream in before and (rows.get(stream) or time > before[stream]):
             tuples, passed = after.get(stream, (0.0, 0.0))
-            after[stream] = [
-                _FADING * tuples + rows.get(stream, 0),
-                _FADING * passed + time - before[stream],
-            ]
+            after[stream] = (_FADING * tuples + rows.get(stream, 0), _FADING * passed + time - before[stream])
     return after
 
 

@@ -1,9 +1,4 @@
-"""The controller's memory: what it must know from one reorganization epoch to the next, as plain JSON for the manifest.
-
-It holds the time of the last adaptation, how often the wish for more or fewer slots repeated, the results of each
-group's active generation so far (D-CAPE's P_o) and the epoch of its last new tuple (T_u), the bytes of forced spills,
-the loads of groups before they were split (to see whether the split helped), and the slots that had to yield load,
-with their pace then. Keys are strings, because JSON's are.
+"""The controller's memory: what it must know from one reorganization epoch to the next; the manifest keeps it.
 
 A memory is never changed: every function returns another one. It stays as large as the directory: what is said of
 groups and slots that no longer exist is dropped. Cost: O(groups)."""
@@ -11,67 +6,86 @@ groups and slots that no longer exist is dropped. Cost: O(groups)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+
+import msgspec
 
 from braidstream.control.load import View
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Instruction, Merge, Spill, Split
+from braidstream.model.values import Value, changed
 
 __all__ = ["Memory", "after", "outputs", "remember", "touched"]
 
-Memory = Mapping[str, Any]
+
+class Memory(Value, frozen=True):
+    """What the controller remembers."""
+
+    outputs: Mapping[int, float] = msgspec.field(default_factory=dict)
+    """By group: the results of its active generation so far (D-CAPE's P_o)."""
+    touched: Mapping[int, int] = msgspec.field(default_factory=dict)
+    """By group: the epoch of its last new tuple (T_u)."""
+    base_groups: int | None = None
+    """As many groups there were at first: merges go no further."""
+    solid: Mapping[int, float] = msgspec.field(default_factory=dict)
+    """By group that a split did not help: its demand then."""
+    split: Mapping[int, tuple[int, float]] = msgspec.field(default_factory=dict)
+    """By group that was split: the other half, and the demand of both, to see whether it helped."""
+    yielded: Mapping[int, float] = msgspec.field(default_factory=dict)
+    """By slot that had to yield load: its pace then."""
+    forced_bytes: int = 0
+    """Of forced spills."""
+    last_s: float | None = None
+    """The time of the last adaptation."""
+    wish: tuple[int, int] = (0, 0)
+    """More slots (1), fewer (-1) or as many, and for how many reorganization epochs in a row."""
+    too_few: Mapping[int, float] = msgspec.field(default_factory=dict)
+    """By number of slots that proved too few: the work that arrived then."""
 
 
-def remember(memory: Memory, view: View) -> dict[str, Any]:
+def remember(memory: Memory, view: View) -> Memory:
     """The memory with the view's results added and what no longer exists dropped."""
-    seen = memory.get("outputs", {})
-    grown = {str(g): seen.get(str(g), 0.0) + load.matches for g, load in view.groups.items()}
-    last = memory.get("touched", {})
-    return {
-        **memory,
-        "outputs": grown,
-        "touched": {
-            str(g): view.epoch if load.rows > 0 else last.get(str(g), view.epoch) for g, load in view.groups.items()
-        },
-        "base_groups": memory.get("base_groups", len(view.directory.groups)),
-        "solid": _solid(memory, view),
-        "split": {},
-        "yielded": {slot: pace for slot, pace in memory.get("yielded", {}).items() if int(slot) < view.n_slots},
-    }
+    last, groups = memory.touched, view.groups
+    return changed(
+        memory,
+        outputs={g: memory.outputs.get(g, 0.0) + load.matches for g, load in groups.items()},
+        touched={g: view.epoch if load.rows > 0 else last.get(g, view.epoch) for g, load in groups.items()},
+        base_groups=len(view.directory.groups) if memory.base_groups is None else memory.base_groups,
+        solid=_solid(memory, view),
+        split={},
+        yielded={slot: pace for slot, pace in memory.yielded.items() if slot < view.n_slots},
+    )
 
 
-def after(memory: Memory, view: View, instructions: Sequence[Instruction]) -> dict[str, Any]:
+def after(memory: Memory, view: View, instructions: Sequence[Instruction]) -> Memory:
     """The memory after the accepted instructions: halves share what their whole produced, a merged group has both.
 
     A pushed group begins anew: what its next generation produces is its own (D-CAPE 4.2).
     """
-    results = dict(memory["outputs"])
-    forced_bytes = memory.get("forced_bytes", 0)
-    splits = dict(memory["split"])
+    results, splits, forced_bytes = dict(memory.outputs), dict(memory.split), memory.forced_bytes
     directory = view.directory
     for one in instructions:
         if isinstance(one, Split):
             if one.group in view.groups:  # not a half that was split off just now: nothing is known of its load
-                splits[str(one.group)] = [directory.next_id, view.groups[one.group].demand_s]
-            results[str(one.group)] = results[str(directory.next_id)] = results.get(str(one.group), 0.0) / 2
+                splits[one.group] = (directory.next_id, view.groups[one.group].demand_s)
+            results[one.group] = results[directory.next_id] = results.get(one.group, 0.0) / 2
             directory = directory.split(one.group, one.slot)
         elif isinstance(one, Merge):
             directory = _merged(directory, one, results)
         elif isinstance(one, Spill):
-            results[str(one.group)] = 0.0
+            results[one.group] = 0.0
             forced_bytes += view.groups[one.group].stored_bytes if one.forced and one.group in view.groups else 0
-    changed = {**memory, "outputs": results, "split": splits, "forced_bytes": forced_bytes}
-    return changed if _only_spills(instructions) else {**changed, "last_s": view.clock_s}
+    last_s = memory.last_s if _only_spills(instructions) else view.clock_s
+    return changed(memory, outputs=results, split=splits, forced_bytes=forced_bytes, last_s=last_s)
 
 
 def outputs(memory: Memory, group: int) -> float:
     """How many results the group's active generation has produced so far (P_o)."""
-    return float(memory.get("outputs", {}).get(str(group), 0.0))
+    return memory.outputs.get(group, 0.0)
 
 
 def touched(memory: Memory, group: int, default: int) -> int:
     """The epoch of the group's last new tuple (T_u), as far as the reorganization epochs tell."""
-    return int(memory.get("touched", {}).get(str(group), default))
+    return memory.touched.get(group, default)
 
 
 def _only_spills(instructions: Iterable[Instruction]) -> bool:
@@ -79,28 +93,28 @@ def _only_spills(instructions: Iterable[Instruction]) -> bool:
     return all(isinstance(one, Spill) for one in instructions)
 
 
-def _merged(directory: Directory, one: Merge, results: dict[str, float]) -> Directory:
+def _merged(directory: Directory, one: Merge, results: dict[int, float]) -> Directory:
     buddy = directory.buddy(one.group)
     if buddy is None:
         return directory
-    both = results.pop(str(one.group), 0.0) + results.pop(str(buddy.id), 0.0)
-    results[str(min(directory.by_id[one.group], buddy).id)] = both
+    both = results.pop(one.group, 0.0) + results.pop(buddy.id, 0.0)
+    results[min(directory.by_id[one.group], buddy).id] = both
     return directory.merge(one.group)
 
 
-def _solid(memory: Memory, view: View) -> dict[str, float]:
+def _solid(memory: Memory, view: View) -> dict[int, float]:
     """The groups that a split did not help, one key carrying most of them, with their demand.
 
     Such a group is left alone until its demand has halved; spreading one key is the grid router's work.
     """
     solid = {
         group: demand
-        for group, demand in memory.get("solid", {}).items()
-        if int(group) in view.groups and view.groups[int(group)].demand_s > demand / 2
+        for group, demand in memory.solid.items()
+        if group in view.groups and view.groups[group].demand_s > demand / 2
     }
-    for lower, (upper, whole_s) in memory.get("split", {}).items():
-        halves = [view.groups[g] for g in (int(lower), int(upper)) if g in view.groups]
+    for lower, (upper, whole_s) in memory.split.items():
+        halves = [view.groups[g] for g in (lower, upper) if g in view.groups]
         heavy = max(halves, key=lambda load: load.demand_s, default=None)
         if heavy is not None and heavy.demand_s > 0.9 * sum(load.demand_s for load in halves) and whole_s > 0:
-            solid[str(heavy.group)] = heavy.demand_s
+            solid[heavy.group] = heavy.demand_s
     return solid

@@ -23,14 +23,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from braidstream.model.directory import address_of
+from braidstream.model.values import Value, changed
 
 __all__ = [
     "FIRST_BITS",
@@ -62,12 +63,11 @@ _LEAST_EXPECTED = 0.02
 F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Value, frozen=True, array_like=True):
     """The filter on a range of addresses that begins at `low` and ends where the next piece begins."""
 
     low: int = 0
-    floors: Mapping[str, int] = field(default_factory=dict)
+    floors: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By store: rows with an older time are dead."""
     caps: tuple[tuple[int, float], ...] = ()
     """(epoch, share), both ascending: the cap of a row is that of the first epoch not before its arrival."""
@@ -80,12 +80,12 @@ class Piece:
     def capped(self, epoch: int, share: float) -> Piece:
         """With all rows until now capped; earlier caps that are not lower say nothing any more."""
         lower = tuple(one for one in self.caps if one[1] < share)
-        return replace(self, caps=(*lower, (epoch, share))[-_MOST_CAPS:])
+        return changed(self, caps=(*lower, (epoch, share))[-_MOST_CAPS:])
 
     def raised(self, floors: Mapping[str, int]) -> Piece:
         """With higher floors."""
         old = self.floors
-        return replace(self, floors={**old, **{s: max(t, old.get(s, t)) for s, t in floors.items()}})
+        return changed(self, floors={**old, **{s: max(t, old.get(s, t)) for s, t in floors.items()}})
 
     def with_(self, other: Piece) -> Piece:
         """The stricter of two, for groups that have merged."""
@@ -93,12 +93,11 @@ class Piece:
         for epoch in sorted({epoch for epoch, _ in (*self.caps, *other.caps)}, reverse=True):
             share = min(self.cap(epoch), other.cap(epoch))
             caps = both.caps[bisect_right(both.caps, (epoch, 2.0)) :]
-            both = replace(both, caps=((epoch, share), *(c for c in caps if c[0] > epoch)))
-        return replace(both, caps=_ascending(both.caps))
+            both = changed(both, caps=((epoch, share), *(c for c in caps if c[0] > epoch)))
+        return changed(both, caps=_ascending(both.caps))
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(Value, frozen=True, dict=True):
     """What is dead among the stored rows. `bits`: keys whose mixed hash ends in so many zeros are the sample."""
 
     pieces: tuple[Piece, ...] = (Piece(),)
@@ -147,8 +146,8 @@ class Filter:
             piece = self.pieces[first]
             for other in self.pieces[first + 1 : end]:
                 piece = piece.with_(other)
-            pieces.append(replace(piece, low=low))
-        return replace(self, pieces=tuple(pieces))
+            pieces.append(changed(piece, low=low))
+        return changed(self, pieces=tuple(pieces))
 
     def pruned(self, oldest_epoch: int, horizons: Mapping[str, int]) -> Filter:
         """Without floors and caps that no row meets any more: those of rows that have expired."""
@@ -157,7 +156,7 @@ class Filter:
             floors = {s: t for s, t in piece.floors.items() if s not in horizons or t > horizons[s]}
             return Piece(piece.low, floors, tuple(c for c in piece.caps if c[0] >= oldest_epoch))
 
-        return replace(self, pieces=tuple(left(piece) for piece in self.pieces))
+        return changed(self, pieces=tuple(left(piece) for piece in self.pieces))
 
     def barriers(self) -> set[int]:
         """Epochs at which the cap changes so much that rows from before and after should not be merged."""
@@ -166,17 +165,6 @@ class Filter:
             shares = [*(share for _, share in piece.caps), 1.0]
             found |= {e for (e, q), after in zip(piece.caps, shares[1:], strict=True) if after > _APART * q}
         return found
-
-    def as_plain(self) -> dict[str, Any]:
-        """A form for JSON."""
-        pieces = [[p.low, dict(p.floors), [list(c) for c in p.caps]] for p in self.pieces]
-        return {"bits": self.bits, "stores": list(self.stores), "pieces": pieces}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Filter:
-        """From its plain form."""
-        pieces = (Piece(low, floors, tuple((e, q) for e, q in caps)) for low, floors, caps in plain["pieces"])
-        return cls(tuple(pieces), plain["bits"], tuple(plain["stores"]))
 
 
 @dataclass(frozen=True)
@@ -257,7 +245,7 @@ def shed(
     yields: Mapping[int, float],
 ) -> Filter:
     """The filter after an epoch. `yields` has for each group, by where it begins, its results for each byte held."""
-    filter_ = replace(filter_, bits=_bits(filter_, stocks, spans, budget))
+    filter_ = changed(filter_, bits=_bits(filter_, stocks, spans, budget))
     for slot in sorted({stock.slot for stock in stocks}):
         own = [stock for stock in stocks if stock.slot == slot]
         live = live_bytes(own, filter_, spans)
@@ -339,12 +327,12 @@ def _stepped(share: float) -> float:
 def _raised(filter_: Filter, lows: Iterable[int], floors: Mapping[str, int]) -> Filter:
     chosen = set(lows)
     pieces = (piece.raised(floors) if piece.low in chosen else piece for piece in filter_.pieces)
-    return replace(filter_, pieces=tuple(pieces))
+    return changed(filter_, pieces=tuple(pieces))
 
 
 def _capped(filter_: Filter, caps: Mapping[int, float], epoch: int) -> Filter:
     pieces = (piece.capped(epoch, caps[piece.low]) if piece.low in caps else piece for piece in filter_.pieces)
-    return replace(filter_, pieces=tuple(pieces))
+    return changed(filter_, pieces=tuple(pieces))
 
 
 def _ascending(caps: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

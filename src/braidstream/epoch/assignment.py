@@ -54,7 +54,7 @@ def adoptions_of(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> tup
 
 def suspended_joins(manifest: Manifest) -> dict[str, int]:
     """The suspended joins, each with the last epoch whose tuples it has joined."""
-    return dict(manifest.memory.get("suspended", {}))
+    return dict(manifest.notes.suspended)
 
 
 def _merges(

@@ -7,26 +7,26 @@ Invariant: what is delivered under an epoch's number replaces what a lost attemp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
+from braidstream.model.reports import Report, slot_reports
 
 __all__ = ["deliver_epoch", "deliver_step", "staged_files"]
 
 
-def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Mapping[str, Any]]) -> None:
+def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Report]) -> None:
     """Hand over the results of all queries, and late tuples: to every sink, also where there are none."""
     flow.checkpoint.fence()
     for query in flow.queries:
         flow.outlets.deliver(flow.result_of(query), epoch, staged_files(query, reports))
     for stream in flow.late:
-        files = [file for report in reports if (file := report["late"].get(stream))]
+        files = [file for report in slot_reports(reports) if (file := report.late.get(stream))]
         flow.outlets.deliver(flow.late_of(stream), epoch, files)
 
 
-def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Mapping[str, Any]]) -> None:
+def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Report]) -> None:
     """Hand over what a step outside of epochs has produced, under a number of its own: results of joins only."""
     flow.checkpoint.fence()
     joined = {join.query for join in flow.plan.cleaned_joins}
@@ -34,6 +34,7 @@ def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Mapping
         flow.outlets.deliver(flow.result_of(query), -step, staged_files(query, reports))
 
 
-def staged_files(outlet: str, reports: Sequence[Mapping[str, Any]]) -> list[str]:
+def staged_files(output: str, reports: Sequence[Report]) -> list[str]:
     """The files that slots have staged of a query's results, or of the composites of one."""
-    return [file for report in reports if (file := report["results"].get(outlet, {}).get("file"))]
+    results = (report.results[output] for report in reports if output in report.results)
+    return [result.file for result in results if result.file]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol
+from typing import Generic, Protocol
 
 import pyarrow as pa
 
@@ -13,8 +12,8 @@ from braidstream.epoch.cluster import Cluster, EnvelopesT, SlotFunction
 from braidstream.epoch.outlets import Outlet, Outlets
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.spiller import Spiller
-from braidstream.errors import DamagedState, RunError
 from braidstream.model.instructions import Decision
+from braidstream.model.reports import Report, SlotReport, decoded
 from braidstream.model.stores import Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -23,7 +22,7 @@ from braidstream.state.manifest import Manifest
 
 __all__ = ["FlowRun", "Regridder", "Reports"]
 
-Reports = list[dict[str, Any]]
+Reports = list[Report]
 
 
 class Regridder(Protocol):
@@ -34,7 +33,7 @@ class Regridder(Protocol):
         """What was decided recently."""
         ...
 
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> Manifest:
         """The manifest to commit, after the reports of its epoch."""
         ...
 
@@ -97,10 +96,4 @@ class FlowRun(Generic[EnvelopesT]):
 
     def ran(self, envelopes: EnvelopesT, stages: Sequence[SlotFunction], before: Manifest) -> Reports:
         """Run functions over envelopes, stage by stage, and gather the reports; what a slot could not do is raised."""
-        reports = [json.loads(blob) for blob in self.cluster.run(envelopes, stages, before)]
-        for report in reports:
-            if "damaged" in report:
-                raise DamagedState(report["damaged"]["path"], report["damaged"]["wrong"])
-            if "failed" in report:
-                raise RunError(**report["failed"])
-        return reports
+        return decoded(self.cluster.run(envelopes, stages, before))

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
 
 from braidstream.control.probing import learned
 from braidstream.control.rates import paced
@@ -20,7 +19,8 @@ from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.lateness import late_in_epoch, remembered
 from braidstream.epoch.progress import tallies_of
-from braidstream.kernels.routing import Tally
+from braidstream.model.reports import Report, SlotReport, Tally, slot_reports
+from braidstream.model.values import changed
 from braidstream.slot.aggregation import reached_watermark
 from braidstream.state import adoption
 from braidstream.state.cells import pruned
@@ -34,7 +34,7 @@ def fold(
     flow: FlowRun[EnvelopesT],
     before: Manifest,
     epoch: int,
-    reports: Sequence[Mapping[str, Any]],
+    reports: Sequence[Report],
     *,
     expires: bool = True,
 ) -> tuple[Manifest, Mapping[str, int]]:
@@ -42,26 +42,29 @@ def fold(
 
     What these still need must not expire before: until they are done the watermark stays where it was.
     """
-    tallies = tallies_of(reports)
+    slots, known = slot_reports(reports), before.notes
+    tallies = tallies_of(slots)
     newest = _newest(before.newest, tallies)
     watermark = reached_watermark(newest, (), flow.delays_us, before.watermark) if expires else before.watermark
     spoke = {stream for stream, tally in tallies.items() if tally.rows}
-    memory = remembered(before.memory, late_in_epoch(tallies, before.newest))
-    suspended = memory.get("suspended", {})
-    decided = suspend(flow.plan.siblings, flow.plan.parents, newest, spoke, flow.silence_us, suspended, epoch)
-    memory["suspended"] = dict(decided.suspended)
+    decided = suspend(flow.plan.siblings, flow.plan.parents, newest, spoke, flow.silence_us, known.suspended, epoch)
     rows = {stream: tally.rows for stream, tally in tallies.items()}
-    memory["rates"] = paced(memory.get("rates", {}), before.newest, newest, rows)
-    memory["fanouts"] = learned(memory.get("fanouts", {}), [report["probes"] for report in reports])
+    notes = changed(
+        known,
+        lateness=remembered(known.lateness, late_in_epoch(tallies, before.newest)),
+        suspended=decided.suspended,
+        rates=paced(known.rates, before.newest, newest, rows),
+        fanouts=learned(known.fanouts, [report.probes for report in slots]),
+    )
     after = replace(
         before,
         epoch=epoch,
-        segments=_segments(flow, before, reports, watermark),
+        segments=_segments(flow, before, slots, watermark),
         newest=newest,
         watermark=watermark,
-        executors={**before.executors, **{report["slot"]: report["executor"] for report in reports}},
+        executors={**before.executors, **{report.slot: report.executor for report in reports}},
         totals=_totals(before, epoch, tallies, reports),
-        memory=memory,
+        notes=notes,
     )
     return pruned(after), decided.resumed
 
@@ -74,41 +77,38 @@ def _newest(before: Mapping[str, int], tallies: Mapping[str, Tally]) -> dict[str
     return newest
 
 
-def _totals(
-    before: Manifest, epoch: int, tallies: Mapping[str, Tally], reports: Sequence[Mapping[str, Any]]
-) -> dict[str, int]:
+def _totals(before: Manifest, epoch: int, tallies: Mapping[str, Tally], reports: Sequence[Report]) -> dict[str, int]:
     totals = Counter(before.totals)
     totals["epochs"] += before.epoch < epoch
     for stream, tally in tallies.items():
         totals.update({f"{stream}.rows": tally.rows, f"{stream}.late": tally.late, f"{stream}.keyless": tally.keyless})
     for report in reports:
-        totals.update({f"{query}.matches": result["rows"] for query, result in report["results"].items()})
-        totals.update({f"{join}.produced": rows for join, rows in report["produced"].items()})
+        totals.update({f"{query}.matches": result.rows for query, result in report.results.items()})
+    for report in slot_reports(reports):
+        totals.update({f"{join}.produced": rows for join, rows in report.produced.items()})
     return dict(totals)
 
 
 def _segments(
-    flow: FlowRun[EnvelopesT], before: Manifest, reports: Sequence[Mapping[str, Any]], watermark: int | None
+    flow: FlowRun[EnvelopesT], before: Manifest, reports: Sequence[SlotReport], watermark: int | None
 ) -> tuple[Segment, ...]:
     live = {segment.name: segment for segment in before.segments}
     for report in reports:
-        ranges = [(group.low, group.high) for group in before.directory.of_slot(report["slot"])]
-        for merged in report["merged"]:
-            for name, parts in zip(merged["inputs"], merged.get("parts") or repeat(None)):  # noqa: B905  endless
-                live[name] = _without(live[name], merged.get("codes"), parts, ranges)
-            if merged["segment"] is not None:
-                made = Segment.from_plain(merged["segment"])
-                live[made.name] = made
-        for plain in report["segments"]:
-            live[plain["name"]] = Segment.from_plain(plain)
+        ranges = [(group.low, group.high) for group in before.directory.of_slot(report.slot)]
+        for merged in report.merged:
+            for name, parts in zip(merged.inputs, merged.parts or repeat(None)):  # noqa: B905  endless
+                live[name] = _without(live[name], merged.codes, parts, ranges)
+            if merged.segment is not None:
+                live[merged.segment.name] = merged.segment
+        live |= {segment.name: segment for segment in report.segments}
     live = adoption.adopted(live, adoptions_of(flow, before, before.epoch + 1), reports)
     return unexpired((s for s in live.values() if s.store in flow.merge_spans), before.directory, watermark)
 
 
 def _without(
-    segment: Segment, codes: Sequence[int] | None, parts: Sequence[Any] | None, ranges: Sequence[tuple[int, int]]
+    segment: Segment, codes: Sequence[int], parts: Sequence[Part] | None, ranges: Sequence[tuple[int, int]]
 ) -> Segment:
     """What a merge has left of one of its inputs: it took cells, some pushed parts, or a slot's active parts."""
     if codes:
         return segment.without_cells(codes)
-    return segment.without(ranges) if parts is None else segment.without_parts(Part(*part) for part in parts)
+    return segment.without(ranges) if parts is None else segment.without_parts(parts)

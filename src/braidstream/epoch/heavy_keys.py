@@ -11,10 +11,7 @@ from braidstream.kernels.stripes import store_of
 from braidstream.model.grids import Grid
 from braidstream.state.manifest import Manifest
 
-__all__ = ["MEMORY", "HeavyKey", "explain_heavy_keys", "heavy_keys_of"]
-
-MEMORY = "heavy"
-"""Where the manifest's memory has the trackers of frequent keys and the next free grid id."""
+__all__ = ["HeavyKey", "explain_heavy_keys", "heavy_keys_of"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +38,7 @@ def heavy_keys_of(manifest: Manifest) -> tuple[HeavyKey, ...]:
     """The keys that have a grid now, the most frequent first."""
     if not manifest.grids:
         return ()
-    plain = manifest.memory.get(MEMORY, {}).get("trackers", {})
-    trackers = {name: Tracker.from_json(one) for name, one in plain.items()}
-    made = [_heavy_key(grid, trackers) for grid in manifest.grids]
+    made = [_heavy_key(grid, manifest.notes.heavy.trackers) for grid in manifest.grids]
     return tuple(sorted(made, key=lambda key: -key.share))
 
 

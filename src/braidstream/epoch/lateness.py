@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from braidstream.kernels.routing import Tally
+from braidstream.model.reports import Tally
 from braidstream.query import describe_duration
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import LateRows
 
-__all__ = ["LATENESS", "MUCH", "Lateness", "late_in_all", "late_in_epoch", "late_warnings", "remembered", "warning"]
+__all__ = ["MUCH", "Lateness", "late_in_all", "late_in_epoch", "late_warnings", "remembered", "warning"]
 
 MUCH = 0.01
 """The share of late rows above which something is wrong with the delay or with the order of the source."""
-LATENESS = "lateness"
-"""Where the manifest remembers, by stream, the rows without a time and the delay that late rows would have needed."""
 _STEPS_US = (1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000)
 
 
@@ -57,26 +55,23 @@ def late_in_epoch(tallies: Mapping[str, Tally], newest: Mapping[str, int]) -> di
 
 def late_in_all(manifest: Manifest) -> dict[str, Lateness]:
     """By stream, since the first epoch of the checkpoint."""
-    known: Mapping[str, Mapping[str, int]] = manifest.memory.get(LATENESS, {})
-    totals = manifest.totals
+    known, totals = manifest.notes.lateness, manifest.totals
     streams = [name.removesuffix(".late") for name in totals if name.endswith(".late")]
     return {
-        stream: Lateness(totals.get(f"{stream}.rows", 0), totals[f"{stream}.late"], **known.get(stream, {}))
+        stream: Lateness(totals.get(f"{stream}.rows", 0), totals[f"{stream}.late"], own.untimed, own.needed_us)
         for stream in streams
+        for own in [known.get(stream, LateRows())]
     }
 
 
-def remembered(memory: Mapping[str, Any], found: Mapping[str, Lateness]) -> dict[str, Any]:
-    """The memory of the manifest after an epoch with these late rows."""
-    late = {stream: one for stream, one in found.items() if one.late}
-    if not late:
-        return dict(memory)
-    known = {stream: dict(entry) for stream, entry in memory.get(LATENESS, {}).items()}
-    for stream, one in late.items():
-        entry = known.setdefault(stream, {"untimed": 0, "needed_us": 0})
-        entry["untimed"] += one.untimed
-        entry["needed_us"] = max(entry["needed_us"], one.needed_us)
-    return {**memory, LATENESS: known}
+def remembered(known: Mapping[str, LateRows], found: Mapping[str, Lateness]) -> dict[str, LateRows]:
+    """What the manifest remembers after an epoch with these late rows."""
+    after = dict(known)
+    for stream, one in found.items():
+        if one.late:
+            before = after.get(stream, LateRows())
+            after[stream] = LateRows(before.untimed + one.untimed, max(before.needed_us, one.needed_us))
+    return after
 
 
 def late_warnings(epoch: int, now: Mapping[str, Lateness], so_far: Mapping[str, Lateness]) -> Iterator[str]:

@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.cluster import EnvelopesT
@@ -24,11 +23,13 @@ from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import resume_joins
 from braidstream.epoch.progress import EpochProgress
-from braidstream.epoch.spiller import CLEANING, RESUMED, STEPS, SUSPENDED, intent, resumption, some_of
+from braidstream.epoch.spiller import intent, resumption
 from braidstream.model.faults import reach
+from braidstream.model.values import changed
 from braidstream.slot.cleaning import CleanTask, clean_task
 from braidstream.state import generations
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Cleaning
 
 __all__ = ["clean", "cleaned", "intended", "is_in_step", "owes", "run_step"]
 
@@ -36,7 +37,7 @@ __all__ = ["clean", "cleaned", "intended", "is_in_step", "owes", "run_step"]
 def owes(flow: FlowRun[EnvelopesT], manifest: Manifest, others: Collection[str]) -> bool:
     """Whether joins that are not among `others` miss results: of pushed state, or because they are suspended."""
     left = [join for join in flow.plan.joins if join.query not in others]
-    if is_in_step(manifest) or {join.query for join in left} & set(manifest.memory.get(SUSPENDED, {})):
+    if is_in_step(manifest) or {join.query for join in left} & manifest.notes.suspended.keys():
         return True
     read = {flow.plan.stores[entry.store].name for join in left for entry in join.inputs}
     return bool(read & generations.pushed_stores(manifest))
@@ -44,7 +45,8 @@ def owes(flow: FlowRun[EnvelopesT], manifest: Manifest, others: Collection[str])
 
 def is_in_step(manifest: Manifest) -> bool:
     """Whether a step was begun and not committed."""
-    return bool(manifest.memory.get(CLEANING, {}).get("step"))
+    cleaning = manifest.notes.cleaning
+    return cleaning is not None and cleaning.step > 0
 
 
 def intended(flow: FlowRun[EnvelopesT], manifest: Manifest) -> Manifest | None:
@@ -52,8 +54,8 @@ def intended(flow: FlowRun[EnvelopesT], manifest: Manifest) -> Manifest | None:
 
     Suspended joins first, for what they produce may be owed by pushed state.
     """
-    step = manifest.memory.get(STEPS, 0) + 1
-    if suspended := manifest.memory.get(SUSPENDED):
+    step = manifest.notes.steps + 1
+    if suspended := manifest.notes.suspended:
         return resumption(manifest, suspended, step)
     groups = [] if flow.spiller is None else flow.spiller.incomplete(manifest)
     return intent(manifest, groups, step) if groups else None
@@ -61,16 +63,17 @@ def intended(flow: FlowRun[EnvelopesT], manifest: Manifest) -> Manifest | None:
 
 def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, EpochProgress]:
     """Do what a manifest intends: produce, deliver, commit."""
-    started, cleaning = time.perf_counter(), before.memory[CLEANING]
-    step, resumed = cleaning["step"], cleaning.get(RESUMED, {})
+    started, cleaning = time.perf_counter(), before.notes.cleaning
+    assert cleaning is not None
+    step, resumed = cleaning.step, cleaning.resumed
     reports = _resumed(flow, before, resumed) if resumed else clean(flow, before, cleaning)
     joined = time.perf_counter()
     deliver_step(flow, step, reports)
     reach("clean-up-results", epoch=before.epoch)
     delivered = time.perf_counter()
     after = cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning)
-    still = {join: since for join, since in after.memory.get(SUSPENDED, {}).items() if join not in resumed}
-    after = replace(after, memory={**after.memory, STEPS: step, SUSPENDED: still})
+    still = {join: since for join, since in after.notes.suspended.items() if join not in resumed}
+    after = after.with_notes(changed(after.notes, steps=step, suspended=still))
     flow.checkpoint.commit(after)
     reach("clean-up-end", epoch=before.epoch)
     ended = time.perf_counter()
@@ -79,7 +82,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     return after, replace(entry, step=step)
 
 
-def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Mapping[str, Any]) -> Reports:
+def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> Reports:
     """Run an intended clean-up on groups as the manifest reached so far has them, as a job of its own."""
     assert flow.spiller is not None
     reach("clean-up-start", epoch=reached.epoch)
@@ -92,20 +95,20 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Mapping[str, A
         flow.plan.stores,
         joins,
         {join.query: flow.outlets.staging(flow.result_of(join.query)) for join in joins},
-        frozenset(cleaning["groups"]),
+        frozenset(cleaning.groups),
         flow.spiller.overflow.piece_bytes,
-        some_of(cleaning),
+        cleaning.only_some,
     )
     return flow.woken(clean_task(task), reached)
 
 
-def cleaned(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Mapping[str, Any]) -> Manifest:
+def cleaned(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> Manifest:
     """The manifest after a clean-up."""
     if flow.spiller is None:
         return intent(reached, (), 0)
     known = reached.directory.by_id
-    some = {group: numbers for group, numbers in some_of(cleaning).items() if group in known}
-    return flow.spiller.cleaned(reached, [group for group in cleaning["groups"] if group in known], some)
+    some = {group: numbers for group, numbers in cleaning.only_some.items() if group in known}
+    return flow.spiller.cleaned(reached, [group for group in cleaning.groups if group in known], some)
 
 
 def _resumed(flow: FlowRun[EnvelopesT], reached: Manifest, joins: Mapping[str, int]) -> Reports:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from braidstream.control.estimate import Interval
 from braidstream.control.regridding import imbalance
@@ -13,11 +12,11 @@ from braidstream.epoch.heavy_keys import HeavyKey, heavy_keys_of
 from braidstream.epoch.lateness import late_in_all, late_in_epoch, late_warnings
 from braidstream.epoch.shedder import completeness_of
 from braidstream.epoch.stages import StageProgress, stages_of
-from braidstream.kernels.routing import Tally
+from braidstream.model.reports import CleanUpReport, Report, SlotReport, Tally, slot_reports
 from braidstream.state.cell_memory import InCells, in_cells
-from braidstream.state.filters import SHEDDING
 from braidstream.state.generations import account, held_groups, sizes
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Shedding
 
 __all__ = ["EpochProgress", "tallies_of"]
 
@@ -105,33 +104,35 @@ class EpochProgress:
         cls,
         before: Manifest,
         after: Manifest,
-        reports: Sequence[Mapping[str, Any]],
+        reports: Sequence[Report],
         seconds: Mapping[str, float],
         spare_s: float = 0.0,
     ) -> EpochProgress:
         """The progress of the epoch between two manifests."""
-        tallies = tallies_of(reports)
+        slots = slot_reports(reports)
+        tallies = tallies_of(slots)
         late = late_in_epoch(tallies, before.newest)
         matches: dict[str, int] = defaultdict(int)
         produced: dict[str, int] = defaultdict(int)
         recovered: dict[str, int] = defaultdict(int)
         for report in reports:
-            for query, result in report["results"].items():
-                matches[query] += result["rows"]
-            for join, made in report["produced"].items():
+            for query, result in report.results.items():
+                matches[query] += result.rows
+                if isinstance(report, CleanUpReport):
+                    recovered[query] += result.rows
+        for report in slots:
+            for join, made in report.produced.items():
                 produced[join] += made
-            for query, found in report.get("recovered", {}).items():
-                recovered[query] += found
         active, inactive = sizes(after)
         slot_bytes, cell_rows, cell_bytes = _by_slot(after)
-        shedding = after.memory.get(SHEDDING, {})
+        shedding = after.notes.shedding or Shedding()
         completeness, so_far = completeness_of(after)
-        at_home = [before.executors.get(r["slot"], r["executor"]) == r["executor"] for r in reports]
+        at_home = [before.executors.get(r.slot, r.executor) == r.executor for r in reports]
         return cls(
             epoch=after.epoch,
             rows={stream: tally.rows for stream, tally in tallies.items()},
             indexed=sum(tally.indexed for tally in tallies.values()),
-            exchanged_bytes=sum(report["bytes"] for report in reports),
+            exchanged_bytes=sum(report.bytes for report in slots),
             late={stream: tally.late for stream, tally in tallies.items()},
             keyless=sum(tally.keyless for tally in tallies.values()),
             matches=dict(matches),
@@ -145,12 +146,12 @@ class EpochProgress:
             groups=len(after.directory.groups),
             at_home=sum(at_home),
             ran=len(at_home),
-            fetched=sum(report["fetched"] for report in reports),
-            busy_s=tuple(report["busy_s"] for report in reports),
-            peak_mb=max((report["peak_mb"] for report in reports), default=0.0),
+            fetched=sum(report.fetched for report in reports),
+            busy_s=tuple(report.busy_s for report in reports),
+            peak_mb=max((report.peak_mb for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),
-            active_bytes=shedding.get("live_bytes", active),
+            active_bytes=active if shedding.live_bytes is None else shedding.live_bytes,
             slot_bytes=slot_bytes,
             cell_rows=cell_rows,
             cell_bytes=cell_bytes,
@@ -160,20 +161,19 @@ class EpochProgress:
             spare_s=spare_s,
             completeness=completeness,
             completeness_so_far=so_far,
-            shed_bytes=shedding.get("shed_bytes", 0),
-            stages=stages_of(after, reports),
+            shed_bytes=shedding.shed_bytes,
+            stages=stages_of(after, slots),
             late_by={stream: one.needed_us for stream, one in late.items() if one.late > one.untimed},
             untimed={stream: one.untimed for stream, one in late.items() if one.untimed},
             warnings=tuple(late_warnings(after.epoch, late, late_in_all(after))),
         )
 
 
-def tallies_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, Tally]:
+def tallies_of(reports: Sequence[SlotReport]) -> dict[str, Tally]:
     """What routing tasks saw of each stream, by the reports of an epoch."""
     total: dict[str, Tally] = {}
     for report in reports:
-        for plain in report["tallies"]:
-            tally = Tally(**plain)
+        for tally in report.tallies:
             total[tally.stream] = total[tally.stream].plus(tally) if tally.stream in total else tally
     return total
 
@@ -189,13 +189,12 @@ def _by_slot(manifest: Manifest) -> tuple[tuple[int, ...], tuple[int, ...], tupl
     return tuple(int(size) for size in probed), tuple(round(one.rows) for one in cells), in_bytes
 
 
-def _balance(n_slots: int, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _balance(n_slots: int, reports: Sequence[Report]) -> dict[str, float]:
     """Slots that did not run had nothing to do."""
     loads = {name: [0.0] * n_slots for name in ("rows", "matches", "busy")}
     for report in reports:
-        slot = report["slot"]
-        loads["rows"][slot] += report["rows"]
-        loads["matches"][slot] += sum(entry[2] for entry in report["groups"])
-        loads["matches"][slot] += sum(matches for _, matches in report.get("cell_matches", ()))
-        loads["busy"][slot] += report["busy_s"]
+        loads["busy"][report.slot] += report.busy_s
+        if isinstance(report, SlotReport):
+            loads["rows"][report.slot] += report.rows
+            loads["matches"][report.slot] += report.matches
     return {name: imbalance(load) for name, load in loads.items()}

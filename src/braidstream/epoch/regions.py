@@ -16,16 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from braidstream.control.shedding import Filter, Piece
-from braidstream.epoch.spiller import CLEANING
+from braidstream.control.shedding import Piece
 from braidstream.kernels.families import dimensions_of, family_of
 from braidstream.kernels.stripes import store_of
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Grid
 from braidstream.model.stores import Store
-from braidstream.state.filters import FILTER, SHEDDING, filter_of
+from braidstream.model.values import changed
+from braidstream.state.filters import filter_of
 from braidstream.state.manifest import Manifest, Segment
 
 __all__ = ["with_regions"]
@@ -64,38 +63,37 @@ def _with_copy(manifest: Manifest, stage: int) -> Manifest:
     made = replace(manifest, directory=directory)
     if (known := filter_of(manifest)) is not None:
         own = known.pieces[: known.place(address_of(1, 0) - 1) + 1]
-        pieces = [replace(piece, low=address_of(stage, piece.low)) for piece in own]
+        pieces = [changed(piece, low=address_of(stage, piece.low)) for piece in own]
         made = _with_pieces(made, pieces, list(range(len(own))))
     first, copies = manifest.directory.region(0).groups, directory.region(stage).groups
     twin = {group.id: copy.id for group, copy in zip(first, copies, strict=True)}
-    if asked := made.memory.get(CLEANING):
-        groups = [*asked["groups"], *(twin[group] for group in asked["groups"] if group in twin)]
-        made = replace(made, memory={**made.memory, CLEANING: {**asked, "groups": groups}})
+    if asked := made.notes.cleaning:
+        groups = (*asked.groups, *(twin[group] for group in asked.groups if group in twin))
+        made = made.with_notes(changed(made.notes, cleaning=changed(asked, groups=groups)))
     return _with_base(made, len(manifest.directory.regions))
 
 
 def _with_pieces(manifest: Manifest, pieces: Sequence[Piece], like: Sequence[int | None]) -> Manifest:
     """The manifest with more pieces of its shedding filter; `like` says which each shares its expectations with."""
-    known = filter_of(manifest)
-    if known is None:
+    shedding, known = manifest.notes.shedding, filter_of(manifest)
+    if shedding is None or known is None:
         return manifest
     both: list[tuple[Piece, int | None]] = [*zip(known.pieces, range(len(known.pieces)), strict=True)]
     both = sorted([*both, *zip(pieces, like, strict=True)], key=lambda one: one[0].low)
-    shedding = dict(manifest.memory[SHEDDING])
-    made: Filter = replace(known, pieces=tuple(piece for piece, _ in both))
-    expected = shedding.get("expected", {})
-    shares = {query: [1.0 if at is None else own[at] for _, at in both] for query, own in expected.items()}
-    shedding |= {FILTER: made.as_plain(), "expected": shares}
-    return replace(manifest, memory={**manifest.memory, SHEDDING: shedding})
+    made = changed(known, pieces=tuple(piece for piece, _ in both))
+    of_query = shedding.expected.items()
+    shares = {query: tuple(1.0 if at is None else own[at] for _, at in both) for query, own in of_query}
+    return manifest.with_notes(changed(manifest.notes, shedding=changed(shedding, filter=made, expected=shares)))
 
 
 def _with_base(manifest: Manifest, n_regions: int) -> Manifest:
     """The controller merges groups down to as many as there were at first: a new region's are as many as another's."""
-    known: Mapping[str, Any] = manifest.memory.get("controller", {})
-    if "base_groups" not in known:
+    known = manifest.notes.controller
+    if known.base_groups is None:
         return manifest
-    controller = {**known, "base_groups": known["base_groups"] * (n_regions + 1) // n_regions}
-    return replace(manifest, memory={**manifest.memory, "controller": controller})
+    return manifest.with_notes(
+        changed(manifest.notes, controller=changed(known, base_groups=known.base_groups * (n_regions + 1) // n_regions))
+    )
 
 
 def _with_families(manifest: Manifest, stages: Mapping[str, int]) -> Manifest:

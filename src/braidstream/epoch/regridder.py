@@ -14,21 +14,22 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from braidstream.control.heavy import Frequent, Tracker, candidates
+from braidstream.control.heavy import Tracker, candidates
 from braidstream.control.regridding import GridSettings, decide
-from braidstream.epoch.heavy_keys import MEMORY
 from braidstream.kernels.families import dimensions_of, stage_of
 from braidstream.kernels.stripes import split_code, store_of
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Family, GridPlan
 from braidstream.model.instructions import Decision
+from braidstream.model.reports import Frequent, SlotReport
 from braidstream.model.stores import Store
+from braidstream.model.values import changed
 from braidstream.state.cells import Cells, may_have_grid, regridded
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Heavy
 
 __all__ = ["GridRouter"]
 
@@ -42,13 +43,12 @@ class GridRouter:
     settings: GridSettings = field(default_factory=GridSettings)
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
 
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> Manifest:
         """The manifest to commit, after the reports of its epoch."""
         if manifest.n_slots == 1 and not manifest.grids:
             return manifest
-        known = manifest.memory.get(MEMORY, {})
-        trackers = self._tracked(manifest, stores, reports, known.get("trackers", {}))
-        plan = self._plan(manifest, stores, trackers, int(known.get("next_id", 1)))
+        trackers = self._tracked(manifest, stores, reports)
+        plan = self._plan(manifest, stores, trackers, manifest.notes.heavy.next_id)
         for change in plan.changes:
             regrid = change.regrid
             if regrid.grid is not None and not may_have_grid(manifest, regrid.family, regrid.hash):
@@ -56,22 +56,18 @@ class GridRouter:
             decision = Decision(manifest.epoch, "grids", change.figures, (change.regrid,), change.reason)
             self.decisions.append(decision)
             _log.info("%s", decision.explain())
-        plain = {name: tracker.as_json() for name, tracker in trackers.items()}
-        memory = {**manifest.memory, MEMORY: {"trackers": plain, "next_id": plan.next_id}}
-        return regridded(replace(manifest, memory=memory), plan.regrids)
+        return regridded(
+            manifest.with_notes(changed(manifest.notes, heavy=Heavy(trackers, plan.next_id))), plan.regrids
+        )
 
     def _tracked(
-        self,
-        manifest: Manifest,
-        stores: Sequence[Store],
-        reports: Sequence[Mapping[str, Any]],
-        known: Mapping[str, Any],
+        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]
     ) -> dict[str, Tracker]:
         seen = _frequent(manifest, stores, reports)
         clock = max(manifest.newest.values(), default=0)
         tracked = {}
         for store in (store for store in stores if store.family):
-            before = Tracker.from_json(known[store.name]) if store.name in known else None
+            before = manifest.notes.heavy.trackers.get(store.name)
             if before is None or before.window != store.window_us:
                 before = Tracker.of(manifest.n_slots, store.window_us)
             tracked[store.name] = before.resized(manifest.n_slots).seen(seen.get(store.index, []), clock)
@@ -94,22 +90,18 @@ def _slot_of(manifest: Manifest, stage: int, key: int) -> int:
     return manifest.directory.at(address_of(stage, key)).slot
 
 
-def _frequent(
-    manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
-) -> dict[int, list[Frequent]]:
+def _frequent(manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> dict[int, list[Frequent]]:
     """What the slots report of each store: keys of groups, and keys of cells."""
     found: dict[int, list[Frequent]] = defaultdict(list)
     for report in reports:
-        for store, plain in report.get("frequent", {}).items():
-            found[int(store)].append(Frequent.from_json(plain))
+        for store, frequent in report.frequent.items():
+            found[store].append(frequent)
     for store, counts in _in_cells(manifest, stores, reports).items():
         found[store].append(Frequent(sum(counts.values()), tuple(counts.items())))
     return found
 
 
-def _in_cells(
-    manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]
-) -> dict[int, dict[int, int]]:
+def _in_cells(manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> dict[int, dict[int, int]]:
     """The new tuples of keys that were heavy in the epoch, by store and hash."""
     layouts = Cells(manifest).layouts
     counted = {
@@ -120,8 +112,8 @@ def _in_cells(
     }
     found: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for report in reports:
-        for store, use, code, rows in report["cells"]:
-            grid = split_code(code)[0]
-            if use == 0 and code in counted.get((grid, store), ()):
-                found[store][layouts[grid].hash] += rows
+        for cell in report.cells:
+            grid = split_code(cell.code)[0]
+            if cell.use == 0 and cell.code in counted.get((grid, cell.store), ()):
+                found[cell.store][layouts[grid].hash] += cell.rows
     return found

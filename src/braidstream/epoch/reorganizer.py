@@ -16,22 +16,22 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from braidstream.control.controller import Controller
+from braidstream.model.figures import GroupFigures, SlotFigures, folded
 from braidstream.model.instructions import Decision, Instruction, Regrid, Spill, apply
-from braidstream.model.reports import GroupReport, SlotReport, folded, reports_from_rows, reports_to_rows
+from braidstream.model.reports import SlotReport
+from braidstream.model.values import changed
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import regridded, resettled
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import KeptFigures
 
-__all__ = ["Reorganizer", "slot_reports"]
+__all__ = ["Reorganizer", "slot_figures"]
 
-_MEMORY = "controller"
-_REPORTS = "reports"
 _log = logging.getLogger("braidstream.controller")
 
 
@@ -60,33 +60,32 @@ class Reorganizer:
             settings = replace(settings, memory_bytes=memory_bytes)
         return cls(replace(controller, settings=settings))
 
-    def reorganized(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+    def reorganized(self, manifest: Manifest, reports: Sequence[SlotReport]) -> Manifest:
         """The manifest to commit: as it is, or changed by what the controller decides."""
-        collected = folded([*self._waiting(manifest), *slot_reports(manifest, reports)])
-        memory = {name: kept for name, kept in manifest.memory.items() if name != _REPORTS}
+        collected = folded([*self._waiting(manifest), *slot_figures(manifest, reports)])
         self.spills = []
         if not self.controller.is_due(manifest.epoch):
-            return replace(manifest, memory={**memory, _REPORTS: reports_to_rows(collected)})
+            return manifest.with_notes(changed(manifest.notes, reports=KeptFigures(collected)))
         made, remembered = self.controller.decide(
             collected,
             manifest.directory,
             manifest.n_slots,
-            manifest.memory.get(_MEMORY, {}),
+            manifest.notes.controller,
             self.clock(),
             self.seed,
         )
         self.decisions.extend(made)
         for decision in made:
             _log.info("%s", decision.explain())
-        decided = replace(manifest, memory={**memory, _MEMORY: remembered})
+        decided = manifest.with_notes(changed(manifest.notes, controller=remembered, reports=KeptFigures()))
         instructions = [one for decision in made for one in decision.instructions]
         self.spills = [one.group for one in instructions if isinstance(one, Spill)]
         return _applied(decided, instructions)
 
-    def _waiting(self, manifest: Manifest) -> list[SlotReport]:
+    def _waiting(self, manifest: Manifest) -> list[SlotFigures]:
         """The reports of this reorganization epoch so far, unless a restart has changed the slots since."""
         every = self.controller.settings.every
-        kept = reports_from_rows(manifest.memory.get(_REPORTS, ()))
+        kept = manifest.notes.reports.figures
         if {report.slot for report in kept} != set(range(manifest.n_slots)):
             return []
         return [report for report in kept if report.epoch // every == manifest.epoch // every]
@@ -101,8 +100,8 @@ def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifes
     return regridded(fitted, [one for one in instructions if isinstance(one, Regrid)])
 
 
-def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
-    """What the controller is told: one report a slot, the stages of an epoch added up.
+def slot_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> list[SlotFigures]:
+    """What the controller is told: the figures of each slot, the stages of an epoch added up.
 
     Each stage has groups of its own, so a stage's time is shared out among them.
     """
@@ -112,19 +111,19 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
     of_group: dict[int, float] = defaultdict(float)
     executors: dict[int, str] = {}
     for report in reports:
-        busy[report["slot"]] += report["busy_s"]
-        executors[report["slot"]] = report["executor"]
-        pace_s = report["busy_s"] / (_units(report) or 1)  # no group can give away what its slot does for cells
-        for group, arrived, matched in report["groups"]:
-            rows[group] += arrived
-            matches[group] += matched
-            of_group[group] += pace_s * (arrived + matched)
+        busy[report.slot] += report.busy_s
+        executors[report.slot] = report.executor
+        pace_s = report.busy_s / (report.units or 1)  # no group can give away what its slot does for cells
+        for one in report.groups:
+            rows[one.group] += one.rows
+            matches[one.group] += one.matches
+            of_group[one.group] += pace_s * (one.rows + one.matches)
     stored, taken, work_s = account(manifest), bytes_in_cells(manifest), _work_s(reports)
     made = []
     for slot in range(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
         entries = tuple(
-            GroupReport(
+            GroupFigures(
                 g.id,
                 rows[g.id],
                 matches[g.id],
@@ -136,7 +135,7 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
             for g in groups
         )
         made.append(
-            SlotReport(
+            SlotFigures(
                 slot,
                 manifest.epoch,
                 sum(entry.rows for entry in entries),
@@ -151,22 +150,15 @@ def slot_reports(manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> li
     return made
 
 
-def _units(report: Mapping[str, Any]) -> int:
-    """The rows and matches of a slot at one stage, in groups and in cells."""
-    in_cells: int = sum(one[-1] for one in (*report["cells"], *report["cell_matches"]))
-    in_groups: int = sum(arrived + matched for _, arrived, matched in report["groups"])
-    return in_cells + in_groups
-
-
-def _work_s(reports: Sequence[Mapping[str, Any]]) -> dict[int, float] | None:
+def _work_s(reports: Sequence[SlotReport]) -> dict[int, float] | None:
     """By slot the seconds that its rows and matches take at the mean pace of their stage; None: there is one stage."""
-    if len({report["stage"] for report in reports}) < 2:
+    if len({report.stage for report in reports}) < 2:
         return None
     busy: dict[int, float] = defaultdict(float)
     work: dict[tuple[int, int], int] = defaultdict(int)
     for report in reports:
-        busy[report["stage"]] += report["busy_s"]
-        work[report["slot"], report["stage"]] += _units(report)
+        busy[report.stage] += report.busy_s
+        work[report.slot, report.stage] += report.units
     totals = {stage: sum(n for (_, at), n in work.items() if at == stage) for stage in busy}
     found: dict[int, float] = defaultdict(float)
     for (slot, stage), units in work.items():

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from braidstream.control.regridding import RULES, GridSettings
 from braidstream.epoch.regridder import GridRouter
@@ -67,13 +66,13 @@ class Routing:
             raise InputError(wrong, 'router "auto" or "hash", or on_overflow "spill"', 'write router = "hash"')
         return Routing("hash")
 
-    def memory(self, n_slots: int) -> dict[str, Any]:
-        """What the first manifest remembers of the router."""
+    def biclique(self, n_slots: int) -> int | None:
+        """What the first manifest remembers of the router: the subgroups of a biclique."""
         if self.router != _BICLIQUE:
-            return {}
-        return {_BICLIQUE: max(n_slots // 4, 1) if self.subgroups is None else self.subgroups}
+            return None
+        return max(n_slots // 4, 1) if self.subgroups is None else self.subgroups
 
-    def check(self, stores: Sequence[Store], joins: Sequence[Join], options: Mapping[str, Any]) -> None:
+    def check(self, stores: Sequence[Store], joins: Sequence[Join], options: Mapping[str, object]) -> None:
         """Refuse what a biclique cannot do. `options` are those of the flow that it has no use for."""
         if self.router != _BICLIQUE:
             return
@@ -90,7 +89,7 @@ class Routing:
 
     def check_restart(self, manifest: Manifest, slots: int | None) -> None:
         """Refuse a checkpoint whose state has another layout."""
-        was = _BICLIQUE in manifest.memory
+        was = manifest.notes.biclique is not None
         if was != (self.router == _BICLIQUE):
             shown = "of a biclique" if was else "not of a biclique"
             raise CheckpointMismatch(

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +25,14 @@ from braidstream.control.overflow import GroupMemory, Overflow
 from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
 from braidstream.epoch.spiller import Spiller
 from braidstream.model.directory import Directory
+from braidstream.model.reports import Report, SampleCounts, SlotReport, slot_reports
 from braidstream.model.stores import Join, Store, spillable
+from braidstream.model.values import changed
 from braidstream.state import compaction
-from braidstream.state.filters import FILTER, SHEDDING, filter_of, thinned
+from braidstream.state.filters import filter_of, thinned
 from braidstream.state.generations import account, held_ranges
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.notes import Shedding
 
 __all__ = ["Shedder", "completeness_of", "spiller_of"]
 
@@ -71,14 +73,14 @@ class Shedder(Spiller):
         """The stores whose rows may be dropped."""
         return self.stores
 
-    def remembered(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+    def remembered(self, manifest: Manifest, reports: Sequence[Report]) -> Manifest:
         """The manifest with what this epoch's reports say of results, by group and as a whole."""
         manifest = super().remembered(manifest, reports)
-        known = dict(manifest.memory.get(SHEDDING, {}))
-        bits = (filter_of(manifest) or Filter()).bits
-        known["last"], known["run"] = _counted(known.get("run", {}), reports, 2.0 ** (bits - FIRST_BITS))
-        known["yields"] = _yields(manifest.directory, known, reports)
-        return replace(manifest, memory={**manifest.memory, SHEDDING: known})
+        known, slots = manifest.notes.shedding or Shedding(), slot_reports(reports)
+        bits = (known.filter or Filter()).bits
+        last, run = _counted(known.run, slots, 2.0 ** (bits - FIRST_BITS))
+        yields = _yields(manifest.directory, known, slots)
+        return manifest.with_notes(changed(manifest.notes, shedding=changed(known, last=last, run=run, yields=yields)))
 
     def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
         """The manifest with the filter for the next epoch, and what is left of an earlier spill to clean up.
@@ -123,9 +125,9 @@ class Shedder(Spiller):
         return []
 
     def _shed(self, manifest: Manifest) -> Manifest:
-        known = dict(manifest.memory.get(SHEDDING, {}))
+        known = manifest.notes.shedding or Shedding()
         lows = [group.low for group in manifest.directory.groups]
-        old = (filter_of(manifest) or Filter()).fitted(lows)
+        old = (known.filter or Filter()).fitted(lows)
         spans, stocks = self._spans(manifest), self._stocks(manifest)
         new = shed(
             old,
@@ -134,33 +136,39 @@ class Shedder(Spiller):
             budget=self.overflow.memory_bytes,
             by=self.overflow.shed_by,
             epoch=manifest.epoch,
-            yields={int(low): made / max(size, 1.0) for low, (made, size) in known.get("yields", {}).items()},
+            yields={low: made / max(size, 1.0) for low, (made, size) in known.yields.items()},
         )
         before, after = live_bytes(stocks, old, spans).sum(), 0.0
         manifest = thinned(manifest, old, new, self.stores)
         left = self._stocks(manifest)
-        held: dict[str, float] = defaultdict(float)
+        held: dict[int, float] = defaultdict(float)
         for stock, size in zip(left, live_bytes(left, new, spans), strict=True):
-            held[str(stock.low)] += float(size)
+            held[stock.low] += float(size)
             after += float(size)
         horizons = {
             s: spans[s].low for s, w in self.windows.items() if w is not None and manifest.watermark is not None
         }
         oldest = min((s.epoch for s in manifest.segments if s.store in self.stores), default=manifest.epoch + 1)
-        new = replace(new.pruned(oldest, horizons), stores=tuple(sorted(self.stores)))
+        new = changed(new.pruned(oldest, horizons), stores=tuple(sorted(self.stores)))
         others = {segment.store for segment in manifest.segments} - self.stores
         kept = sum(one.active_bytes for one in account(manifest, others).values())
-        known |= {FILTER: new.as_plain(), "held": dict(held), "live_bytes": int(after + kept)}
         ended = max((span.high for span in spans.values()), default=0)
-        pace = max(ended - known.get("ended", ended), 0)
-        known["pace_us"] = (known["pace_us"] + pace) // 2 if "pace_us" in known else pace
-        known["ended"] = ended
-        known["expected"] = {
-            query: [expected_share(piece, inputs, spans, manifest.epoch, known["pace_us"]) for piece in new.pieces]
-            for query, inputs in self.inputs.items()
-        }
-        known["shed_bytes"] = max(int(before - after), 0)
-        return replace(manifest, memory={**manifest.memory, SHEDDING: known})
+        pace_us = max(ended - (ended if known.ended is None else known.ended), 0)
+        pace_us = pace_us if known.pace_us is None else (known.pace_us + pace_us) // 2
+        noted = changed(
+            known,
+            filter=new,
+            held=held,
+            live_bytes=int(after + kept),
+            ended=ended,
+            pace_us=pace_us,
+            expected={
+                query: tuple(expected_share(piece, inputs, spans, manifest.epoch, pace_us) for piece in new.pieces)
+                for query, inputs in self.inputs.items()
+            },
+            shed_bytes=max(int(before - after), 0),
+        )
+        return manifest.with_notes(changed(manifest.notes, shedding=noted))
 
     def _spans(self, manifest: Manifest) -> dict[str, Span]:
         """Of each store, the times that may still be joined."""
@@ -209,41 +217,38 @@ def _slope(sizes: npt.NDArray[np.float64]) -> float:
 
 def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """For each query the completeness of the last epoch's answer, and of all answers so far; empty without shedding."""
-    known = manifest.memory.get(SHEDDING, {})
-    return _intervals(known.get("last", {})), _intervals(known.get("run", {}))
+    known = manifest.notes.shedding or Shedding()
+    return _intervals(known.last), _intervals(known.run)
 
 
-def _intervals(plain: Mapping[str, Any]) -> dict[str, Interval]:
-    return {query: completeness_interval(Counts.from_plain(counts)) for query, counts in plain.items()}
+def _intervals(kept: Mapping[str, SampleCounts]) -> dict[str, Interval]:
+    return {query: completeness_interval(Counts.of(counts)) for query, counts in kept.items()}
 
 
 def _counted(
-    run: Mapping[str, Any], reports: Sequence[Mapping[str, Any]], weight: float
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    run: Mapping[str, SampleCounts], reports: Sequence[SlotReport], weight: float
+) -> tuple[dict[str, SampleCounts], dict[str, SampleCounts]]:
     """The counts of this epoch and of the whole run, in which a smaller sample has a larger weight."""
     last: dict[str, Counts] = {}
     for report in reports:
-        for query, entry in report.get("shed", {}).items():
-            last[query] = last.get(query, Counts()).plus(Counts.from_plain(entry))
-    whole = {query: Counts.of_run(plain, weight) for query, plain in run.items()}
+        for query, sent in report.shed.items():
+            last[query] = last.get(query, Counts()).plus(Counts.of(sent))
+    whole = {query: Counts.of_run(kept, weight) for query, kept in run.items()}
     for query, counts in last.items():
         whole[query] = whole.get(query, Counts()).plus(counts.weighted(weight))
-    plain = [{query: counts.as_plain() for query, counts in some.items()} for some in (last, whole)]
-    return plain[0], plain[1]
+    kept = [{query: counts.as_sent() for query, counts in some.items()} for some in (last, whole)]
+    return kept[0], kept[1]
 
 
-def _yields(
-    directory: Directory, known: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]
-) -> dict[str, list[float]]:
+def _yields(directory: Directory, known: Shedding, reports: Sequence[SlotReport]) -> dict[int, tuple[float, float]]:
     """Of each group, of late: its results, and the bytes that it held for them."""
     matched: dict[int, int] = defaultdict(int)
     for report in reports:
-        for group, _, matches in report["groups"]:
-            matched[group] += matches
-    before, held = known.get("yields", {}), known.get("held", {})
+        for one in report.groups:
+            matched[one.group] += one.matches
     found = {}
     for group in directory.groups:
-        low = str(group.low)
-        made, size = before.get(low, (0.0, 0.0))
-        found[low] = [round(_DECAY * made + matched[group.id], 3), round(_DECAY * size + held.get(low, 0.0), 1)]
+        made, size = known.yields.get(group.low, (0.0, 0.0))
+        held = known.held.get(group.low, 0.0)
+        found[group.low] = (round(_DECAY * made + matched[group.id], 3), round(_DECAY * size + held, 1))
     return found

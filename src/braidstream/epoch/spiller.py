@@ -19,36 +19,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_join, to_spill
 from braidstream.control.policies.merging import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
+from braidstream.model.reports import CleanUpReport, Report, slot_reports
 from braidstream.model.stores import Join, Store, spillable
+from braidstream.model.values import changed
 from braidstream.state import compaction, generations
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.cells import address_of_grid
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Cleaning, Measures
 
-__all__ = [
-    "CLEANING",
-    "RESUMED",
-    "STEPS",
-    "SUSPENDED",
-    "Spiller",
-    "intent",
-    "pinned_groups",
-    "resumption",
-    "some_of",
-]
+__all__ = ["Spiller", "intent", "pinned_groups", "resumption"]
 
-CLEANING, STEPS, _MEASURES, _SOME = "cleaning", "steps", "spilling", "some"
-RESUMED, SUSPENDED = "resumed", "suspended"
 _URGENT = 2.0
 """A slot pushes in an epoch in which groups were moved only if it holds more than this many times its budget."""
-_FIRST_RATE = float(8 << 20)
-"""Bytes that a slot cleans up in a second, until that was measured."""
 
 
 def pinned_groups(manifest: Manifest) -> set[int]:
@@ -88,19 +76,18 @@ class Spiller:
         """The time that an epoch leaves until the next one is due."""
         return 0.0 if self.interval_s is None else max(self.interval_s - elapsed_s, 0.0)
 
-    def remembered(self, manifest: Manifest, reports: Sequence[Mapping[str, Any]]) -> Manifest:
+    def remembered(self, manifest: Manifest, reports: Sequence[Report]) -> Manifest:
         """The manifest with what this epoch's reports say of each group: T_u and P_o, and how fast clean-ups were."""
-        known = manifest.memory.get(_MEASURES, {})
-        touched, outputs = dict(known.get("touched", {})), dict(known.get("outputs", {}))
-        for report in reports:
-            for group, arrived, matched in report["groups"]:
-                if arrived:
-                    touched[str(group)] = manifest.epoch
-                outputs[str(group)] = outputs.get(str(group), 0) + matched
-        rates = [r["cleaned_bytes"] / max(r["busy_s"], 1e-3) for r in reports if r.get("cleaned_bytes")]
-        rate = known.get("rate", _FIRST_RATE)
-        measures = {"touched": touched, "outputs": outputs, "rate": (rate + min(rates)) / 2 if rates else rate}
-        return replace(manifest, memory={**manifest.memory, _MEASURES: measures})
+        known = manifest.notes.spilling
+        touched, outputs = dict(known.touched), dict(known.outputs)
+        for count in (count for report in slot_reports(reports) for count in report.groups):
+            if count.rows:
+                touched[count.group] = manifest.epoch
+            outputs[count.group] = outputs.get(count.group, 0) + count.matches
+        cleaned = (report for report in reports if isinstance(report, CleanUpReport) and report.bytes)
+        rates = [report.bytes / max(report.busy_s, 1e-3) for report in cleaned]
+        rate = (known.rate + min(rates)) / 2 if rates else known.rate
+        return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, rate)))
 
     def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
         """The manifest with what is pushed now, and what is to be cleaned up in the next epoch.
@@ -117,8 +104,8 @@ class Spiller:
         pushed = self._pushed(manifest, self.groups(manifest), before)
         manifest = self._spilled(manifest, pushed)
         pushed, groups = [*asked, *pushed], self.groups(manifest)
-        rate = manifest.memory.get(_MEASURES, {}).get("rate", _FIRST_RATE)
-        wanted = to_clean_up(groups, self.overflow, pushed, rate * spare_s, bytes_in_cells(manifest, self.stores))
+        room = manifest.notes.spilling.rate * spare_s
+        wanted = to_clean_up(groups, self.overflow, pushed, room, bytes_in_cells(manifest, self.stores))
         return intent(manifest, wanted, 0, to_join(groups, self.overflow, wanted, manifest.watermark))
 
     def _spilled(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
@@ -128,19 +115,18 @@ class Spiller:
 
     def groups(self, manifest: Manifest, stores: Collection[str] | None = None) -> list[GroupMemory]:
         """What each group holds of the state that may be pushed, or of some stores, and its measures."""
-        known = manifest.memory.get(_MEASURES, {})
-        touched, outputs = known.get("touched", {}), known.get("outputs", {})
+        measures = manifest.notes.spilling
         held, found = generations.account(manifest, self.stores if stores is None else stores), []
         watermark = manifest.watermark
         for group in manifest.directory.groups:
-            own, key = held[group.id], str(group.id)
+            own = held[group.id]
             past = watermark is not None and any(d < watermark for d in own.deadlines.values())
             state = GroupState(
                 group.id,
                 group.slot,
                 int(own.active_bytes),
-                float(outputs.get(key, 0)),
-                int(touched.get(key, manifest.epoch)),
+                measures.outputs.get(group.id, 0.0),
+                measures.touched.get(group.id, manifest.epoch),
                 bool(own.deadlines),
             )
             inactive = tuple(Generation(n, int(size), own.deadlines[n]) for n, size in sorted(own.sizes.items()))
@@ -194,44 +180,36 @@ def intent(
 
     `some` has for other groups the generations that are to be cleaned up among themselves.
     """
-    memory = {name: value for name, value in manifest.memory.items() if name != CLEANING}
-    if groups or some:
-        memory[CLEANING] = {"groups": list(groups), "step": step}
-    if some:
-        memory[CLEANING][_SOME] = {str(group): list(numbers) for group, numbers in some.items()}
-    return replace(manifest, memory=memory)
+    if not groups and not some:
+        return manifest.with_notes(changed(manifest.notes, cleaning=None))
+    numbers = {group: frozenset(own) for group, own in (some or {}).items()}
+    return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(tuple(groups), step, numbers)))
 
 
 def resumption(manifest: Manifest, joins: Mapping[str, int], step: int) -> Manifest:
     """The manifest with the intent to produce, in a numbered step, what suspended joins have not since an epoch."""
-    return replace(manifest, memory={**manifest.memory, CLEANING: {"groups": [], "step": step, RESUMED: dict(joins)}})
-
-
-def some_of(cleaning: Mapping[str, Any]) -> dict[int, frozenset[int]]:
-    """Of an intent: the groups of which only some generations are cleaned up, and which."""
-    whole = set(cleaning["groups"])
-    some = {int(group): frozenset(numbers) for group, numbers in cleaning.get(_SOME, {}).items()}
-    return {group: numbers for group, numbers in some.items() if group not in whole}
+    return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(step=step, resumed=joins)))
 
 
 def _begun_anew(manifest: Manifest, groups: Sequence[int]) -> Manifest:
     """A pushed group's next generation has produced nothing yet."""
-    known = manifest.memory.get(_MEASURES, {})
-    outputs = {**known.get("outputs", {}), **{str(group): 0 for group in groups}}
-    return replace(manifest, memory={**manifest.memory, _MEASURES: {**known, "outputs": outputs}})
+    known = manifest.notes.spilling
+    return manifest.with_notes(
+        changed(manifest.notes, spilling=changed(known, outputs={**known.outputs, **dict.fromkeys(groups, 0.0)}))
+    )
 
 
 def _carried(manifest: Manifest, before: Directory) -> Manifest:
     """The measures of groups after splits and merges: halves share, buddies add up."""
-    known = manifest.memory.get(_MEASURES, {})
-    touched: dict[str, int] = {}
-    outputs: dict[str, float] = {}
+    known = manifest.notes.spilling
+    touched: dict[int, int] = {}
+    outputs: dict[int, float] = {}
     for group in manifest.directory.groups:
         whole = before.at(group.low)
         old = [whole] if whole.depth <= group.depth else [g for g in before.groups if group.low <= g.low <= group.high]
         share = 0.5 ** max(group.depth - whole.depth, 0)
-        seen = [t for g in old if (t := known.get("touched", {}).get(str(g.id))) is not None]
-        outputs[str(group.id)] = share * sum(known.get("outputs", {}).get(str(g.id), 0) for g in old)
+        seen = [t for g in old if (t := known.touched.get(g.id)) is not None]
+        outputs[group.id] = share * sum(known.outputs.get(g.id, 0.0) for g in old)
         if seen:
-            touched[str(group.id)] = max(seen)
-    return replace(manifest, memory={**manifest.memory, _MEASURES: {**known, "touched": touched, "outputs": outputs}})
+            touched[group.id] = max(seen)
+    return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, known.rate)))

@@ -6,12 +6,12 @@ of other stages. Cost: O(groups + parts) an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from braidstream.control.regridding import imbalance
 from braidstream.kernels.families import shown_dimension
+from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store, shown_stage, shown_store
 from braidstream.state.manifest import Manifest
 
@@ -39,7 +39,7 @@ class StageProgress:
     """Largest over mean of its slots' busy times."""
 
 
-def stages_of(after: Manifest, reports: Sequence[Mapping[str, Any]]) -> tuple[StageProgress, ...]:
+def stages_of(after: Manifest, reports: Sequence[SlotReport]) -> tuple[StageProgress, ...]:
     """The stages of the epoch before a manifest, the first one first."""
     stored: dict[int, int] = dict.fromkeys(after.directory.regions, 0)
     for segment in after.segments:
@@ -48,19 +48,18 @@ def stages_of(after: Manifest, reports: Sequence[Mapping[str, Any]]) -> tuple[St
     return tuple(_stage(after, stage, stored[stage], reports) for stage in sorted(after.directory.regions))
 
 
-def _stage(after: Manifest, stage: int, stored: int, reports: Sequence[Mapping[str, Any]]) -> StageProgress:
-    own = [report for report in reports if report["stage"] == stage and "cleaned_bytes" not in report]
-    busy = [0.0] * max([after.n_slots, *(report["slot"] + 1 for report in own)])
+def _stage(after: Manifest, stage: int, stored: int, reports: Sequence[SlotReport]) -> StageProgress:
+    own = [report for report in reports if report.stage == stage]
+    busy = [0.0] * max([after.n_slots, *(report.slot + 1 for report in own)])
     for report in own:
-        busy[report["slot"]] += report["busy_s"]
+        busy[report.slot] += report.busy_s
     groups = after.directory.region(stage).groups
-    matched = [*(entry[2] for r in own for entry in r["groups"]), *(n for r in own for _, n in r["cell_matches"])]
     return StageProgress(
         shown_stage(stage),
         len(groups),
         len({group.slot for group in groups}),
-        sum(report["rows"] for report in own),
-        sum(matched),
+        sum(report.rows for report in own),
+        sum(report.matches for report in own),
         stored,
         sum(busy),
         imbalance(busy),

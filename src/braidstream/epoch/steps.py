@@ -23,8 +23,8 @@ from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
 from braidstream.epoch.owed import clean, cleaned
 from braidstream.epoch.progress import EpochProgress, tallies_of
-from braidstream.epoch.spiller import CLEANING
 from braidstream.model.faults import reach
+from braidstream.model.reports import slot_reports
 from braidstream.model.stores import COMPOSITES
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
@@ -82,7 +82,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         route = route_composites(plan, task.manifest, routes_of)
         schema = flow.plan.schema_of(composites_of(plan))
         parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
-    seen = tallies_of(epoch.reports).values()
+    seen = tallies_of(slot_reports(epoch.reports)).values()
     reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark)
     last = slot_task(replace(task, reached=reached), COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
@@ -92,7 +92,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
 
 def wake_silent(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Where no slot ran, an aggregate that has a row in every epoch has none in this one: wake them."""
-    given = {query for report in epoch.reports for query in report["results"]}
+    given = {query for report in epoch.reports for query in report.results}
     if any(plan.emits_always and plan.query not in given for plan in flow.plan.aggregates):
         epoch.reports += wake_joins(flow, epoch.task, epoch.before)
 
@@ -110,8 +110,7 @@ def resume(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 
 def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """What the manifest before asks for: results between the generations of some groups."""
-    cleaning: Mapping[str, Any] | None = epoch.before.memory.get(CLEANING)
-    if cleaning:
+    if cleaning := epoch.before.notes.cleaning:
         epoch.reports += clean(flow, epoch.after, cleaning)
         epoch.after = cleaned(flow, fold(flow, epoch.before, epoch.number, epoch.reports)[0], cleaning)
 
@@ -129,7 +128,7 @@ def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     if flow.spiller is not None:
         epoch.spare_s = flow.spiller.spare_s(time.perf_counter() - epoch.started)
         epoch.after = flow.spiller.remembered(epoch.after, reports)
-    joined = [report for report in reports if "cleaned_bytes" not in report]
+    joined = slot_reports(reports)
     if flow.reorganizer is not None:
         epoch.after = flow.reorganizer.reorganized(epoch.after, joined)
     if flow.regridder is not None:

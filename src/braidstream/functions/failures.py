@@ -4,13 +4,13 @@
     └── FunctionFailed     user code raised, or gave something else than it declared
 
 A failure carries the function, the stream and the time stamp of the window. It crosses from a Spark task to the driver
-as plain values (`as_plain`), never as a pickle, and stops the flow before the epoch is committed: the checkpoint
+as plain values (`node_reports`), never as a pickle, and stops the flow before the epoch is committed: the checkpoint
 restarts with the same epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -38,25 +38,6 @@ class FunctionFailed(RunError):
             f"function {function!r} failed on the window at {moment(ts)} of stream {stream!r}: {wrong}",
             expected,
             fix or "correct the function and start again with the same checkpoint; the epoch is run again",
-        )
-
-    def as_plain(self) -> dict[str, str | int]:
-        """A form for JSON."""
-        return {
-            "function": self.function,
-            "stream": self.stream,
-            "ts": self.ts,
-            "wrong": self.said,
-            "expected": self.expected,
-            "fix": self.fix,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, str | int]) -> FunctionFailed:
-        """From its plain form."""
-        texts = {name: str(plain[name]) for name in ("function", "stream", "wrong", "expected", "fix")}
-        return cls(
-            texts["function"], texts["stream"], int(plain["ts"]), texts["wrong"], texts["expected"], texts["fix"]
         )
 
 

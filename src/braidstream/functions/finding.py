@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from braidstream.errors import InputError, nearest
-from braidstream.functions.function import REGISTERED, StreamFunction
+from braidstream.functions.function import REGISTERED, StreamFunction, name_of
 
 __all__ = ["find_callable", "find_function"]
 
@@ -24,7 +24,7 @@ def find_function(name: str | StreamFunction | Callable[..., Any]) -> StreamFunc
     if isinstance(name, StreamFunction):
         return name
     if not isinstance(name, str):
-        shown = getattr(name, "__name__", repr(name))
+        shown = name_of(name)
         fix = f"@stream_function(gives=...) above {shown}"
         raise InputError(f"{shown} does not say what it gives", "a stream function", fix)
     if ":" in name:
@@ -54,12 +54,12 @@ def find_callable(address: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise InputError(f"{address}: {error}", "module:function", "is the module on the Python path?") from None
-    found = getattr(module, attribute, None)
-    if found is None:
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
         raise InputError(
             f"{module_name} has no {attribute!r}", "module:function", nearest(attribute, _callables(module))
-        )
-    return found
+        ) from None
 
 
 def _callables(module: Any) -> list[str]:

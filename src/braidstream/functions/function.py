@@ -29,7 +29,7 @@ from braidstream.functions.failures import FunctionFailed, guarded
 from braidstream.functions.stream_types import Kind, StreamType, find_type, stream_type
 from braidstream.functions.window_batch import Array, Window, WindowBatch
 
-__all__ = ["LATER", "LOST", "REGISTERED", "Answers", "StreamFunction", "register", "stream_function"]
+__all__ = ["LATER", "LOST", "REGISTERED", "Answers", "StreamFunction", "name_of", "register", "stream_function"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -57,7 +57,7 @@ LATER: Final = _Word("LATER")
 class Answers:
     """What a function of a batch returns when some windows have no result; masks are one boolean a window."""
 
-    fields: Mapping[str, Any]
+    fields: Mapping[str, npt.ArrayLike]
     lost: Any = None
     later: Any = None
 
@@ -148,17 +148,18 @@ class StreamFunction:
         self._refuse_unknown([name for answer in answers[:1] for name in answer], batch, stream)
         return self._fields(found, batch, stream)
 
-    def _entry(self, answer: Mapping[str, Any], name: str, batch: WindowBatch, i: int, stream: str) -> Any:
+    def _entry(
+        self, answer: Mapping[str, npt.ArrayLike], name: str, batch: WindowBatch, i: int, stream: str
+    ) -> npt.ArrayLike:
         if name not in answer:
             raise self._missing(name, list(answer), batch.take(slice(i, None)), stream)
         return answer[name]
 
     def _fields(self, answer: Any, batch: WindowBatch, stream: str) -> dict[str, Array]:
+        if isinstance(answer, (Window, WindowBatch)):
+            answer = answer.fields
         if not isinstance(answer, Mapping):
-            fields = getattr(answer, "fields", None)
-            if not isinstance(fields, Mapping):
-                raise self._misfit(batch, stream, "the answer", f"a mapping, {self.gives.describe()}", _shown(answer))
-            answer = fields
+            raise self._misfit(batch, stream, "the answer", f"a mapping, {self.gives.describe()}", _shown(answer))
         found = {}
         for entry in self.gives.values:
             if entry.name not in answer:
@@ -224,14 +225,14 @@ def stream_function(
         raise InputError(f"a function is per={per!r}", 'per="batch" or per="window"', nearest(per, ("batch", "window")))
 
     def declare(function: Callable[..., Any]) -> StreamFunction:
-        chosen = str(name or getattr(function, "__name__", "function"))
+        chosen = name or name_of(function)
         made = StreamFunction(
             chosen,
             function,
             _as_type(gives, f"{chosen} gives"),
             None if takes is None else _as_type(takes, f"{chosen} takes"),
             per,
-            f"{getattr(function, '__module__', '')}:{chosen}",
+            f"{function.__module__}:{chosen}",
         )
         return register(made)
 
@@ -250,3 +251,10 @@ def register(function: StreamFunction) -> StreamFunction:
     """Make a function known by its name; a later one of the same name takes its place."""
     REGISTERED[function.name] = function
     return function
+
+
+def name_of(function: object) -> str:
+    """The name of a user's function; of a callable object, which has none, that of its class."""
+    if isinstance(function, StreamFunction):
+        return function.name
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -41,7 +41,7 @@ _EXPECTED = {
     "str | None": ("a text in quotes", str),
     "int | None": ("a whole number", int),
     "tuple[int, ...]": ("a list of whole numbers", list),
-    "Mapping[str, Any] | None": ("a table", Mapping),
+    "Mapping[str, object] | None": ("a table", Mapping),
 }
 
 
@@ -59,7 +59,7 @@ class JobFunction:
     timeout: str = "0 seconds"
     split: str | None = None
     combine: str | None = None
-    sink: Mapping[str, Any] | None = None
+    sink: Mapping[str, object] | None = None
 
     @property
     def spec(self) -> WindowSpec:
@@ -93,7 +93,7 @@ class JobFunction:
         return made if isinstance(made, PCC) else Central(made, self.timeout)
 
 
-def read_tables(tables: Mapping[str, Any], file: str) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
+def read_tables(tables: Mapping[str, object], file: str) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
     """The declared types and the functions of a job file that was parsed; other tables are somebody else's."""
     types = {
         name: _with_place(file, f"[types.{name}]", declare_type, name, table)
@@ -106,15 +106,16 @@ def read_tables(tables: Mapping[str, Any], file: str) -> tuple[dict[str, StreamT
     return types, functions
 
 
-def _named(tables: Mapping[str, Any], name: str, file: str) -> list[tuple[str, Mapping[str, Any]]]:
-    outer = tables.get(name, {})
+def _named(tables: Mapping[str, object], name: str, file: str) -> list[tuple[str, Mapping[str, object]]]:
+    outer, found = tables.get(name, {}), list[tuple[str, Mapping[str, object]]]()
     for one, table in outer.items() if isinstance(outer, Mapping) else [(name, outer)]:
         if not isinstance(table, Mapping):
             raise JobError(f"{file}: [{name}] {one} is {table!r}", f"a table [{name}.NAME]")
-    return list(outer.items())
+        found.append((one, table))
+    return found
 
 
-def _function(file: str, name: str, table: Mapping[str, Any]) -> JobFunction:
+def _function(file: str, name: str, table: Mapping[str, object]) -> JobFunction:
     known = {entry.name: entry for entry in fields(JobFunction)}
     place = f"{file}: [functions.{name}]"
     for option in table:

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from braidstream.functions.combine import Settled, join_parts, settle
 from braidstream.functions.failures import FunctionFailed, guarded
-from braidstream.functions.function import StreamFunction
-from braidstream.functions.templates import Distribute, FunctionPlan, Join, Level, Split, Stage, name_of
+from braidstream.functions.function import StreamFunction, name_of
+from braidstream.functions.templates import Distribute, FunctionPlan, Join, Level, Split, Stage
 from braidstream.functions.window_batch import I64, WindowBatch, ordered, pack, pieces, unpack
 from braidstream.functions.windowing import FormerState, WindowSpec, advance
 

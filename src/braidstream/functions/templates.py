@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from braidstream.errors import InputError, nearest
 from braidstream.functions.finding import find_function
-from braidstream.functions.function import StreamFunction
+from braidstream.functions.function import StreamFunction, name_of
 from braidstream.functions.stream_types import StreamType
 from braidstream.query.duration import describe_duration, parse_duration
 
@@ -280,11 +280,6 @@ def as_template(given: Any) -> Template:
     if isinstance(given, (str, StreamFunction)) or callable(given):
         return Central(find_function(given))
     raise InputError(f"{given!r} is no template", "Central(f), PCC(n, partition, compute, combine), or a function")
-
-
-def name_of(function: Any) -> str:
-    """The name of a user's function."""
-    return str(getattr(function, "name", None) or getattr(function, "__name__", None) or type(function).__name__)
 
 
 def _without_sizes(declared: StreamType) -> StreamType:

@@ -10,7 +10,7 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,10 +28,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["tune"]
+__all__ = ["StreamTable", "tune"]
 
 N_EPOCHS = 6
-Reader = Callable[[Mapping[str, Any], str | None, int], pa.Table]
+
+
+class StreamTable(TypedDict, total=False):
+    """`[streams.NAME]` of a job file, as far as it is read here."""
+
+    format: str
+    path: str
+    time: str
+    schema: str
+    options: Mapping[str, object]
+
+
+Reader = Callable[[StreamTable, str | None, int], pa.Table]
 """Given a stream's table, its path and a number of rows: the first rows of the stream."""
 
 
@@ -64,7 +76,7 @@ def tune(
     return name, trained
 
 
-def _parsed(job: Path) -> Mapping[str, Any]:
+def _parsed(job: Path) -> Mapping[str, object]:
     try:
         return tomllib.loads(job.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -75,7 +87,7 @@ def _parsed(job: Path) -> Mapping[str, Any]:
         raise JobError(f"the job file {job} cannot be read ({error})", "a TOML file in UTF-8") from None
 
 
-def _chosen(job: Path, tables: Mapping[str, Any], wanted: str) -> tuple[str, JobFunction]:
+def _chosen(job: Path, tables: Mapping[str, object], wanted: str) -> tuple[str, JobFunction]:
     _, functions = read_tables(tables, str(job))
     if not functions:
         raise JobError(
@@ -92,14 +104,9 @@ def _chosen(job: Path, tables: Mapping[str, Any], wanted: str) -> tuple[str, Job
 
 
 def _sample(
-    job: Path, tables: Mapping[str, Any], entry: JobFunction, n_windows: int, read: Reader
+    job: Path, tables: Mapping[str, object], entry: JobFunction, n_windows: int, read: Reader
 ) -> tuple[list[list[WindowBatch]], StreamType]:
-    streams = tables.get("streams", {})
-    if entry.stream not in streams:
-        raise JobError(
-            f"{job}: there is no stream {entry.stream!r}", "a table [streams.NAME]", nearest(entry.stream, streams)
-        )
-    stream = streams[entry.stream]
+    stream = _stream(job, tables, entry.stream)
     time_column = stream.get("time")
     if not isinstance(time_column, str):
         raise JobError(
@@ -117,7 +124,16 @@ def _sample(
     return [to_batches(part.combine_chunks(), declared, time_column)[0] for part in parts], declared
 
 
-def _rows(job: Path, stream: Mapping[str, Any], n_rows: int, read: Reader) -> pa.Table:
+def _stream(job: Path, tables: Mapping[str, object], name: str) -> StreamTable:
+    found = tables.get("streams")
+    streams = found if isinstance(found, dict) else {}
+    if not isinstance(streams.get(name), dict):
+        raise JobError(f"{job}: there is no stream {name!r}", "a table [streams.NAME]", nearest(name, streams))
+    known: StreamTable = streams[name]
+    return known
+
+
+def _rows(job: Path, stream: StreamTable, n_rows: int, read: Reader) -> pa.Table:
     path = stream.get("path")
     if stream.get("format") == "parquet" and isinstance(path, str) and "://" not in path:
         folder = job.absolute().parent / path

@@ -89,7 +89,7 @@ class Window:
 
     seq: int
     ts: int
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Array]
     attempts: int = 0
 
     def __getitem__(self, name: str) -> Any:

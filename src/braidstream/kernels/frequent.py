@@ -6,16 +6,16 @@ Cost: a pass over the hashes; what is reported is bounded, whatever the number o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.hashing import unhashed
 from braidstream.kernels.rows import Rows, key_columns
+from braidstream.model.reports import Frequent
 from braidstream.model.stores import Store
 
-__all__ = ["Runs", "label_of", "largest_runs"]
+__all__ = ["label_of", "largest_runs"]
 
 MOST = 256
 """Keys reported for a store, at most."""
@@ -25,30 +25,20 @@ _SHARE = 1 << 14
 _CAST = re.compile(r"CAST\(`(?P<column>[^`]+)` AS (?P<type>\w+)\)$")
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The largest runs, (hash, count): no key that is not listed has more than `left_out`. Some with their values."""
-
-    rows: int
-    keys: list[tuple[int, int]]
-    left_out: int
-    labels: dict[int, str] = field(default_factory=dict)
-
-
-def largest_runs(rows: Rows, store: Store, most: int = MOST) -> Runs:
+def largest_runs(rows: Rows, store: Store, most: int = MOST) -> Frequent:
     """The most frequent keys of new rows of a store."""
     starts = np.append(0, np.flatnonzero(rows.hashes[1:] != rows.hashes[:-1]) + 1)
     counts = np.diff(np.append(starts, len(rows)))
     large = np.flatnonzero(counts > max(1, len(rows) // _SHARE))
     large = large[np.argsort(-counts[large], kind="stable")[:most]]
     rest = np.delete(counts, large)
-    keys = list(zip(rows.hashes[starts[large]].tolist(), counts[large].tolist(), strict=True))
+    keys = tuple(zip(rows.hashes[starts[large]].tolist(), counts[large].tolist(), strict=True))
     labels = {}
     for (hash_, _), at in zip(keys[:_LABELLED], starts[large[:_LABELLED]].tolist(), strict=True):
         label = label_of(rows.table, at, hash_, store)
         if label:
             labels[hash_] = label
-    return Runs(len(rows), keys, int(rest.max()) if len(rest) else 0, labels)
+    return Frequent(len(rows), keys, int(rest.max()) if len(rest) else 0, labels)
 
 
 def label_of(table: pa.Table, row: int, hash_: int, store: Store) -> str:

@@ -11,9 +11,8 @@ Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from braidstream.kernels.rows import HASH, I64, MASK, TIME, take
 from braidstream.kernels.sizes import cut, cuts, table_bytes, whole
 from braidstream.kernels.stripes import HeavyKeys, stripes
 from braidstream.model.envelopes import Content, Envelope, Kind
+from braidstream.model.reports import Tally
 from braidstream.model.stores import Branch, Store
 
 __all__ = [
@@ -45,46 +45,6 @@ ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
 _SMALL = 1 << 18
 """Bytes of envelopes that are put into one record batch."""
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What one routing task saw of one stream."""
-
-    stream: str
-    rows: int = 0
-    indexed: int = 0
-    late: int = 0
-    keyless: int = 0
-    newest: int | None = None
-    untimed: int = 0
-    """Late rows that have no time."""
-    oldest_late: int | None = None
-    """The oldest time of the other late rows."""
-
-    def plus(self, other: Tally) -> Tally:
-        """Both together."""
-        times = [t for t in (self.newest, other.newest) if t is not None]
-        late = [t for t in (self.oldest_late, other.oldest_late) if t is not None]
-        return Tally(
-            self.stream,
-            self.rows + other.rows,
-            self.indexed + other.indexed,
-            self.late + other.late,
-            self.keyless + other.keyless,
-            max(times) if times else None,
-            self.untimed + other.untimed,
-            min(late) if late else None,
-        )
-
-    def pack(self) -> bytes:
-        """As a blob."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def unpack(cls, blob: bytes) -> Tally:
-        """From a blob."""
-        return cls(**json.loads(blob))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -228,15 +227,6 @@ class Directory:
         """
         regions = (_resized(region.groups, n_slots) for region in self.regions.values())
         return replace(self, groups=tuple(sorted((g for groups in regions for g in groups), key=lambda g: g.low)))
-
-    def as_json(self) -> dict[str, Any]:
-        """A plain form for the manifest."""
-        return {"groups": [[g.prefix, g.depth, g.id, g.slot] for g in self.groups], "next_id": self.next_id}
-
-    @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Directory:
-        """The directory of a manifest."""
-        return cls(tuple(Group(*entry) for entry in plain["groups"]), plain["next_id"])
 
     def _with(self, added: Iterable[Group], removed: set[int]) -> Directory:
         left = [group for group in self.groups if group.id not in removed]

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from braidstream.errors import InputError
 
@@ -63,14 +63,9 @@ class Grid:
         """Each cell's coordinates and slot."""
         return zip(coordinates(self.dims), self.slots, strict=True)
 
-    def as_json(self) -> dict[str, Any]:
-        """A plain form for the manifest."""
+    def as_json(self) -> dict[str, object]:
+        """A plain form for people's tools."""
         return {**asdict(self), "dims": list(self.dims), "slots": list(self.slots)}
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Grid:
-        """The grid of a manifest."""
-        return cls(**{**plain, "dims": tuple(plain["dims"]), "slots": tuple(plain["slots"])})
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class Regrid:
     hash: int
     grid: Grid | None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """A plain form."""
         return {
             "kind": self.kind,
@@ -131,12 +126,6 @@ class Regrid:
             "hash": self.hash,
             "grid": self.grid.as_json() if self.grid else None,
         }
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Regrid:
-        """The instruction of a plain form."""
-        grid = plain["grid"]
-        return cls(plain["family"], plain["hash"], Grid.from_json(grid) if grid is not None else None)
 
 
 @dataclass(frozen=True)

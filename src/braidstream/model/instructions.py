@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from braidstream.errors import RunError, nearest
+from braidstream.errors import RunError
 from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.model.grids import Regrid
 
@@ -40,7 +40,6 @@ __all__ = [
     "Spill",
     "Split",
     "apply",
-    "instruction_from_json",
     "instruction_to_json",
     "slots_touched",
 ]
@@ -142,16 +141,10 @@ class Decision:
         asked = f"refused: {self.refusal}" if self.refusal else ", ".join(map(str, self.instructions))
         return f"epoch {self.epoch}, {self.rule}: {self.reason} [{figures}] -> {asked}"
 
-    def as_json(self) -> dict[str, Any]:
-        """A plain form for the manifest."""
+    def as_json(self) -> dict[str, object]:
+        """A plain form for people's tools: `braid run --json`."""
         plain = [instruction_to_json(one) for one in self.instructions]
         return {**asdict(self), "figures": dict(self.figures), "instructions": plain}
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Decision:
-        """The decision of a manifest."""
-        instructions = tuple(instruction_from_json(one) for one in plain["instructions"])
-        return cls(**{**plain, "instructions": instructions})
 
 
 def apply(directory: Directory, n_slots: int, instructions: Iterable[Instruction]) -> tuple[Directory, int]:
@@ -161,21 +154,11 @@ def apply(directory: Directory, n_slots: int, instructions: Iterable[Instruction
     return directory, n_slots
 
 
-def instruction_to_json(instruction: Instruction) -> dict[str, Any]:
+def instruction_to_json(instruction: Instruction) -> dict[str, object]:
     """A plain form."""
     if isinstance(instruction, Regrid):
         return instruction.as_json()
     return {"kind": instruction.kind, **asdict(instruction)}
-
-
-def instruction_from_json(plain: Mapping[str, Any]) -> Instruction:
-    """The instruction of a plain form."""
-    kind = plain.get("kind", "")
-    if kind not in _KINDS:
-        raise RunError(f"unknown instruction kind {kind!r}", f"one of {', '.join(_KINDS)}", nearest(str(kind), _KINDS))
-    if kind == Regrid.kind:
-        return Regrid.from_json(plain)
-    return _KINDS[kind](**{name: value for name, value in plain.items() if name != "kind"})
 
 
 def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> frozenset[int]:

@@ -1,117 +1,252 @@
-"""What a slot says of one epoch: the controller's only sight of the cluster.
+"""What tasks say of an epoch: a routing task its tally, a slot its report. All that the driver learns of the data.
 
-Reports are values that cross processes and are kept with a manifest, so each has a plain JSON form and nothing else.
-`rows` counts the tuples joined in the epoch, `busy_s` the seconds spent on them, `bytes` the active state held at its
-end: what is probed. `inactive_bytes` are a group's generations on disk that are not cleaned up yet.
+A slot gives `SlotReport` for each stage of an epoch, `CleanUpReport` for a clean-up, and `Failure` where trying again
+would not help. They cross from worker to driver as JSON (`encoded`, `decoded`), and nobody keeps them: what is kept of
+an epoch is in the manifest, what policies see of it are `model.figures`.
 
-A slot that buffers tuples of its own (WSJ's slaves, in the simulator) also says how much it left unjoined. On Spark a
-slot leaves nothing behind, its backlog shows as busy time (see `load`), and `backlog_rows` stays None.
-
-Between two reorganizations the reports wait in the manifest, so that a restart forgets none of them. `folded` keeps
-what waits small: of the groups only sums remain, whatever the number of epochs.
-
-Cost: O(groups of the slot).
+Invariant: a report is a function of the task's inputs but for times and the names of files. Size: O(groups of the slot
+with new rows or matches), whatever the number of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from braidstream.errors import DamagedState, RunError
+from braidstream.model.parts import Part, Segment
+from braidstream.model.values import Value
 
 __all__ = [
-    "GroupReport",
+    "CellCount",
+    "CleanUpReport",
+    "Failure",
+    "Frequent",
+    "GroupCount",
+    "Merged",
+    "Report",
+    "Result",
+    "SampleCounts",
     "SlotReport",
-    "folded",
-    "reports_from_json",
-    "reports_from_rows",
-    "reports_to_json",
-    "reports_to_rows",
+    "Tally",
+    "decoded",
+    "encoded",
+    "slot_reports",
 ]
 
 
-@dataclass(frozen=True)
-class GroupReport:
-    """One group's share of an epoch. A slot that cannot tell its groups' times apart leaves every `busy_s` 0."""
+class Tally(Value, frozen=True):
+    """What one routing task saw of one stream."""
+
+    stream: str
+    rows: int = 0
+    indexed: int = 0
+    late: int = 0
+    keyless: int = 0
+    newest: int | None = None
+    untimed: int = 0
+    """Late rows that have no time."""
+    oldest_late: int | None = None
+    """The oldest time of the other late rows."""
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        times = [t for t in (self.newest, other.newest) if t is not None]
+        late = [t for t in (self.oldest_late, other.oldest_late) if t is not None]
+        return Tally(
+            self.stream,
+            self.rows + other.rows,
+            self.indexed + other.indexed,
+            self.late + other.late,
+            self.keyless + other.keyless,
+            max(times) if times else None,
+            self.untimed + other.untimed,
+            min(late) if late else None,
+        )
+
+    def pack(self) -> bytes:
+        """As a blob."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> Tally:
+        """From a blob."""
+        return _TALLIES.decode(blob)
+
+
+class Result(Value, frozen=True):
+    """What a slot has staged of a query: so many rows, in a file if there are any and the sink takes files."""
+
+    rows: int
+    file: str | None = None
+
+
+class Merged(Value, frozen=True):
+    """A merge that was carried out: of its inputs, the cells of these codes, these parts, or the slot's active ones.
+
+    They are live in `segment` now; None: none of their rows is live any more.
+    """
+
+    inputs: tuple[str, ...]
+    codes: tuple[int, ...] = ()
+    parts: tuple[tuple[Part, ...], ...] = ()
+    """Of a merge of pushed parts: those taken of each input."""
+    segment: Segment | None = None
+
+
+class GroupCount(Value, frozen=True, array_like=True):
+    """What an epoch brought to a group at one stage."""
 
     group: int
     rows: int
     matches: int
-    stored_rows: int
-    stored_bytes: int
-    busy_s: float
-    inactive_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class SlotReport:
-    """One slot's epoch."""
+class CellCount(Value, frozen=True, array_like=True):
+    """New rows of a cell, by the store and its use in a join."""
+
+    store: int
+    use: int
+    code: int
+    rows: int
+
+
+class Frequent(Value, frozen=True):
+    """The largest counts of keys among a slot's new rows of a store, and a bound on those that are left out."""
+
+    rows: int
+    keys: tuple[tuple[int, int], ...]
+    """(hash, count); counts of tuples, not of their replicas."""
+    left_out: int = 0
+    """No key that is not listed has more rows than this."""
+    labels: Mapping[int, str] = msgspec.field(default_factory=dict)
+    """Values of (some of) the keys, for people."""
+
+
+class SampleCounts(Value, frozen=True):
+    """Results of one query where tuples may be shed, as `control.estimate.Counts` has them: lists are by bucket."""
+
+    exact: int
+    n_found: int
+    all: tuple[int, ...]
+    kept: tuple[float, ...]
+    found: tuple[float, ...]
+    n_kept: float = 0
+    at_risk: int = 0
+    n_all: float = 0
+    squares: float = 0
+
+
+class _Ran(Value, frozen=True, kw_only=True):
+    """What every task says that did its work."""
 
     slot: int
-    epoch: int
-    rows: int
-    matches: int
-    bytes: int
-    busy_s: float
-    groups: tuple[GroupReport, ...]
-    executor: str = ""
-    backlog_rows: int | None = None
-    backlog_bytes: int | None = None
-    work_s: float | None = None
-    """Where a flow has several stages: the seconds that slots take on average for such work as this slot's. A row or a
-    match of one stage costs what it costs, so the paces of slots with other shares of the stages compare by this."""
+    executor: str
+    results: Mapping[str, Result] = msgspec.field(default_factory=dict)
+    """By query."""
+    fetched: int = 0
+    """Segments that had to be fetched from a remote state folder."""
+    busy_s: float = 0.0
+    peak_mb: float = 0.0
+    """The largest memory that the worker process has had."""
 
-    def as_json(self) -> dict[str, Any]:
-        """A plain form."""
-        return {**asdict(self), "groups": [asdict(group) for group in self.groups]}
+
+class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
+    """A slot at one stage of an epoch."""
+
+    stage: int
+    tallies: tuple[Tally, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    """What it received."""
+    segments: tuple[Segment, ...] = ()
+    merged: tuple[Merged, ...] = ()
+    adopted: Mapping[int, tuple[Segment, ...]] = msgspec.field(default_factory=dict)
+    """What its cells took over, by the number of the adoption."""
+    produced: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Intermediate results, by join."""
+    probes: Mapping[str, Mapping[int, tuple[int, int]]] = msgspec.field(default_factory=dict)
+    """(probes, matches) by join and probed input."""
+    late: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    """The files of late rows, by stream."""
+    groups: tuple[GroupCount, ...] = ()
+    """Groups with new rows or matches."""
+    frequent: Mapping[int, Frequent] = msgspec.field(default_factory=dict)
+    """By store."""
+    cells: tuple[CellCount, ...] = ()
+    cell_matches: tuple[tuple[int, int], ...] = ()
+    """(code, matches) of its cells."""
+    shed: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
+    """By query; of joins whose inputs may be shed."""
+
+    @property
+    def matches(self) -> int:
+        """Composites of its groups and cells."""
+        return sum(one.matches for one in self.groups) + sum(matches for _, matches in self.cell_matches)
+
+    @property
+    def units(self) -> int:
+        """Rows and matches, in groups and in cells: what its time is spent on."""
+        return sum(one.rows for one in self.groups) + sum(one.rows for one in self.cells) + self.matches
+
+
+class CleanUpReport(_Ran, frozen=True, kw_only=True, tag="clean-up"):
+    """A slot in a clean-up. Its results are those that were missing between generations."""
+
+    bytes: int = 0
+    """What it read."""
+
+
+class Failure(Value, frozen=True, tag="failure"):
+    """A slot cannot go on, and trying again would not help; with `path`, because that file of the state is damaged."""
+
+    slot: int
+    wrong: str
+    expected: str = ""
+    fix: str = ""
+    path: str | None = None
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> SlotReport:
-        """The report of a plain form."""
-        return cls(**{**plain, "groups": tuple(GroupReport(**group) for group in plain["groups"])})
+    def of(cls, slot: int, error: RunError) -> Failure:
+        """The report of an error."""
+        if isinstance(error, DamagedState):
+            return cls(slot, error.wrong.removeprefix(f"{error.path}: "), path=error.path)
+        return cls(slot, error.wrong, error.expected, error.fix)
+
+    def error(self) -> RunError:
+        """The error again."""
+        return (
+            RunError(self.wrong, self.expected, self.fix) if self.path is None else DamagedState(self.path, self.wrong)
+        )
 
 
-def reports_to_json(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
-    """The plain form of many reports."""
-    return [report.as_json() for report in reports]
+Report: TypeAlias = "SlotReport | CleanUpReport"
+
+_ENCODER = msgspec.json.Encoder()
+_TALLIES = msgspec.json.Decoder(Tally)
+_REPORTS: msgspec.json.Decoder[SlotReport | CleanUpReport | Failure] = msgspec.json.Decoder(
+    SlotReport | CleanUpReport | Failure
+)
 
 
-def reports_from_json(plain: Sequence[Mapping[str, Any]]) -> list[SlotReport]:
-    """The reports of a plain form."""
-    return [SlotReport.from_json(one) for one in plain]
+def encoded(report: Report | Failure) -> bytes:
+    """A report on its way to the driver."""
+    return _ENCODER.encode(report)
 
 
-def folded(reports: Sequence[SlotReport]) -> list[SlotReport]:
-    """The same reports, with the groups' figures of each slot added up in its last one.
-
-    `control.load.observe` sees no difference: of groups it uses sums over the epochs and the state at their end.
-    """
-    sums: dict[int, dict[int, GroupReport]] = {}
-    for report in reports:
-        of_slot = sums.setdefault(report.slot, {})
-        for part in report.groups:
-            of_slot[part.group] = _added(of_slot[part.group], part) if part.group in of_slot else part
-    last = {report.slot: place for place, report in enumerate(reports)}
-    return [
-        replace(report, groups=tuple(sums[report.slot].values()) if last[report.slot] == place else ())
-        for place, report in enumerate(reports)
-    ]
+def decoded(blobs: Iterable[bytes | bytearray]) -> list[Report]:
+    """The reports of tasks. A failure among them is raised."""
+    found: list[Report] = []
+    for blob in blobs:
+        report = _REPORTS.decode(blob)
+        if isinstance(report, Failure):
+            raise report.error()
+        found.append(report)
+    return found
 
 
-def _added(before: GroupReport, now: GroupReport) -> GroupReport:
-    return replace(
-        now,
-        rows=before.rows + now.rows,
-        matches=before.matches + now.matches,
-        busy_s=before.busy_s + now.busy_s,
-    )
-
-
-def reports_to_rows(reports: Sequence[SlotReport]) -> list[list[Any]]:
-    """A plain form without names, for what every manifest carries: fields in the order of the dataclasses."""
-    return [[*astuple(replace(one, groups=())), [list(astuple(part)) for part in one.groups]] for one in reports]
-
-
-def reports_from_rows(rows: Sequence[Sequence[Any]]) -> list[SlotReport]:
-    """The reports of that form."""
-    return [replace(SlotReport(*row[:-1]), groups=tuple(GroupReport(*part) for part in row[-1])) for row in rows]
+def slot_reports(reports: Iterable[Report]) -> list[SlotReport]:
+    """Those of slots that joined, without clean-ups."""
+    return [report for report in reports if isinstance(report, SlotReport)]

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
+from braidstream.model.values import changed
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.query.tree import plain_tree
 from braidstream.state.checkpoint import Identity
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Submitted
 
 __all__ = [
     "delivered_folders",
@@ -32,23 +33,20 @@ __all__ = [
     "without_query",
 ]
 
-_FOLDERS = "folders"
 
-
-def with_submitted(manifest: Manifest, name: str, entry: Mapping[str, Any]) -> Manifest:
+def with_submitted(manifest: Manifest, name: str, entry: Submitted) -> Manifest:
     """The manifest with a query that sees what arrives after the manifest's epoch; `entry` has its text and sink."""
-    memory = dict(manifest.memory)
-    memory["submitted"] = {**memory.get("submitted", {}), name: {**entry, "since": manifest.epoch}}
-    memory["withdrawn"] = [other for other in memory.get("withdrawn", []) if other != name]
-    return replace(manifest, memory=memory)
+    known = manifest.notes
+    submitted = {**known.submitted, name: changed(entry, since=manifest.epoch)}
+    withdrawn = tuple(other for other in known.withdrawn if other != name)
+    return manifest.with_notes(changed(known, submitted=submitted, withdrawn=withdrawn))
 
 
 def without_query(manifest: Manifest, name: str) -> Manifest:
     """The manifest after a query was withdrawn."""
-    memory = dict(manifest.memory)
-    memory["submitted"] = {key: value for key, value in memory.get("submitted", {}).items() if key != name}
-    memory["withdrawn"] = sorted({*memory.get("withdrawn", []), name})
-    return replace(manifest, memory=memory)
+    known = manifest.notes
+    submitted = {key: value for key, value in known.submitted.items() if key != name}
+    return manifest.with_notes(changed(known, submitted=submitted, withdrawn=tuple(sorted({*known.withdrawn, name}))))
 
 
 def expected_queries(
@@ -75,29 +73,30 @@ def with_changes(
 
     `parsed` gives a query from its text and name.
     """
-    entries = manifest.memory.get("submitted", {})
-    submitted = {name: parsed(entry["text"], name).fingerprint for name, entry in entries.items()}
-    withdrawn = manifest.memory.get("withdrawn", [])
-    return replace(known, queries=expected_queries(known.queries, declared, submitted, withdrawn))
+    notes = manifest.notes
+    submitted = {name: parsed(entry.text, name).fingerprint for name, entry in notes.submitted.items()}
+    return replace(known, queries=expected_queries(known.queries, declared, submitted, notes.withdrawn))
 
 
 def with_folders(manifest: Manifest, folders: Iterable[str]) -> Manifest:
     """The manifest with the folders that results go to from now on, each with the last epoch before it was there."""
-    known = manifest.memory.get(_FOLDERS, {})
+    known = manifest.notes.folders
     now = {folder: known.get(folder, manifest.epoch) for folder in folders}
-    return manifest if now == known else replace(manifest, memory={**manifest.memory, _FOLDERS: now})
+    return manifest if now == known else manifest.with_notes(changed(manifest.notes, folders=now))
 
 
 def delivered_folders(manifest: Manifest) -> frozenset[str]:
     """The folders that have been given results, of however few rows."""
-    return frozenset(folder for folder, since in manifest.memory.get(_FOLDERS, {}).items() if since < manifest.epoch)
+    return frozenset(folder for folder, since in manifest.notes.folders.items() if since < manifest.epoch)
 
 
 def with_plan(manifest: Manifest, plan: Plan) -> Manifest:
     """The manifest with the filters and trees of a plan, and without suspended joins that are not in it."""
-    memory = dict(manifest.memory)
-    memory["filters"] = {store.name: list(store.filters) for store in plan.stores if store.masked}
-    memory["trees"] = {query: plain_tree(tree) for query, tree in plan.trees.items()}
-    known = memory.get("suspended", {})
-    memory["suspended"] = {join: epoch for join, epoch in known.items() if join in plan.siblings}
-    return replace(manifest, memory=memory)
+    known = manifest.notes
+    notes = changed(
+        known,
+        filters={store.name: store.filters for store in plan.stores if store.masked},
+        trees={query: plain_tree(tree) for query, tree in plan.trees.items()},
+        suspended={join: epoch for join, epoch in known.suspended.items() if join in plan.siblings},
+    )
+    return manifest.with_notes(notes)

@@ -59,11 +59,11 @@ def sampled_statistics(streams: Mapping[str, StreamShape], queries: Sequence[Que
 
 def measured_statistics(manifest: Manifest, queries: Sequence[Query], trees: Mapping[str, Node]) -> Statistics:
     """From what the manifest remembers of the epochs so far."""
-    rates = rates_of(manifest.memory.get("rates", {}))
+    rates = rates_of(manifest.notes.rates)
     distinct: dict[tuple[str, str], float] = {}
     for query in queries:
         for join, place, alias, classes in _probed(query, trees.get(query.name)):
-            fanout = manifest.memory.get("fanouts", {}).get(join, {}).get(str(place))
+            fanout = manifest.notes.fanouts.get(join, {}).get(place)
             entry = query.input(alias)
             if fanout is None or len(classes) != 1 or entry.stream not in rates:
                 continue

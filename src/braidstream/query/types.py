@@ -16,7 +16,7 @@ from functools import cached_property
 
 import sqlglot
 from sqlglot import Dialect, exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from braidstream.errors import InputError, nearest
 
@@ -263,8 +263,8 @@ def _parsed_columns(ddl: str) -> list[exp.Expr]:
 
 def _unreadable(ddl: str, error: SqlglotError) -> InputError:
     """The parser stops at a type it does not know, so the word there may be a misspelt type."""
-    found = getattr(error, "errors", None) or [{}]
-    word = str(found[0].get("highlight", "")).strip(" \n)")
+    found = error.errors if isinstance(error, ParseError) else []
+    word = str(found[0].get("highlight", "") if found else "").strip(" \n)")
     hint = nearest(word, (*_KNOWN, "long", "integer", "short", "byte"))
     fix = hint if len(word) > 2 and word not in hint and hint.startswith("did") else f"write {_EXAMPLE!r}"
     return InputError(f"cannot read the schema {ddl!r}" + (f" at {word!r}" if word else ""), "names and types", fix)

@@ -15,13 +15,11 @@ key are one piece, however many they are.
 
 from __future__ import annotations
 
-import json
 import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +31,7 @@ from braidstream.kernels.rows import Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.faults import reach
+from braidstream.model.reports import CleanUpReport, Failure, Result, encoded
 from braidstream.model.stores import Join, JoinInput, Store
 from braidstream.slot.allocators import give_back
 from braidstream.slot.sharing import told_columns
@@ -72,13 +71,13 @@ def clean_task(task: CleanTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = {slot for batch in batches for slot in batch.column("slot").to_pylist()}
         for slot in sorted(slots):
-            blob = json.dumps(_report(task, slot)).encode()
+            blob = encoded(_report(task, slot))
             yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=REPORTS_SCHEMA)
 
     return run
 
 
-def _report(task: CleanTask, slot: int) -> dict[str, Any]:
+def _report(task: CleanTask, slot: int) -> CleanUpReport | Failure:
     try:
         return _Cleaner(task, slot).run()
     except (RunError, OSError) as error:
@@ -97,7 +96,7 @@ class _Cleaner:
         self.writers: dict[str, Writer] = {}
         self.bytes = 0
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> CleanUpReport:
         """Clean up, and report."""
         for group in self.groups:
             reach("clean-up", epoch=self.task.epoch)
@@ -105,26 +104,15 @@ class _Cleaner:
             for low, high in self._pieces(group, slices):
                 self._clean(slices, low, high)
                 give_back(self.task.piece_bytes)
-        return {
-            "slot": self.slot,
-            "stage": 0,
-            "executor": executor(),
-            "tallies": [],
-            "rows": 0,
-            "segments": [],
-            "merged": [],
-            "results": {query: {"rows": w.rows, "file": w.close()} for query, w in self.writers.items()},
-            "recovered": {query: w.rows for query, w in self.writers.items()},
-            "produced": {},
-            "probes": {},
-            "bytes": 0,
-            "late": {},
-            "groups": [],
-            "cleaned_bytes": self.bytes,
-            "fetched": self.files.fetched,
-            "busy_s": time.perf_counter() - self.started,
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
+        return CleanUpReport(
+            slot=self.slot,
+            executor=executor(),
+            results={query: Result(w.rows, w.close()) for query, w in self.writers.items()},
+            bytes=self.bytes,
+            fetched=self.files.fetched,
+            busy_s=time.perf_counter() - self.started,
+            peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        )
 
     def _slices(self, group: Group) -> _Slices:
         used = {entry.store for join in self.task.joins for entry in join.inputs}
@@ -184,8 +172,7 @@ class _Cleaner:
     def _join(self, join: Join, pools: Sequence[Pool], writer: Writer) -> None:
         windows = [entry.window_us for entry in join.inputs]
         bits = [entry.bit for entry in join.inputs]
-        fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
-        order = probing_order(len(pools), {int(target): fanout for target, fanout in fanouts.items()})
+        order = probing_order(len(pools), self.manifest.notes.fanouts.get(join.query, {}))
         limit = limit_of(pools, self.task.piece_bytes)
         taken = [{out.column for out in join.outputs if out.input == place} for place in range(len(pools))]
         most = batch_bytes(self.task.piece_bytes)

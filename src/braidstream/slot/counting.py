@@ -10,9 +10,9 @@ Cost: O(results), a few NumPy operations each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from braidstream.control.estimate import Counts
 from braidstream.control.shedding import Filter
@@ -20,12 +20,16 @@ from braidstream.kernels.join import Composites, Pool
 from braidstream.kernels.rows import I64, U64, Rows
 from braidstream.kernels.sampling import BUCKETS, buckets, is_sampled, marks
 from braidstream.model.directory import Group
+from braidstream.model.reports import SampleCounts
 from braidstream.model.stores import Join, Store
-from braidstream.state.filters import SHEDDING, filter_of
+from braidstream.state.filters import filter_of
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
 
 __all__ = ["Counting", "stored"]
+
+F64 = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 def stored(place: Place, rows: Rows, store: Store, bits: int) -> list[Segment]:
@@ -46,10 +50,10 @@ class Counting:
         self._filter = filter_of(manifest) or Filter()
         self._stores, self._groups, self._lows = stores, groups, lows
         self._touched = np.array([_is_touched(self._filter, group) for group in groups], dtype=np.bool_)
-        self._expected = manifest.memory.get(SHEDDING, {}).get("expected", {})
+        self._expected = {} if manifest.notes.shedding is None else manifest.notes.shedding.expected
         self._counts: dict[str, Counts] = {}
-        self._weights: dict[str, Any] = {}
-        self._marked: list[tuple[Pool, Any]] = []
+        self._weights: dict[str, F64] = {}
+        self._marked: list[tuple[Pool, Flags]] = []
 
     @property
     def bits(self) -> int:
@@ -83,9 +87,9 @@ class Counting:
         counts.kept += np.bincount(bucket[passes], weight[passes], BUCKETS)
         counts.n_kept += int(passes.sum())
 
-    def plain(self) -> dict[str, Any]:
+    def sent(self) -> dict[str, SampleCounts]:
         """For the report: counts by query."""
-        return {query: counts.as_plain() for query, counts in self._counts.items()}
+        return {query: counts.as_sent() for query, counts in self._counts.items()}
 
     def _of(self, query: str) -> Counts:
         if query not in self._counts:
@@ -95,7 +99,7 @@ class Counting:
             self._weights[query] = 1 / np.array([shares[place] for place in places])
         return self._counts[query]
 
-    def _is_marked(self, pools: Sequence[Pool], found: Composites, at: I64) -> Any:
+    def _is_marked(self, pools: Sequence[Pool], found: Composites, at: I64) -> Flags:
         """Which of the results have a component that the filter would have dropped."""
         marked = np.zeros(len(at), dtype=np.bool_)
         for pool, index in zip(pools, found.index, strict=True):

@@ -16,7 +16,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -25,17 +25,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.control.probing import probing_order
-from braidstream.errors import DamagedState, RunError
+from braidstream.errors import RunError
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.routing import Routes, SlotTable, Tally, deal, envelopes_to_batch, unpack
+from braidstream.kernels.routing import Routes, SlotTable, deal, envelopes_to_batch, unpack
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
+from braidstream.model.reports import Failure, Frequent, GroupCount, Merged, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
@@ -125,7 +126,7 @@ def routes_of(manifest: Manifest) -> Routes:
     """Where rows go in the epoch after a manifest."""
     regions = manifest.directory.regions.items()
     tables = {stage: SlotTable(region.depth, region.slots[region.table()]) for stage, region in regions}
-    subgroups = manifest.memory.get("biclique")
+    subgroups = manifest.notes.biclique
     biclique = None if subgroups is None else Biclique(manifest.n_slots, subgroups)
     return Routes(tables, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
 
@@ -170,22 +171,15 @@ def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[Kind, 
     try:
         yield from _Slot(task, stage, slot, received).run()
     except (RunError, OSError) as error:
-        yield _report_envelope(slot, failure_of(error, slot, task.root))
+        yield Envelope(slot, Kind(Content.REPORT), encoded(failure_of(error, slot, task.root)))
 
 
-def failure_of(error: RunError | OSError, slot: int, root: str) -> dict[str, Any]:
+def failure_of(error: RunError | OSError, slot: int, root: str) -> Failure:
     """The report of a slot that cannot go on; an error that may pass with the next attempt is raised again."""
-    if isinstance(error, DamagedState):
-        wrong = error.wrong.removeprefix(f"{error.path}: ")
-        return {"slot": slot, "damaged": {"path": error.path, "wrong": wrong}}
     told = error if isinstance(error, RunError) else unwritable(error, root)
     if told is None:
         raise error
-    return {"slot": slot, "failed": {"wrong": told.wrong, "expected": told.expected, "fix": told.fix}}
-
-
-def _report_envelope(slot: int, report: Mapping[str, Any]) -> Envelope:
-    return Envelope(slot, Kind(Content.REPORT), json.dumps(report).encode())
+    return Failure.of(slot, told)
 
 
 def executor() -> str:
@@ -257,36 +251,34 @@ class _Slot:
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         give_back(self.task.piece_bytes)
-        merged = [self._merge(place, merge) for merge in self._merges()]
+        merged = tuple(self._merge(place, merge) for merge in self._merges())
         if self.task.epoch % 16 == 0:
             self.files.keep_copies(segment.name for segment in self.manifest.segments)
         slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
-        yield _report_envelope(
-            self.slot,
-            {
-                "slot": self.slot,
-                "stage": self.stage,
-                "executor": executor(),
-                "tallies": [asdict(tally) for tally in self.tallies],
-                "rows": sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
-                "segments": [segment.as_plain() for segment in segments],
-                "merged": merged,
-                "adopted": self._adopted(place),
-                "results": {query: {"rows": w.rows, "file": w.close()} for query, w in results.items()},
-                "produced": dict(self.produced),
-                "probes": self.probes,
-                "bytes": self.bytes,
-                "late": self.late,
-                "groups": self._group_reports(),
-                "frequent": self._frequent(),
-                "cells": cells.counts(),
-                "cell_matches": [[c, n] for c, n in zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)],
-                **({} if self.counting is None else {"shed": self.counting.plain()}),
-                "fetched": self.files.fetched,
-                "busy_s": time.perf_counter() - self.started,
-                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            },
+        report = SlotReport(
+            slot=self.slot,
+            stage=self.stage,
+            executor=executor(),
+            tallies=tuple(self.tallies),
+            rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
+            bytes=self.bytes,
+            segments=tuple(segments),
+            merged=merged,
+            adopted=self._adopted(place),
+            results={query: Result(w.rows, w.close()) for query, w in results.items()},
+            produced=self.produced,
+            probes={join: {at: (n, m) for at, (n, m) in own.items()} for join, own in self.probes.items()},
+            late=self.late,
+            groups=self._group_counts(),
+            frequent=self._frequent(),
+            cells=cells.counts(),
+            cell_matches=tuple(zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)),
+            shed={} if self.counting is None else self.counting.sent(),
+            fetched=self.files.fetched,
+            busy_s=time.perf_counter() - self.started,
+            peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
+        yield Envelope(self.slot, Kind(Content.REPORT), encoded(report))
 
     def _unpack(self, received: list[tuple[Kind, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
         """The new rows by store, and those of cells by store and use."""
@@ -359,8 +351,7 @@ class _Slot:
             counting.begin(one, [self.new[e.store].hashes for e in one.inputs if e.store in self.new])
         probes: dict[int, list[int]] = {}
         self.probes |= {one.query: probes for one in alike}
-        fanouts = self.manifest.memory.get("fanouts", {}).get(join.query, {})
-        order = probing_order(len(join.inputs), {int(target): fanout for target, fanout in fanouts.items()})
+        order = probing_order(len(join.inputs), self.manifest.notes.fanouts.get(join.query, {}))
         bits = [entry.bit for entry in join.inputs]
         for side in sides:
             if side.pools is None:
@@ -409,41 +400,35 @@ class _Slot:
         here = {store.name for store in self.task.stores if store.stage == self.stage}
         return [merge for merge in self.task.merges.get(self.slot, ()) if merge.store in here]
 
-    def _merge(self, place: Place, merge: compaction.SegmentMerge) -> dict[str, Any]:
+    def _merge(self, place: Place, merge: compaction.SegmentMerge) -> Merged:
         reach("compaction", epoch=self.task.epoch)
         store = next(store for store in self.task.stores if store.name == merge.store)
         made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)
-        return {
-            "inputs": [segment.name for segment in merge.inputs],
-            "codes": merge.codes,
-            **({"parts": [one.as_plain()["parts"] for one in merge.inputs]} if merge.pushed else {}),
-            "segment": None if made is None else made.as_plain(),
-        }
+        parts = tuple(segment.parts for segment in merge.inputs) if merge.pushed else ()
+        return Merged(tuple(segment.name for segment in merge.inputs), tuple(merge.codes or ()), parts, made)
 
-    def _adopted(self, place: Place) -> dict[str, list[dict[str, Any]]]:
+    def _adopted(self, place: Place) -> dict[int, tuple[Segment, ...]]:
         """What the slot's cells take over after a regrid, by the number of the adoption."""
         here = {store.name for store in self.task.stores if store.stage == self.stage}
         own = [one for one in self.task.adoptions if self.slot in one.slots and one.store in here]
         if own:
             reach("compaction", epoch=self.task.epoch)
-        made = {one.number: adoption.run(place, self.manifest, one) for one in own}
-        return {str(number): [segment.as_plain() for segment in segments] for number, segments in made.items()}
+        return {one.number: tuple(adoption.run(place, self.manifest, one)) for one in own}
 
-    def _frequent(self) -> dict[int, dict[str, Any]]:
+    def _frequent(self) -> dict[int, Frequent]:
         """The largest runs of keys among the new rows of each store that may have grids."""
         if not self.task.tracks:
             return {}
         stores = self.task.stores
-        runs = {i: largest_runs(rows, stores[i]) for i, rows in self.new.items() if stores[i].family}
-        return {store: asdict(found) for store, found in runs.items()}
+        return {i: largest_runs(rows, stores[i]) for i, rows in self.new.items() if stores[i].family}
 
-    def _group_reports(self) -> list[list[int]]:
-        """For each group with new rows or matches: its id, new rows, matches."""
+    def _group_counts(self) -> tuple[GroupCount, ...]:
+        """The groups with new rows or matches."""
         rows: I64 = np.zeros(len(self.groups), dtype=np.int64)
         for new in self.new.values():
             rows += np.diff(new.cuts(self.lows))
         for change in (change for sent in self.changes.values() for change in sent):
             hashes = np.asarray(change.column(HASH).combine_chunks()).view(np.uint64)
             rows += np.bincount(np.searchsorted(self.lows, hashes, side="right") - 1, minlength=len(rows))
-        reports = zip(self.groups, rows.tolist(), self.matches.tolist(), strict=True)
-        return [[group.id, arrived, matched] for group, arrived, matched in reports if arrived or matched]
+        counts = zip(self.groups, rows.tolist(), self.matches.tolist(), strict=True)
+        return tuple(GroupCount(group.id, arrived, matched) for group, arrived, matched in counts if arrived or matched)

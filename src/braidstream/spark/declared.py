@@ -22,6 +22,7 @@ from braidstream.errors import InputError, SinkError, StreamError
 from braidstream.query import Query, parse_duration
 from braidstream.spark.sinks import STAGING, CallableSink, FileSink, MemorySink, Sink, make_sink
 from braidstream.state.files import COPY, Files
+from braidstream.state.notes import Submitted
 
 __all__ = [
     "NAME",
@@ -180,10 +181,10 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def sink_again(name: str, entry: Mapping[str, Any], declared: ContinuousQuery | None) -> Sink:
+def sink_again(name: str, entry: Submitted, declared: ContinuousQuery | None) -> Sink:
     """The sink of a query that was submitted before a restart; functions are not remembered."""
-    if entry["to"] is not None:
-        return make_sink(entry["to"], entry["path"], entry["options"])
+    if entry.to is not None:
+        return make_sink(entry.to, entry.path, dict(entry.options))
     if declared is not None and isinstance(declared.sink, CallableSink):
         return declared.sink
     raise SinkError(

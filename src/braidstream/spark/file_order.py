@@ -41,6 +41,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from braidstream.errors import RunError, StreamError, nearest
+from braidstream.model.values import changed
 from braidstream.plan.footers import FileTimes
 from braidstream.spark.file_times import path_of_url, times_of_files
 from braidstream.spark.sources import FilesSource, Stream
@@ -94,7 +95,7 @@ def arrange(
 ) -> tuple[dict[str, Stream], Manifest]:
     """The streams as they are read from now on, in their order and with their delays; the manifest remembers these."""
     made: dict[str, Stream] = {}
-    known = dict(manifest.memory.get(DELAYS, {}))
+    known = dict(manifest.notes.delays)
     are_files = all(stream.source is not None for stream in streams.values())
     for place, (name, stream) in enumerate(streams.items()):
         made[name] = stream
@@ -105,8 +106,9 @@ def arrange(
             continue
         seen = _seen(store, place if are_files else None)
         made[name] = _Arrangement(spark, stream, stream.source, order).made(seen, manifest, known)
-    memory = {**manifest.memory, DELAYS: known} if known else manifest.memory
-    return made, manifest if known == manifest.memory.get(DELAYS, {}) else replace(manifest, memory=memory)
+    if known == manifest.notes.delays:
+        return made, manifest
+    return made, manifest.with_notes(changed(manifest.notes, delays=known))
 
 
 def _chosen(stream: Stream, source: FilesSource, *, is_finite: bool) -> str:

@@ -67,6 +67,7 @@ from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Notes, Submitted
 
 __all__ = ["ContinuousQuery", "Flow"]
 
@@ -364,7 +365,7 @@ class Flow:
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
             target = to if isinstance(to, str) else None
             texts = {key: str(value) for key, value in options.items()}
-            entry = {"text": added.query.text, "path": path, "to": target, "options": texts}
+            entry = Submitted(added.query.text, target, path, texts)
 
             def noted(last: Manifest) -> Manifest:
                 added.since = last.epoch
@@ -401,14 +402,14 @@ class Flow:
 
     def _recalled(self, manifest: Manifest) -> dict[str, ContinuousQuery]:
         """The queries to start with: the declared ones, with what was submitted, without what was withdrawn."""
-        queries = {n: q for n, q in self._queries.items() if n not in manifest.memory.get("withdrawn", [])}
-        for name, entry in manifest.memory.get("submitted", {}).items():
-            query = self._parsed(entry["text"], name)
+        queries = {n: q for n, q in self._queries.items() if n not in manifest.notes.withdrawn}
+        for name, entry in manifest.notes.submitted.items():
+            query = self._parsed(entry.text, name)
             known = self._queries.get(name)
             if known is not None and known.query.fingerprint == query.fingerprint:
-                queries[name] = replace(known, since=entry["since"])
+                queries[name] = replace(known, since=entry.since)
             else:
-                queries[name] = ContinuousQuery(query, sink_again(name, entry, known), entry["since"])
+                queries[name] = ContinuousQuery(query, sink_again(name, entry, known), entry.since)
         return queries
 
     def _add(self, stream: Stream) -> None:
@@ -418,17 +419,18 @@ class Flow:
         late = {stream: True for q in declared.values() if q.late_sink for stream in q.query.streams}
         since = {name: q.since for name, q in declared.items()}
         queries = [q.query for q in declared.values()]
-        memory = {} if manifest is None else manifest.memory
-        trees = {q.name: tree_of(q, memory["trees"][q.name]) for q in queries if q.name in memory.get("trees", {})}
-        filters, statistics = memory.get("filters", {}), self._statistics(queries, manifest, trees)
-        plan = make_plan(shapes_of(self._streams), queries, late, statistics, since, filters, trees, self._meaning)
+        notes = Notes() if manifest is None else manifest.notes
+        known = notes.trees or {}
+        trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
+        statistics, shapes = self._statistics(queries, manifest, trees), shapes_of(self._streams)
+        plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning)
         return told(plan, {name for name, q in declared.items() if q.recovered})
 
     def _statistics(self, queries: Sequence[Query], manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
         """What trees are chosen from: a sample before the first epoch, then what was measured."""
         if manifest is None or manifest.epoch < 0:
             return sampled_statistics(shapes_of(self._streams), queries)
-        if "trees" not in manifest.memory:  # written before trees were remembered: they were chosen from nothing
+        if manifest.notes.trees is None:  # written before trees were remembered: they were chosen from nothing
             return Statistics()
         return measured_statistics(manifest, queries, trees)
 
@@ -452,11 +454,10 @@ class Flow:
     def _first(self, before: Manifest | None) -> Manifest:
         """The manifest of a new checkpoint; `before` is that of one without commits, whose notes stay."""
         n_slots = self._n_slots()
-        known = {} if before is None else before.memory
-        memory = {name: known[name] for name in ("submitted", "withdrawn") if name in known}
-        return Manifest(
-            -1, Directory.of(self.groups, n_slots), n_slots, memory={**self.routing.memory(n_slots), **memory}
-        )
+        known = Notes() if before is None else before.notes
+        biclique = self.routing.biclique(n_slots)
+        notes = Notes(biclique=biclique, submitted=known.submitted, withdrawn=known.withdrawn)
+        return Manifest(-1, Directory.of(self.groups, n_slots), n_slots, notes=notes)
 
     def _resumed(self, store: Checkpoint, last: Manifest) -> Manifest:
         """The last manifest, over the slots that this start asks for; or those that a controller has arrived at."""

@@ -12,32 +12,33 @@ holds windows: the samples that are not yet windows belong to no plan. Nothing h
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from braidstream.control.estimate import Interval
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.epoch.runner import RECENT, Running
-from braidstream.errors import BraidstreamError, DamagedState, RunError
+from braidstream.errors import RunError
 from braidstream.functions.arrays import result_schema
-from braidstream.functions.failures import FunctionFailed
+from braidstream.functions.node_reports import Done, Said, decoded, done_of
 from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.directory import Directory
 from braidstream.model.faults import reach
+from braidstream.model.values import changed
 from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader, first_stage, later_stage
 from braidstream.spark.session import QUERY_SETTINGS
 from braidstream.spark.sinks import Sink, deliver, staged_frame
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.notes import NodeNote, Notes
 
 __all__ = ["FunctionProgress", "FunctionRunner", "first_manifest", "with_plan"]
 
@@ -78,6 +79,26 @@ class FunctionProgress:
         return 0
 
     @property
+    def untimed(self) -> Mapping[str, int]:
+        """None: samples without a time are no samples (`null_rows`)."""
+        return {}
+
+    @property
+    def late_by(self) -> Mapping[str, int]:
+        """None: by how much samples were late is not measured."""
+        return {}
+
+    @property
+    def state_rows(self) -> int | None:
+        """None: state is windows, of any length."""
+        return None
+
+    @property
+    def completeness_so_far(self) -> Mapping[str, Interval]:
+        """None: functions shed nothing."""
+        return {}
+
+    @property
     def rows_per_s(self) -> float:
         """Rows through this epoch, per second."""
         return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
@@ -85,20 +106,26 @@ class FunctionProgress:
 
 def first_manifest(plan: FunctionPlan) -> Manifest:
     """The manifest before the first epoch."""
-    return Manifest(-1, Directory.of(1), plan.degree, memory={"plan": plan.strategy, "nodes": {}, "given_up": 0})
+    return Manifest(-1, Directory.of(1), plan.degree, notes=Notes(plan=plan.strategy))
+
+
+def plan_of(manifest: Manifest) -> str:
+    """The plan of the next epoch, by its short name."""
+    if manifest.notes.plan is None:
+        raise RunError("the checkpoint has no plan of a function", "a checkpoint of this function", "use a new folder")
+    return manifest.notes.plan
 
 
 def with_plan(manifest: Manifest, plan: FunctionPlan) -> Manifest | None:
     """The manifest with another plan; None while a node holds windows of the old one."""
-    nodes = manifest.memory["nodes"]
-    if any(entry.get("holds_windows") for entry in nodes.values()):
+    nodes = manifest.notes.nodes
+    if any(note.holds_windows for note in nodes.values()):
         return None
     kept = {}
     if "0-0" in nodes:
-        numbers = {name: value for name, value in nodes["0-0"]["numbers"].items() if name in FORMER}
-        kept["0-0"] = {**nodes["0-0"], "numbers": numbers}
-    memory = {**manifest.memory, "plan": plan.strategy, "nodes": kept}
-    return replace(manifest, memory=memory, n_slots=plan.degree)
+        numbers = {name: value for name, value in nodes["0-0"].numbers.items() if name in FORMER}
+        kept["0-0"] = changed(nodes["0-0"], numbers=numbers)
+    return replace(manifest, notes=changed(manifest.notes, plan=plan.strategy, nodes=kept), n_slots=plan.degree)
 
 
 @dataclass
@@ -131,15 +158,14 @@ class FunctionRunner:
         if self.manifest.epoch != epoch - 1:
             self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
         task = self._task(epoch)
-        reports = self._compute(rows, task)
-        _raise_failure(reports)
+        done = done_of(self._compute(rows, task))
         reach("after-join", epoch=epoch)
         computed = time.perf_counter()
-        self._deliver(rows, epoch, task, reports)
+        self._deliver(rows, epoch, task, done)
         reach("after-results", epoch=epoch)
         delivered = time.perf_counter()
-        nodes = tuple(NodeReport(**report["report"]) for report in reports)
-        after = self._reorganized(self._next(epoch, reports, nodes), nodes)
+        nodes = tuple(one.report for one in done)
+        after = self._reorganized(self._next(epoch, done, nodes), nodes)
         reach("before-manifest", epoch=epoch)
         self.checkpoint.commit(after)
         reach("after-manifest", epoch=epoch)
@@ -154,30 +180,30 @@ class FunctionRunner:
         self.progress.append(_progress(epoch, task.setup, after, nodes, seconds))
 
     def _task(self, epoch: int) -> FunctionTask:
-        plan = self.plans[self.manifest.memory["plan"]]
+        plan = self.plans[plan_of(self.manifest)]
         return FunctionTask(
             self.checkpoint.root,
             epoch,
             replace(self.setup, plan=plan),
             self.reader,
-            self.manifest.memory["nodes"],
+            self.manifest.notes.nodes,
             self.sink.staging(self.checkpoint.root, True),
             plan.gives,
             self.time_type,
         )
 
-    def _compute(self, rows: DataFrame, task: FunctionTask) -> list[dict[str, Any]]:
+    def _compute(self, rows: DataFrame, task: FunctionTask) -> list[Said]:
         """Run all stages as one Spark job, and gather the nodes' reports."""
         for name, value in QUERY_SETTINGS.items():
             rows.sparkSession.conf.set(name, value)
         frame = rows.coalesce(1).mapInArrow(first_stage(task), ENVELOPE)
         for index, stage in enumerate(task.setup.plan.stages[1:], 1):
             frame = frame.repartitionById(stage.n_nodes, "slot").mapInArrow(later_stage(task, index), ENVELOPE)
-        return [json.loads(bytes(row.blob)) for row in frame.collect()]
+        return [decoded(row.blob) for row in frame.collect()]
 
-    def _deliver(self, rows: DataFrame, epoch: int, task: FunctionTask, reports: Sequence[Mapping[str, Any]]) -> None:
+    def _deliver(self, rows: DataFrame, epoch: int, task: FunctionTask, done: Sequence[Done]) -> None:
         self.checkpoint.fence()
-        staged = [r["results"]["file"] for r in reports if r.get("results", {}).get("file")]
+        staged = [file for one in done if one.result is not None and (file := one.result.file)]
         schema = result_schema(task.gives, task.reader.time, task.time_type)
         root = task.staging.root or self.checkpoint.root
 
@@ -188,10 +214,10 @@ class FunctionRunner:
         if task.staging.root is not None:
             self.sink.end(Files(task.staging.root), staged)
 
-    def _next(self, epoch: int, reports: Sequence[Mapping[str, Any]], nodes: Sequence[NodeReport]) -> Manifest:
-        kept = {r["state"]["node"]: r["state"] for r in reports if r.get("state")}
-        segments = tuple(_segment(entry, epoch) for entry in kept.values() if entry["file"] is not None)
-        numbers = kept["0-0"]["numbers"]
+    def _next(self, epoch: int, done: Sequence[Done], nodes: Sequence[NodeReport]) -> Manifest:
+        kept = {one.state.node: one.state for one in done if one.state is not None}
+        segments = tuple(_segment(note, note.file, epoch) for note in kept.values() if note.file is not None)
+        newest_us, watermark = (kept["0-0"].numbers[name] for name in ("newest", "watermark"))
         totals = Counter(self.manifest.totals)
         last = next(node for node in nodes if node.stage == max(n.stage for n in nodes))
         first = next(node for node in nodes if node.stage == 0)
@@ -209,22 +235,22 @@ class FunctionRunner:
                 f"{self.name}.too_late": last.late,
             }
         )
-        newest = {} if numbers["newest"] is None else {stream: numbers["newest"]}
+        newest = {} if newest_us is None else {stream: newest_us}
         return replace(
             self.manifest,
             epoch=epoch,
             segments=segments,
             newest=newest,
-            watermark=numbers["watermark"],
+            watermark=watermark,
             totals=dict(totals),
-            memory={**self.manifest.memory, "nodes": kept},
+            notes=changed(self.manifest.notes, nodes=kept),
         )
 
     def _reorganized(self, after: Manifest, nodes: Sequence[NodeReport]) -> Manifest:
         """The manifest with a better plan, if this is a reorganization epoch and the monitor knows one."""
         if self.monitor is None:
             return after
-        current = after.memory["plan"]
+        current = plan_of(after)
         self.monitor.observe(current, Phases.observed(self.plans[current], nodes))
         if (after.epoch + 1) % self.monitor.every:
             return after
@@ -233,13 +259,13 @@ class FunctionRunner:
         return after if changed is None else changed
 
 
-def _segment(entry: Mapping[str, Any], epoch: int) -> Segment:
+def _segment(note: NodeNote, file: str, epoch: int) -> Segment:
     """A node's file as the manifest lists it: it belongs to no group, and is replaced in every epoch."""
     return Segment(
-        name=entry["file"],
-        store=f"node {entry['node']}",
-        rows=entry["rows"],
-        bytes=entry["bytes"],
+        name=file,
+        store=f"node {note.node}",
+        rows=note.rows,
+        bytes=note.bytes,
         oldest=0,
         newest=0,
         deadline=0,
@@ -274,18 +300,3 @@ def _progress(
             late_warnings(epoch, {setup.stream: Lateness(first.samples, first.late_samples)}, late_in_all(after))
         ),
     )
-
-
-def _raise_failure(reports: Sequence[Mapping[str, Any]]) -> None:
-    failed = [report["failed"] for report in reports if "failed" in report]
-    if not failed:
-        return
-    found: list[BraidstreamError] = []
-    for entry in failed:
-        if "function" in entry:
-            found.append(FunctionFailed.from_plain(entry["function"]))
-        elif "damaged" in entry:
-            found.append(DamagedState(entry["damaged"]["path"], entry["damaged"]["wrong"]))
-        else:
-            found.append(RunError(**entry["error"]))
-    raise min(found, key=lambda error: error.ts if isinstance(error, FunctionFailed) else -(1 << 63))

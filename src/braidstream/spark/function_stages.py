@@ -13,26 +13,28 @@ trying again would not help. Cost: one pack and one unpack of every window for e
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from braidstream.errors import BraidstreamError, DamagedState
 from braidstream.functions.arrays import result_arrays, result_schema, to_batches
-from braidstream.functions.failures import FunctionFailed
+from braidstream.functions.node_reports import Done, NodeFailure, Said, decoded, encoded
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
 from braidstream.functions.stream_types import StreamType
 from braidstream.functions.window_batch import WindowBatch, pack, pieces, unpack
 from braidstream.model.faults import reach
+from braidstream.model.reports import Result
+from braidstream.model.values import Value
 from braidstream.spark.parquet import ParquetReader
 from braidstream.state.files import Files
+from braidstream.state.notes import NodeNote
 from braidstream.state.segments import FOLDER
 from braidstream.state.staging import Discard, Stage, Staging, Writer
 
@@ -79,7 +81,7 @@ class FunctionTask:
     epoch: int
     setup: Setup
     reader: RowReader
-    states: Mapping[str, Mapping[str, Any]]
+    states: Mapping[str, NodeNote]
     """For each node with state, "stage-node": its numbers, and the name of its file."""
     staging: Staging
     gives: StreamType
@@ -118,15 +120,15 @@ def later_stage(task: FunctionTask, stage: int) -> Callable[[Iterator[pa.RecordB
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inboxes: dict[int, list[Message]] = defaultdict(list)
         outbox = _Outbox(task, stage)
-        for slot, head, blob in _entries(batches):
-            address = json.loads(head)
-            if address["kind"] == "report":
-                outbox.reports.append(json.loads(blob.to_pybytes()))
-            elif address["stage"] != stage:
+        for head, blob in _entries(batches):
+            if not head:
+                outbox.said.append(decoded(blob.to_pybytes()))
+                continue
+            address = _ADDRESSES.decode(head)
+            if address.stage != stage:
                 yield outbox.forward(address, blob)
             else:
-                inboxes[address["node"]].append(outbox.receive(address, blob))
-            del slot
+                inboxes[address.node].append(outbox.receive(address, blob))
         for node, received in sorted(inboxes.items()):
             if outbox.has_failed:
                 break
@@ -142,25 +144,25 @@ class _Outbox:
 
     def __init__(self, task: FunctionTask, stage: int) -> None:
         self.task, self.stage = task, stage
-        self.reports: list[dict[str, Any]] = []
+        self.said: list[Said] = []
         self.unpack_s, self.bytes_in = 0.0, 0
 
     @property
     def has_failed(self) -> bool:
-        return any("failed" in report for report in self.reports)
+        return any(isinstance(one, NodeFailure) for one in self.said)
 
     def guard(self) -> _Guard:
-        return _Guard(self.reports)
+        return _Guard(self.said)
 
-    def receive(self, address: Mapping[str, Any], blob: pa.Buffer) -> Message:
+    def receive(self, address: _Address, blob: pa.Buffer) -> Message:
         started = time.perf_counter()
         batch = unpack(blob)
         self.unpack_s += time.perf_counter() - started
         self.bytes_in += blob.size
-        return Message(address["stage"], address["node"], address["kind"], address["child"], batch, address["now"])
+        return Message(address.stage, address.node, address.kind, address.child, batch, address.now)
 
-    def forward(self, address: Mapping[str, Any], blob: pa.Buffer) -> pa.RecordBatch:
-        return _envelope(self._slot(address["node"]), json.dumps(address), blob)
+    def forward(self, address: _Address, blob: pa.Buffer) -> pa.RecordBatch:
+        return _envelope(self._slot(address.node), _head(address), blob)
 
     def send(self, step: Step, node: int) -> Iterator[pa.RecordBatch]:
         report = step.report
@@ -169,53 +171,61 @@ class _Outbox:
         for message in step.messages:
             yield from self._packed(message, report)
         reach("task-before-segment", epoch=self.task.epoch)
-        plain: dict[str, Any] = {"report": asdict(report), "state": _keep(self.task, self.stage, node, step.state)}
+        state = _keep(self.task, self.stage, node, step.state)
         reach("task-after-segment", epoch=self.task.epoch)
-        if self.stage == self.task.last:
-            plain["results"] = _stage_results(self.task, step.results, report)
-            plain["report"] = asdict(report)
-        self.reports.append(plain)
+        is_last = self.stage == self.task.last
+        result = _stage_results(self.task, step.results, report) if is_last else None
+        self.said.append(Done(report, state, result))
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        head = json.dumps({"kind": "report"})
-        for report in self.reports:
-            yield _envelope(0, head, pa.py_buffer(json.dumps(report).encode()))
+        for one in self.said:
+            yield _envelope(0, "", pa.py_buffer(encoded(one)))
 
     def _packed(self, message: Message, report: NodeReport) -> Iterator[pa.RecordBatch]:
-        head = {name: getattr(message, name) for name in ("stage", "node", "kind", "child", "now")}
+        head = _head(_Address(message.stage, message.node, message.kind, message.child, message.now))
         parts = pieces(message.batch, SEND_BYTES) if len(message.batch) else iter([message.batch])
         for part in parts:
             started = time.perf_counter()
             blob = pack(part)
             report.exchange_s += time.perf_counter() - started
             report.bytes_out += blob.size
-            yield _envelope(self._slot(message.node), json.dumps(head), blob)
+            yield _envelope(self._slot(message.node), head, blob)
 
     def _slot(self, node: int) -> int:
         """The node's partition at the next stage; an envelope for a later one stops over anywhere."""
         return int(node % self.task.setup.plan.stages[min(self.stage + 1, self.task.last)].n_nodes)
 
 
+class _Address(Value, frozen=True):
+    """Where a message goes, and what it is: the head of an envelope. That of a report is empty."""
+
+    stage: int
+    node: int
+    kind: str
+    child: int
+    now: int | None = None
+
+
+_ADDRESSES = msgspec.json.Decoder(_Address)
+
+
+def _head(address: _Address) -> str:
+    return msgspec.json.encode(address).decode()
+
+
 class _Guard:
     """Turns an error that is meant for the user into a report."""
 
-    def __init__(self, reports: list[dict[str, Any]]) -> None:
-        self.reports = reports
+    def __init__(self, said: list[Said]) -> None:
+        self.said = said
 
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if isinstance(error, FunctionFailed):
-            self.reports.append({"failed": {"function": error.as_plain()}})
-        elif isinstance(error, DamagedState):
-            said = {"path": error.path, "wrong": error.wrong.removeprefix(f"{error.path}: ")}
-            self.reports.append({"failed": {"damaged": said}})
-        elif isinstance(error, BraidstreamError):
-            said = {"wrong": error.wrong, "expected": error.expected, "fix": error.fix}
-            self.reports.append({"failed": {"error": said}})
-        else:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, BraidstreamError):
             return False
+        self.said.append(NodeFailure.of(0, error))
         return True
 
 
@@ -226,11 +236,11 @@ def _envelope(slot: int, head: str, blob: pa.Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str, pa.Buffer]]:
+def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer]]:
     for batch in batches:
-        slots, heads, blobs = (batch.column(name) for name in ("slot", "head", "blob"))
+        heads, blobs = (batch.column(name) for name in ("head", "blob"))
         for i in range(batch.num_rows):
-            yield slots[i].as_py(), heads[i].as_py(), blobs[i].as_buffer()
+            yield heads[i].as_py(), blobs[i].as_buffer()
 
 
 def _paths(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -242,36 +252,29 @@ def _state(task: FunctionTask, stage: int, node: int) -> NodeState:
     known = task.states.get(f"{stage}-{node}")
     if known is None:
         return NodeState()
-    if known["file"] is None:
-        return NodeState(known["numbers"])
+    if known.file is None:
+        return NodeState(known.numbers)
     files = Files(task.root)
     try:
-        kept = NodeState.unpack(pa.ipc.open_file(files.map(known["file"])).read_all())
+        kept = NodeState.unpack(pa.ipc.open_file(files.map(known.file)).read_all())
     except FileNotFoundError:
-        raise DamagedState(files.path(known["file"]), "this file of windows is missing") from None
+        raise DamagedState(files.path(known.file), "this file of windows is missing") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise DamagedState(files.path(known["file"]), f"this file of windows is damaged ({error})") from None
-    return NodeState(known["numbers"], kept.batches)
+        raise DamagedState(files.path(known.file), f"this file of windows is damaged ({error})") from None
+    return NodeState(known.numbers, kept.batches)
 
 
-def _keep(task: FunctionTask, stage: int, node: int, state: NodeState) -> dict[str, Any] | None:
+def _keep(task: FunctionTask, stage: int, node: int, state: NodeState) -> NodeNote | None:
     """What the manifest says of a node's state: its numbers, and a file where it keeps samples or windows."""
     numbers = dict(state.numbers)
     if not any(state.batches.values()):
-        return {"node": f"{stage}-{node}", "numbers": numbers, "file": None} if numbers else None
+        return NodeNote(f"{stage}-{node}", numbers) if numbers else None
     files = Files(task.root)
     name = f"{FOLDER}/{task.epoch:010d}-f{stage}-{node}-{uuid.uuid4().hex}.arrow"
     table = state.pack()
     with files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    return {
-        "node": f"{stage}-{node}",
-        "numbers": numbers,
-        "file": name,
-        "rows": table.num_rows,
-        "bytes": files.size(name),
-        "holds_windows": state.holds_windows,
-    }
+    return NodeNote(f"{stage}-{node}", numbers, name, table.num_rows, files.size(name) or 0, state.holds_windows)
 
 
 class _WideStage(Stage):
@@ -287,7 +290,7 @@ class _WideStage(Stage):
             self.waiting_bytes = 0
 
 
-def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: NodeReport) -> dict[str, Any]:
+def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: NodeReport) -> Result:
     started = time.perf_counter()
     schema = result_schema(task.gives, task.reader.time, task.time_type)
     writer = _writer(task, schema)
@@ -295,7 +298,7 @@ def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: N
         for piece in pieces(batch, SEND_BYTES):
             writer.write(result_arrays(piece, task.gives, task.time_type))
     report.exchange_s += time.perf_counter() - started
-    return {"rows": writer.rows, "file": writer.close()}
+    return Result(writer.rows, writer.close())
 
 
 def _writer(task: FunctionTask, schema: pa.Schema) -> Writer:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -34,10 +35,11 @@ from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
+from braidstream.model.values import Json, Value
 from braidstream.plan.keys import quoted
 from braidstream.spark.arrow_types import arrow_schema, readable_columns
 from braidstream.spark.file_order import arrange
-from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, with_plan
+from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, plan_of, with_plan
 from braidstream.spark.function_stages import RowReader
 from braidstream.spark.handle import Handle
 from braidstream.spark.moved import refuse_moved_streams
@@ -165,7 +167,15 @@ class FunctionHandle(Handle[FunctionProgress]):
     @property
     def plan(self) -> str:
         """The plan of the next epoch, by its short name."""
-        return str(self.manifest.memory["plan"])
+        return plan_of(self.manifest)
+
+
+class _SinkTable(Value, frozen=True):
+    """`sink` of a function in a job file."""
+
+    format: str
+    path: str | None = None
+    options: Mapping[str, Json] = msgspec.field(default_factory=dict)
 
 
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
@@ -174,8 +184,8 @@ def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQu
     query = windows.apply(entry.template(), name)
     if entry.sink is None:
         raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
-    options = {key: str(value) for key, value in entry.sink.get("options", {}).items()}
-    return query.to(entry.sink["format"], entry.sink.get("path"), **options)
+    sink = msgspec.convert(entry.sink, _SinkTable)
+    return query.to(sink.format, sink.path, **{key: str(value) for key, value in sink.options.items()})
 
 
 def ship_modules_of(folder: Path) -> None:
@@ -209,7 +219,7 @@ def explain_function(name: str, query: FunctionQuery) -> str:
 
 
 def start_function(
-    flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, Any], *, warm: bool, shown: str
+    flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, str | bool], *, warm: bool, shown: str
 ) -> FunctionHandle:
     """Start a function's flow, or go on where its checkpoint ends."""
     if query.sink is None:
@@ -249,7 +259,7 @@ def _resumed(store: Checkpoint, query: FunctionQuery, shown: str) -> Manifest:
     last = store.latest()
     store.check_offsets(last.epoch)
     store.verify(last)
-    current = last.memory.get("plan")
+    current = last.notes.plan
     if current == query.plan.strategy or (query.monitor is not None and current in query.plans):
         return last
     changed = with_plan(last, query.plan)

@@ -32,6 +32,11 @@ class SeveralSinks(Sink):
         self.description = ", ".join(sink.description for sink in sinks)
         self._root = ""
 
+    @property
+    def parts(self) -> Sequence[Sink]:
+        """All of them."""
+        return self.sinks
+
     def check(self, flow: str) -> None:
         """Refuse what one of them refuses."""
         for sink in self.sinks:

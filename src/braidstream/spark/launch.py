@@ -141,7 +141,7 @@ class Launch:
         sources = [(s.name, s.files.path) for s in flow._streams.values() if s.files is not None]
         taken = [(f"the folder of stream {name!r}", path) for name, path in sources if not set(path) & set("*?[{")]
         outputs = [(name, q.sink) for name, q in queries.items() if q.sink is not None]
-        outputs += [(f"late {s}", one) for s, sink in late.items() for one in getattr(sink, "sinks", [sink])]
+        outputs += [(f"late {s}", one) for s, sink in late.items() for one in sink.parts]
         if new:
             refuse_overlaps(outputs, [*taken, ("the checkpoint", self.checkpoint.root)])
         for sink in (sink for query in new for sink in query.outputs):

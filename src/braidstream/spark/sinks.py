@@ -56,6 +56,11 @@ class Sink(ABC):
     description: str
     idempotent = True
 
+    @property
+    def parts(self) -> Sequence[Sink]:
+        """The sinks that it is: one, but for `late.SeveralSinks`."""
+        return [self]
+
     def find(self, spark: SparkSession) -> None:
         """Refuse, before anything starts, a sink whose format this session does not have."""
         del spark

@@ -19,10 +19,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from braidstream.kernels.rows import Rows, merge
 from braidstream.kernels.stripes import Layout, split_code, store_of, use_name
+from braidstream.model.reports import SlotReport
 from braidstream.state.cells import Cells, Reader, layout_of, may_hold
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
@@ -87,19 +87,17 @@ def run(place: Place, manifest: Manifest, task: Adoption) -> list[Segment]:
 
 
 def adopted(
-    live: Mapping[str, Segment], tasks: Sequence[Adoption], reports: Sequence[Mapping[str, Any]]
+    live: Mapping[str, Segment], tasks: Sequence[Adoption], reports: Sequence[SlotReport]
 ) -> dict[str, Segment]:
     """The live segments after the adoptions that all their slots have reported."""
     changed = dict(live)
     for task in tasks:
-        done = {r["slot"]: r["adopted"][str(task.number)] for r in reports if str(task.number) in r.get("adopted", {})}
+        done = {report.slot: report.adopted[task.number] for report in reports if task.number in report.adopted}
         if not task.slots <= done.keys():
             continue
         for source in task.sources:
             changed[source.name] = _without(changed[source.name], task)
-        for plain in (plain for segments in done.values() for plain in segments):
-            segment = Segment.from_plain(plain)
-            changed[segment.name] = segment
+        changed |= {segment.name: segment for segments in done.values() for segment in segments}
     return changed
 
 

@@ -19,15 +19,12 @@ from braidstream.kernels.rows import Rows
 from braidstream.kernels.sampling import sifted
 from braidstream.state.manifest import Manifest, Part, Segment
 
-__all__ = ["FILTER", "SHEDDING", "filter_of", "sift", "thinned"]
-
-SHEDDING, FILTER = "shedding", "filter"
+__all__ = ["filter_of", "sift", "thinned"]
 
 
 def filter_of(manifest: Manifest) -> Filter | None:
     """The filter that holds for the epoch after a manifest; None where nothing was ever shed."""
-    plain = manifest.memory.get(SHEDDING, {}).get(FILTER)
-    return None if plain is None else Filter.from_plain(plain)
+    return None if manifest.notes.shedding is None else manifest.notes.shedding.filter
 
 
 def sift(rows: Rows, segment: Segment, filter_: Filter | None) -> Rows:

@@ -13,114 +13,27 @@ Size: O(groups x log(epochs in the window)), whatever the stream holds.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
-from braidstream.errors import DamagedState
-from braidstream.model.directory import Directory, Range
+import msgspec
+
+from braidstream.errors import CheckpointMismatch, DamagedState
+from braidstream.model.directory import Directory, Group
 from braidstream.model.grids import Grid
+from braidstream.model.parts import Part, Segment, SegmentForm
+from braidstream.model.values import Value
 from braidstream.state.files import Files
+from braidstream.state.notes import Notes, encoded_note, read_note
 
 __all__ = ["Manifest", "Part", "Segment", "manifest_name"]
 
 FOLDER = "manifests"
-
-
-@dataclass(frozen=True)
-class Part(Range):
-    """The rows of a segment in a range of addresses."""
-
-    rows: int
-    generation: int = 0
-    """0: active. Otherwise inactive, and the older the lower."""
-
-
-@dataclass(frozen=True)
-class Segment:
-    """An immutable file of rows of one store, sorted by hash, and the parts of it that are live."""
-
-    name: str
-    store: str
-    rows: int
-    bytes: int
-    oldest: int
-    newest: int
-    deadline: int
-    """The latest time that any of its rows may still be joined with: the segment is dropped when it passes."""
-    first_epoch: int
-    epoch: int
-    """Its rows arrived from `first_epoch` to `epoch`."""
-    parts: tuple[Part, ...]
-    cells: tuple[tuple[int, int], ...] = ()
-    """For a segment of cells instead of parts: the codes that are live in it, ascending, with their rows."""
-    use: int = 0
-    """For a segment of cells: for which use of its store in a join."""
-    given: tuple[int, ...] = ()
-    """Hashes of heavy keys of which it has no live rows: cells have taken them over (`state.adoption`), or had them."""
-    sample: bool = False
-    """Whether its rows are of keys that are exempt from shedding."""
-
-    @property
-    def live_rows(self) -> int:
-        """How many of its rows are live."""
-        return sum(part.rows for part in self.parts) + sum(rows for _, rows in self.cells)
-
-    @property
-    def stage(self) -> int:
-        """The stage in whose region its parts lie, where it has any."""
-        return self.parts[0].stage if self.parts else 0
-
-    @property
-    def is_live(self) -> bool:
-        """Whether any of its rows is."""
-        return bool(self.parts or self.cells)
-
-    def as_plain(self) -> dict[str, Any]:
-        """A form for JSON."""
-        plain = {name: getattr(self, name) for name in _SEGMENT_FIELDS}  # `asdict` would copy every part
-        plain["parts"] = [_part_to_plain(part) for part in self.parts]
-        return {name: value for name, value in plain.items() if value or name not in _OPTIONAL}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Segment:
-        """From its plain form."""
-        cells = tuple((code, rows) for code, rows in plain.get("cells", ()))
-        parts, given = tuple(Part(*part) for part in plain["parts"]), tuple(plain.get("given", ()))
-        return cls(**{**plain, "parts": parts, "cells": cells, "given": given})
-
-    def without_cells(self, codes: Iterable[int]) -> Segment:
-        """The segment without some cells."""
-        gone = set(codes)
-        return replace(self, cells=tuple(cell for cell in self.cells if cell[0] not in gone))
-
-    def without(self, lows_highs: Iterable[tuple[int, int]]) -> Segment:
-        """The segment without the active parts that lie within the given ranges of addresses."""
-        ranges = list(lows_highs)
-        kept = tuple(
-            p for p in self.parts if p.generation or not any(low <= p.low and p.high <= high for low, high in ranges)
-        )
-        return replace(self, parts=kept)
-
-    def without_parts(self, parts: Iterable[Part]) -> Segment:
-        """The segment without these very parts."""
-        gone = set(parts)
-        return replace(self, parts=tuple(part for part in self.parts if part not in gone))
-
-    @property
-    def active(self) -> Segment:
-        """The segment with its active parts only."""
-        if not any(part.generation for part in self.parts):
-            return self
-        return replace(self, parts=tuple(part for part in self.parts if not part.generation))
-
-
-_SEGMENT_FIELDS = tuple(one.name for one in fields(Segment))
-_OPTIONAL = frozenset({"cells", "use", "given"})
+_UNKNOWN = "unknown field"
+"""How msgspec says that a field is in the JSON and not in the schema."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +51,8 @@ class Manifest:
     """Where each slot last ran."""
     totals: Mapping[str, int] = field(default_factory=dict)
     """Counters since the first epoch."""
-    memory: Mapping[str, Any] = field(default_factory=dict)
-    """What the controller remembers."""
+    notes: Notes = field(default_factory=Notes)
+    """What those who decide remember."""
     grids: tuple[Grid, ...] = ()
     """The grids of the keys that are heavy now (`state.cells`)."""
     retired: tuple[Grid, ...] = ()
@@ -164,6 +77,10 @@ class Manifest:
     def _by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
         return self.by_slot()
 
+    def with_notes(self, notes: Notes) -> Manifest:
+        """The manifest with other notes."""
+        return replace(self, notes=notes)
+
     def fitted(self, directory: Directory) -> Manifest:
         """The manifest with another directory; parts that a split has divided are divided with it."""
         segments = tuple(replace(s, parts=_fit(s.parts, directory)) for s in self.segments)
@@ -174,7 +91,7 @@ class Manifest:
 
         A new one is added, FileExistsError if it is there already; others are replaced.
         """
-        body = json.dumps(_to_plain(self), separators=(",", ":")).encode()
+        body = _ENCODER.encode(_Form.of(self))
         put = files.add if is_new else files.replace
         put(manifest_name(self.epoch, pending=pending), _sealed(body))
 
@@ -190,8 +107,14 @@ class Manifest:
             body = content.partition(b"\n")[2].removesuffix(b"\n")
             if content != _sealed(body):
                 raise ValueError("its checksum does not fit")
-            return _from_plain(json.loads(body))
-        except (ValueError, KeyError, TypeError) as error:
+            return _DECODER.decode(body).manifest()
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            if _UNKNOWN in str(error):
+                raise CheckpointMismatch(
+                    f"{files.path(name)}: this manifest has what this version does not know ({error})",
+                    "a manifest of this version or of an earlier one",
+                    "use the version of braidstream that wrote it",
+                ) from None
             raise DamagedState(files.path(name), f"this manifest is damaged ({error})") from None
 
     @staticmethod
@@ -214,11 +137,6 @@ def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
     return tuple(fitted)
 
 
-def _part_to_plain(part: Part) -> list[int]:
-    plain = [part.prefix, part.depth, part.rows]
-    return [*plain, part.generation] if part.generation else plain
-
-
 def _sealed(body: bytes) -> bytes:
     return b"%08x\n%s\n" % (zlib.crc32(body), body)
 
@@ -228,19 +146,59 @@ def manifest_name(epoch: int, *, pending: bool = False) -> str:
     return f"{FOLDER}/pending.json" if pending else f"{FOLDER}/{epoch + 1:010d}.json"
 
 
-def _to_plain(manifest: Manifest) -> dict[str, Any]:
-    plain = {name: getattr(manifest, name) for name in ("epoch", "n_slots", "newest", "watermark", "totals", "memory")}
-    plain["directory"] = manifest.directory.as_json()
-    plain["executors"] = {str(slot): where for slot, where in manifest.executors.items()}
-    plain["segments"] = [segment.as_plain() for segment in manifest.segments]
-    for name in ("grids", "retired"):
-        plain[name] = [grid.as_json() for grid in getattr(manifest, name)]
-    return plain
+class _DirectoryForm(Value, frozen=True):
+    groups: tuple[tuple[int, int, int, int], ...]
+    next_id: int
 
 
-def _from_plain(plain: dict[str, Any]) -> Manifest:
-    segments = tuple(Segment.from_plain(entry) for entry in plain.pop("segments"))
-    directory = Directory.from_json(plain.pop("directory"))
-    executors = {int(slot): where for slot, where in plain.pop("executors").items()}
-    grids, retired = (tuple(Grid.from_json(grid) for grid in plain.pop(name, ())) for name in ("grids", "retired"))
-    return Manifest(directory=directory, segments=segments, executors=executors, grids=grids, retired=retired, **plain)
+class _Form(Value, frozen=True, kw_only=True):
+    """A manifest in JSON."""
+
+    epoch: int
+    n_slots: int
+    newest: Mapping[str, int]
+    watermark: int | None
+    totals: Mapping[str, int]
+    memory: Notes
+    directory: _DirectoryForm
+    executors: Mapping[int, str]
+    segments: tuple[SegmentForm, ...]
+    grids: tuple[Grid, ...] = ()
+    retired: tuple[Grid, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Form:
+        directory = manifest.directory
+        groups = tuple((g.prefix, g.depth, g.id, g.slot) for g in directory.groups)
+        return cls(
+            epoch=manifest.epoch,
+            n_slots=manifest.n_slots,
+            newest=manifest.newest,
+            watermark=manifest.watermark,
+            totals=manifest.totals,
+            memory=manifest.notes,
+            directory=_DirectoryForm(groups, directory.next_id),
+            executors=manifest.executors,
+            segments=tuple(segment.as_form() for segment in manifest.segments),
+            grids=manifest.grids,
+            retired=manifest.retired,
+        )
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            self.epoch,
+            Directory(tuple(Group(*row) for row in self.directory.groups), self.directory.next_id),
+            self.n_slots,
+            tuple(Segment.from_form(form) for form in self.segments),
+            self.newest,
+            self.watermark,
+            self.executors,
+            self.totals,
+            self.memory,
+            self.grids,
+            self.retired,
+        )
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=encoded_note)
+_DECODER = msgspec.json.Decoder(_Form, dec_hook=read_note)

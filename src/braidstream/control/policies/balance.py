@@ -56,7 +56,7 @@ class MemoryBalance:
         return [_suggestion(moved, sender, receiver)] if moved else []
 
     def _may_receive(self, slot: SlotLoad, memory: Memory) -> bool:
-        yielded = memory.get("yielded", {}).get(str(slot.slot))
+        yielded = memory.yielded.get(slot.slot)
         slow = yielded is not None and slot.pace is not None and slot.pace > 2 / 3 * yielded
         return slot.occupancy <= self.settings.supplier_above and not slow
 

@@ -34,7 +34,7 @@ class Declustering:
 
     def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
         """At most one change of the number of slots."""
-        direction, n_times = memory.get("wish", [0, 0])
+        direction, n_times = memory.wish
         if n_times < self.settings.patience:
             return []
         if direction > 0:
@@ -52,11 +52,11 @@ class Declustering:
         return Suggestion("declustering", "shrink", (*moves, RemoveSlot(last)), figures, reason)
 
 
-def wish(view: View, memory: Memory, settings: Settings) -> list[int]:
+def wish(view: View, memory: Memory, settings: Settings) -> tuple[int, int]:
     """More slots (1), fewer (-1) or as many (0), and for how many reorganization epochs in a row that was so."""
     direction = _direction(view, memory, settings) if settings.declustering and view.is_absolute else 0
-    before, n_times = memory.get("wish", [0, 0])
-    return [direction, n_times + 1 if direction == before else 1]
+    before, n_times = memory.wish
+    return direction, n_times + 1 if direction == before else 1
 
 
 def arriving_work(view: View) -> float:
@@ -73,7 +73,7 @@ def _direction(view: View, memory: Memory, settings: Settings) -> int:
 
 def _can_shrink(view: View, memory: Memory, settings: Settings) -> bool:
     others = view.n_slots - 1
-    proved = memory.get("too_few", {}).get(str(others))
+    proved = memory.too_few.get(others)
     if others < max(settings.min_slots, 1) or (proved is not None and arriving_work(view) > 0.8 * proved):
         return False
     mean_s = sum(slot.demand_s for slot in view.slots) / others

@@ -104,7 +104,7 @@ class ForcedSpilling:
             return 0.0
         so_far = sum(load.stored_bytes + load.inactive_bytes for load in view.groups.values())
         needed = so_far if self.settings.query_bytes is None else self.settings.query_bytes
-        return needed - self.settings.memory_bytes * view.n_slots - float(memory.get("forced_bytes", 0))
+        return needed - self.settings.memory_bytes * view.n_slots - memory.forced_bytes
 
 
 def _state(view: View, memory: Memory, load: GroupLoad) -> GroupState:

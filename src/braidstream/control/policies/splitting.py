@@ -55,7 +55,7 @@ class Splitting:
             for load in view.of_slot(supplier.slot)
             if load.demand_s > limit_s
             and view.directory.by_id[load.group].depth < self.settings.max_depth
-            and str(load.group) not in memory.get("solid", {})
+            and load.group not in memory.solid
         ]
         return max(able, key=lambda load: (load.demand_s, -load.group), default=None)
 
@@ -78,7 +78,8 @@ class Merging:
         """The merges of this reorganization epoch, in the order of the hash space."""
         if view.suppliers(self.settings):
             return []
-        n_base = int(memory.get("base_groups", len(view.directory.groups))) // max(len(view.directory.regions), 1)
+        n_groups = len(view.directory.groups) if memory.base_groups is None else memory.base_groups
+        n_base = n_groups // max(len(view.directory.regions), 1)
         found: list[Suggestion] = []
         for region in view.directory.regions.values():
             small = (pair for pair in _buddies(region.groups) if self._is_small(view, *pair))

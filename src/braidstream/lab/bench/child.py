@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, SPARK_ROCKSDB, Case
+from braidstream.lab.bench.printed import Printed
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
@@ -40,7 +41,7 @@ def _stream(spark: SparkSession, case: Case, folder: Path, name: str) -> Any:
     return reader.parquet(str(folder / name))
 
 
-def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
+def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> Printed:
     """Spark's stream-stream join, with as many state partitions as cores: more only cost it time here."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     if system == SPARK_ROCKSDB:
@@ -71,7 +72,7 @@ def _within(one: str, other: str, window_s: float) -> str:
     return f"{other} >= {one} - {length} AND {other} <= {one} + {length}"
 
 
-def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> dict[str, Any]:
+def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> Printed:
     flow = Flow(spark, slots=case.slots, router={HASH: "hash", BICLIQUE: "biclique"}.get(system, "auto"))
     for name in case.streams:
         if system != GENERAL:
@@ -99,7 +100,7 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
     }
 
 
-def _epochs(progress: Any) -> dict[str, Any]:
+def _epochs(progress: Any) -> Printed:
     entries = [entry for entry in progress if sum(source["numInputRows"] for source in entry["sources"])]
     stored = sum(operator["numRowsTotal"] for operator in entries[-1]["stateOperators"])
     return {"epoch_ms": [entry["durationMs"]["triggerExecution"] for entry in entries], "stored_rows": stored}

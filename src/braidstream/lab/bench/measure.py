@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from braidstream.lab.bench.cases import CASES, ENOUGH_HEAP, SPARK_MEMORY, Case
+from braidstream.lab.bench.printed import Printed
 from braidstream.lab.bench.processes import tree
 
 __all__ = ["SETTINGS", "Measurement", "run_bench"]
@@ -59,7 +59,7 @@ class Measurement:
     """Results of all epochs; None where the system does not say."""
     balance: Mapping[str, float] | None = None
     """Largest over mean of the slots in the last epoch, in rows, matches and busy time."""
-    heavy: Sequence[Mapping[str, Any]] | None = None
+    heavy: Sequence[Mapping[str, object]] | None = None
     """The heavy keys after the last epoch, with their grids."""
     note: str = ""
 
@@ -95,16 +95,19 @@ def run_bench(
     return measured
 
 
-def as_json(measured: Iterable[Measurement]) -> list[dict[str, Any]]:
+def as_json(measured: Iterable[Measurement]) -> list[dict[str, object]]:
     """For build/bench.json."""
     return [asdict(entry) for entry in measured]
+
+
+_NOTHING: Printed = {"epoch_ms": []}
 
 
 @dataclass(frozen=True)
 class _Run:
     """One process: what it printed, its peak of memory in MB, and why it failed, if it did."""
 
-    printed: Mapping[str, Any]
+    printed: Printed
     peak_mb: float | None
     failure: str | None = None
 
@@ -119,13 +122,13 @@ def _run(case: Case, system: str, settings: str, data: Path) -> _Run:
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
-        return _Run({}, None, f"not done after {TIME_LIMIT_S} s")
+        return _Run(_NOTHING, None, f"not done after {TIME_LIMIT_S} s")
     finally:
         peak = watch.stop()
     if child.returncode != 0:
         reason = next((line for line in reversed(err.splitlines()) if "Error" in line or "Exception" in line), "")
-        return _Run({}, peak, reason[:300])
-    printed = json.loads(out.splitlines()[-1])
+        return _Run(_NOTHING, peak, reason[:300])
+    printed: Printed = json.loads(out.splitlines()[-1])
     n_epochs = len(printed["epoch_ms"]) - case.warm_epochs
     return _Run(printed, peak, f"only {n_epochs} epochs" if n_epochs < case.measured_epochs else None)
 
@@ -139,11 +142,26 @@ def _measured(case: Case, system: str, settings: str, runs: Sequence[_Run], base
     epochs = [epoch for run in runs for epoch in run.printed["epoch_ms"][case.warm_epochs :]]
     rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
     ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
-    told = ("stored_rows", "stored_bytes", "exchanged_bytes", "matches", "balance", "heavy")
-    state: dict[str, Any] = {name: runs[-1].printed.get(name) for name in told}
     best = min(statistics.median(run.printed["epoch_ms"][case.warm_epochs :]) for run in runs)
     middle = statistics.median(epochs)
-    return Measurement(case.name, system, settings, "ok", rows_per_s, middle, best, peak, ratio, **state)
+    last = runs[-1].printed
+    return Measurement(
+        case.name,
+        system,
+        settings,
+        "ok",
+        rows_per_s,
+        middle,
+        best,
+        peak,
+        ratio,
+        last.get("stored_rows"),
+        last.get("stored_bytes"),
+        last.get("exchanged_bytes"),
+        last.get("matches"),
+        last.get("balance"),
+        last.get("heavy"),
+    )
 
 
 class _Memory:

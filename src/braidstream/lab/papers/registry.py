@@ -14,7 +14,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from braidstream.errors import InputError, nearest
 
@@ -72,7 +72,7 @@ class Declaration:
     how: How
     x_label: str
     y_label: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
     stated: Mapping[str, float] = field(default_factory=dict)
     """The numbers the paper states, by a short name, to stand beside ours."""
     log_x: bool = False
@@ -110,7 +110,7 @@ def experiment(
     how: How,
     x_label: str,
     y_label: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     stated: Mapping[str, float] | None = None,
     log_x: bool = False,
     log_y: bool = False,

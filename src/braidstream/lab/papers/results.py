@@ -19,6 +19,7 @@ from typing import Any, Literal
 from braidstream.errors import InputError
 from braidstream.lab.papers.registry import Declaration, Experiment, Outcome, Run, Series
 from braidstream.lab.papers.testbed import machine, versions
+from braidstream.model.values import Json
 
 __all__ = ["FOLDER", "Result", "attempt", "keep", "kept", "run"]
 
@@ -74,7 +75,7 @@ class Result:
         return plain
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Result:
+    def from_json(cls, found: Json) -> Result:
         """The result that was kept."""
         outcome = Outcome(
             found["holds"],

@@ -22,6 +22,7 @@ from functools import partial
 import numpy as np
 
 from braidstream.control.controller import Controller
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.lab.sim.clock import Clock
 from braidstream.lab.sim.costs import PAPER_MACHINE, PAPER_NETWORK, Machine, Network
@@ -30,8 +31,8 @@ from braidstream.lab.sim.metrics import Meter, Metrics
 from braidstream.lab.sim.relocation import Message, Relocation
 from braidstream.lab.sim.slave import Background, Batch, Slave, no_background
 from braidstream.model.directory import Directory
+from braidstream.model.figures import GroupFigures, SlotFigures
 from braidstream.model.instructions import AddSlot, Decision, Instruction, Merge, Move, RemoveSlot, Split
-from braidstream.model.reports import GroupReport, SlotReport
 
 __all__ = ["Cluster", "ClusterSettings", "simulate"]
 
@@ -77,12 +78,12 @@ class Cluster:
         self.clock = Clock()
         self.meter = Meter(settings.warm_up_s, settings.duration_s, demand.tick_s)
         self.controller = _controller(settings.control, demand) if settings.control is not None else None
-        self.memory: dict[str, object] = {}
+        self.memory = Memory()
         self.directory = Directory.of(settings.n_groups, settings.n_slaves)
         n_possible = max(settings.n_slaves, settings.max_slaves)
         self.slaves = [self._slave(slot) for slot in range(n_possible)]
         self.n_slots = settings.n_slaves
-        self.reports: list[SlotReport] = []
+        self.reports: list[SlotFigures] = []
         self.decisions: list[Decision] = []
         self.messages: list[Message] = []
         self.n_reported: dict[int, int] = {}
@@ -197,16 +198,16 @@ class Cluster:
             self.meter.stored(float(stored.sum()) * TUPLE_BYTES)
             self.reports.append(self._slot_report(slave, epoch, groups, stored))
 
-    def _slot_report(self, slave: Slave, epoch: int, groups: Sequence[int], stored: Floats) -> SlotReport:
+    def _slot_report(self, slave: Slave, epoch: int, groups: Sequence[int], stored: Floats) -> SlotFigures:
         done = self.meter.taken(slave)
         parts = []
         for group, size in zip(groups, stored.astype(int).tolist(), strict=True):
             tuples, matches, seconds = done.of_rows(self.aliases[group])
-            parts.append(GroupReport(group, int(tuples), int(matches), size, size * TUPLE_BYTES, seconds))
+            parts.append(GroupFigures(group, int(tuples), int(matches), size, size * TUPLE_BYTES, seconds))
         backlog = int(slave.backlog)
         n_joined = int(slave.n_taken) - backlog  # a batch under way counts for what was done of it
         rows, self.n_reported[slave.slot] = n_joined - self.n_reported.get(slave.slot, 0), n_joined
-        return SlotReport(
+        return SlotFigures(
             slave.slot,
             epoch,
             max(0, rows),

@@ -48,8 +48,8 @@ class Difference:
     right_rows: int
     only_left: int
     only_right: int
-    left_examples: Sequence[Mapping[str, Any]] = ()
-    right_examples: Sequence[Mapping[str, Any]] = ()
+    left_examples: Sequence[Mapping[str, object]] = ()
+    right_examples: Sequence[Mapping[str, object]] = ()
 
     @property
     def identical(self) -> bool:
@@ -163,10 +163,10 @@ def _difference(connection: Any, columns: Sequence[str], n_examples: int) -> Dif
     def count(query: str) -> int:
         return int(connection.execute(query).fetchall()[0][0])
 
-    def examples(sign: str) -> list[dict[str, Any]]:
+    def examples(sign: str) -> list[dict[str, object]]:
         listed = ", ".join(_quoted(column) for column in columns)
         query = f'SELECT {listed} FROM difference WHERE "surplus of the left" {sign} 0 LIMIT {n_examples}'
-        rows: list[dict[str, Any]] = connection.sql(query).to_arrow_table().to_pylist()
+        rows: list[dict[str, object]] = connection.sql(query).to_arrow_table().to_pylist()
         return rows
 
     surplus = '"surplus of the left"'

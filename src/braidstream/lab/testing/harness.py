@@ -58,6 +58,7 @@ from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Notes
 from braidstream.state.staging import Staging
 
 __all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner"]
@@ -119,8 +120,8 @@ class Harness:
         self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
         checkpoint = self._checkpoint()
         self._identity = Identity.new("harness", {}, {})
-        memory = {} if biclique is None else {"biclique": biclique}
-        checkpoint.create(self._identity, Manifest(-1, Directory.of(groups, slots), slots, memory=memory))
+        first = Manifest(-1, Directory.of(groups, slots), slots, notes=Notes(biclique=biclique))
+        checkpoint.create(self._identity, first)
         self.runner = self._start(checkpoint)
 
     @property

@@ -32,6 +32,7 @@ from braidstream.plan.shapes import StreamShape
 from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.notes import Notes, Submitted
 
 __all__ = ["QueryHarness"]
 
@@ -59,7 +60,7 @@ class QueryHarness(Harness):
 
     def submit(self, name: str, text: str) -> None:
         """Add a query, effective at the next epoch."""
-        with_submitted(self.manifest, name, {"text": text}).write(self.runner.checkpoint.files)
+        with_submitted(self.manifest, name, Submitted(text)).write(self.runner.checkpoint.files)
         self.restart()
 
     def withdraw(self, name: str) -> None:
@@ -72,18 +73,18 @@ class QueryHarness(Harness):
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         del joins
         self._takes_late = late
-        return self._plan_of(self._parsed(self._first), {}, {})
+        return self._plan_of(self._parsed(self._first), {}, Notes())
 
     def _start(self, checkpoint: Checkpoint) -> LocalRunner:
         """As `Flow.start` and `Launch.start`: the queries of the manifest, and what its rows are arranged by."""
         manifest = checkpoint.latest()
-        submitted = manifest.memory.get("submitted", {})
-        texts = {**self._first, **{name: entry["text"] for name, entry in submitted.items()}}
-        for name in manifest.memory.get("withdrawn", []):
+        submitted = manifest.notes.submitted
+        texts = {**self._first, **{name: entry.text for name, entry in submitted.items()}}
+        for name in manifest.notes.withdrawn:
             texts.pop(name, None)
         queries = self._parsed(texts)
-        since = {name: entry["since"] for name, entry in submitted.items()}
-        self._plan = self._plan_of(queries, since, manifest.memory)
+        since = {name: entry.since for name, entry in submitted.items()}
+        self._plan = self._plan_of(queries, since, manifest.notes)
         self._sinks = {name: self._sink(name) for name in queries}
         with_plan(manifest, self._plan).write(checkpoint.files)
         return self._started(checkpoint, queries, self._silence_us)
@@ -95,10 +96,10 @@ class QueryHarness(Harness):
         }
         return {name: parse(text, schemas, name) for name, text in texts.items()}
 
-    def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], memory: Mapping[str, Any]) -> Plan:
+    def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], notes: Notes) -> Plan:
         shapes = {name: StreamShape(name, schema, "ts") for name, schema in self.schemas.items()}
         late = dict.fromkeys(shapes, self._takes_late)
-        filters, known = memory.get("filters", {}), memory.get("trees", {})
+        filters, known = notes.filters, notes.trees or {}
         trees = {name: tree_of(queries[name], known[name]) for name in known if name in queries}
         own, types = list(queries.values()), DuckTypes(self.schemas)
         made = make_plan(shapes, own, late, self._statistics, since, filters, trees, types)

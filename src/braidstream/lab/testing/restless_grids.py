@@ -11,22 +11,21 @@ Invariant: the same seed and epoch give the same grids, so a replayed epoch is d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from braidstream.kernels.families import dimensions_of
 from braidstream.model.grids import Grid, Regrid
+from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store
+from braidstream.model.values import changed
 from braidstream.state.cells import regridded
 from braidstream.state.manifest import Manifest
 
 __all__ = ["RestlessGrids"]
-
-_NEXT = "next_grid"
 
 
 @dataclass(frozen=True)
@@ -39,21 +38,21 @@ class RestlessGrids:
     asked: Counter[str] = field(default_factory=Counter)
     """How often keys turned heavy, light, had their grid changed, or only their cells moved."""
 
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
+    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> Manifest:
         """The manifest with other grids."""
         del reports
         rng = np.random.default_rng([self.seed, manifest.epoch + 1])
         families = sorted({store.family for store in stores if store.family})
         current = {grid.key: grid for grid in manifest.grids}
-        next_id = int(manifest.memory.get(_NEXT, 1))
+        next_id = manifest.notes.next_grid
         changes = []
         for key in ((family, hash_) for family in families for hash_ in self.hashes):
             change = self._change(key, current.get(key), next_id, manifest.n_slots, rng)
             if change is not None:
                 changes.append(change)
                 next_id += 1
-        memory = {**manifest.memory, _NEXT: next_id}
-        return regridded(replace(manifest, memory=memory), changes)
+        notes = changed(manifest.notes, next_grid=next_id)
+        return regridded(manifest.with_notes(notes), changes)
 
     def _change(
         self, key: tuple[str, int], now: Grid | None, next_id: int, n_slots: int, rng: np.random.Generator

@@ -21,6 +21,7 @@ from braidstream.kernels.join import Pool
 from braidstream.kernels.rows import U64, Rows, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.kernels.stripes import split_code, use_name
+from braidstream.model.reports import CellCount
 from braidstream.model.stores import Join, Store
 from braidstream.slot.pools.group_pools import made_pool
 from braidstream.state.cells import Cells, Reader
@@ -76,14 +77,14 @@ class CellPools:
             if stores[store].kept
         ]
 
-    def counts(self) -> list[list[int]]:
-        """How many new rows each cell has: store, use, code, rows."""
-        found = []
+    def counts(self) -> tuple[CellCount, ...]:
+        """How many new rows each cell has."""
+        found: list[CellCount] = []
         for (store, use), rows in self._new.items():
             codes = self._distinct[store, use]
             counts = np.diff(rows.cuts(codes)).tolist()
-            found += [[store, use, code, n] for code, n in zip(codes.tolist(), counts, strict=True)]
-        return found
+            found += [CellCount(store, use, code, n) for code, n in zip(codes.tolist(), counts, strict=True)]
+        return tuple(found)
 
     def _of_new(self, join: Join) -> list[Pool] | None:
         uses = input_uses(join)

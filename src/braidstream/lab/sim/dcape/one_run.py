@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from braidstream.control.controller import Controller
+from braidstream.control.remembered import Memory
 from braidstream.kernels.rows import I64
 from braidstream.lab.sim.dcape.machine import PAPER_PRICES, CleanUpWork, Prices, VirtualMachine
 from braidstream.lab.sim.dcape.pushed_state import GenerationJoin, Recovered
 from braidstream.lab.sim.dcape.streams import Streams
 from braidstream.model.directory import Directory
+from braidstream.model.figures import GroupFigures, SlotFigures
 from braidstream.model.instructions import Instruction, Move, Spill, apply
-from braidstream.model.reports import GroupReport, SlotReport
 
 __all__ = ["CleanUpTime", "Cluster", "Measured", "Results", "simulate"]
 
@@ -140,7 +140,7 @@ class _Run:
         self.machines = [VirtualMachine(slot) for slot in range(cluster.n_machines)]
         self.directory = _placed(cluster.placement)
         self.active, self.inactive = (np.zeros(streams.n_groups, dtype=np.int64) for _ in range(2))
-        self.memory: dict[str, Any] = {}
+        self.memory = Memory()
         self.done: list[tuple[float, int]] = []
         self.held: list[tuple[int, ...]] = []
         self.n_moves = self.n_forced = self.moved_bytes = 0
@@ -209,15 +209,15 @@ class _Run:
         limit = self.cluster.memory_bytes
         return self.cluster.stops_when_full and limit is not None and bool(self._bytes(slots).max() > limit)
 
-    def _reports(self, tick: int, arrived: I64, found: I64, busy: Sequence[float]) -> list[SlotReport]:
+    def _reports(self, tick: int, arrived: I64, found: I64, busy: Sequence[float]) -> list[SlotFigures]:
         size = self.cluster.tuple_bytes
         figures = zip(arrived.tolist(), found.tolist(), self.active.tolist(), self.inactive.tolist(), strict=True)
-        parts: list[list[GroupReport]] = [[] for _ in self.machines]
+        parts: list[list[GroupFigures]] = [[] for _ in self.machines]
         for group, (rows, matches, active, inactive) in zip(self.directory.groups, figures, strict=True):
-            parts[group.slot].append(GroupReport(group.id, rows, matches, active, active * size, 0.0, inactive * size))
+            parts[group.slot].append(GroupFigures(group.id, rows, matches, active, active * size, 0.0, inactive * size))
         return [_report(slot, tick, some, busy[slot]) for slot, some in enumerate(parts)]
 
-    def _decide(self, tick: int, now_s: float, reports: list[SlotReport]) -> None:
+    def _decide(self, tick: int, now_s: float, reports: list[SlotFigures]) -> None:
         controller = self.cluster.controller
         assert controller is not None
         decisions, self.memory = controller.decide(
@@ -291,7 +291,7 @@ def _placed(placement: Sequence[int]) -> Directory:
     return directory
 
 
-def _report(slot: int, tick: int, parts: Sequence[GroupReport], busy_s: float) -> SlotReport:
+def _report(slot: int, tick: int, parts: Sequence[GroupFigures], busy_s: float) -> SlotFigures:
     rows, matches = sum(part.rows for part in parts), sum(part.matches for part in parts)
     held = sum(part.stored_bytes for part in parts)
-    return SlotReport(slot, tick, rows, matches, held, busy_s, tuple(parts))
+    return SlotFigures(slot, tick, rows, matches, held, busy_s, tuple(parts))

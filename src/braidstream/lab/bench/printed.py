@@ -1,0 +1,25 @@
+"""What a measured process prints as its last line, and the one that started it reads: JSON of these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+__all__ = ["Epochs", "Printed"]
+
+
+class Epochs(TypedDict):
+    """What every system says: how long its epochs took."""
+
+    epoch_ms: list[float]
+
+
+class Printed(Epochs, total=False):
+    """What a system may say beside."""
+
+    stored_rows: int
+    stored_bytes: int
+    exchanged_bytes: int
+    matches: int
+    balance: Mapping[str, float]
+    heavy: list[dict[str, object]]

@@ -1,0 +1,195 @@
+"""What a manifest remembers beside state and routing: one field for each that writes notes, each a value of its own.
+
+A note is written after one epoch and read before or after the next, by the same plane; so a replayed epoch is decided
+alike, and a restart goes on where it was. The JSON is that of 0.1.0, under the name `memory`: what is not there has its
+default. A note that this version does not know is refused: a later version wrote it, and state may mean by it what
+this one would get wrong (a router, a filter on rows).
+
+Invariant: notes are values, and nothing here decides. Size: O(groups + queries + heavy keys).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from braidstream.control.heavy import Tracker
+from braidstream.control.remembered import Memory
+from braidstream.control.shedding import Filter
+from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
+from braidstream.model.reports import SampleCounts
+from braidstream.model.values import Json, Value
+
+__all__ = [
+    "Cleaning",
+    "Heavy",
+    "KeptFigures",
+    "LateRows",
+    "Measures",
+    "NodeNote",
+    "Notes",
+    "Shedding",
+    "Submitted",
+    "encoded_note",
+    "read_note",
+]
+
+FIRST_RATE = float(8 << 20)
+"""Bytes that a slot cleans up in a second, until that was measured."""
+
+
+class KeptFigures:
+    """The figures of a reorganization epoch that is not over, as rows without names in JSON (`model.figures`)."""
+
+    __slots__ = ("figures",)
+
+    def __init__(self, figures: Sequence[SlotFigures] = ()) -> None:
+        self.figures = tuple(figures)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptFigures) and other.figures == self.figures
+
+    def __hash__(self) -> int:
+        return hash(self.figures)
+
+    def __repr__(self) -> str:
+        return f"KeptFigures({self.figures!r})"
+
+
+class Heavy(Value, frozen=True):
+    """Of `epoch.regridder`: the frequent keys of each store, and the next free id of a grid."""
+
+    trackers: Mapping[str, Tracker] = msgspec.field(default_factory=dict)
+    next_id: int = 1
+
+
+class Measures(Value, frozen=True):
+    """Of `epoch.spiller`: T_u and P_o by group, and how many bytes a slot cleans up in a second."""
+
+    touched: Mapping[int, int] = msgspec.field(default_factory=dict)
+    outputs: Mapping[int, float] = msgspec.field(default_factory=dict)
+    rate: float = FIRST_RATE
+
+
+class Cleaning(Value, frozen=True):
+    """What the next epoch cleans up, or a step of its own after the last one: an intent (`epoch.spiller`)."""
+
+    groups: tuple[int, ...] = ()
+    step: int = 0
+    """Above 0: not in an epoch, but in that step."""
+    some: Mapping[int, frozenset[int]] = msgspec.field(default_factory=dict)
+    """Groups of which only these generations are cleaned up, among themselves."""
+    resumed: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Instead of groups: suspended joins, each with the last epoch that it has joined."""
+
+    @property
+    def only_some(self) -> dict[int, frozenset[int]]:
+        """`some`, without groups that are cleaned up as a whole."""
+        return {group: numbers for group, numbers in self.some.items() if group not in self.groups}
+
+
+class LateRows(Value, frozen=True):
+    """Of `epoch.lateness`, for a stream: late rows without a time, and the delay that the others would have needed."""
+
+    untimed: int = 0
+    needed_us: int = 0
+
+
+class Shedding(Value, frozen=True):
+    """Of `epoch.shedder`."""
+
+    filter: Filter | None = None
+    """What is dead among the stored rows."""
+    last: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
+    """By query: the counts of the last epoch."""
+    run: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
+    """Those of all epochs."""
+    yields: Mapping[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    """By the address where a group begins: its results of late, and the bytes that it held for them."""
+    held: Mapping[int, float] = msgspec.field(default_factory=dict)
+    """Likewise the bytes that live."""
+    live_bytes: int | None = None
+    ended: int | None = None
+    """The newest time that was stored."""
+    pace_us: int | None = None
+    """The event time that an epoch covers."""
+    expected: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    """By query, for each piece of the filter: which share of the results to expect."""
+    shed_bytes: int = 0
+
+
+class Submitted(Value, frozen=True):
+    """A query that came while the flow ran: its text, its sink (None: a function), and the last epoch before it."""
+
+    text: str
+    to: str | None = None
+    path: str | None = None
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    since: int = -1
+
+
+class NodeNote(Value, frozen=True):
+    """The state of a function's node: its numbers, and the file of its samples or windows, if it has any."""
+
+    node: str
+    numbers: Mapping[str, int | None] = msgspec.field(default_factory=dict)
+    file: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    holds_windows: bool = False
+
+
+class Notes(Value, frozen=True):
+    """The notes of a manifest."""
+
+    controller: Memory = Memory()
+    reports: KeptFigures = KeptFigures()
+    """Figures that wait for the next reorganization (`epoch.reorganizer`)."""
+    heavy: Heavy = Heavy()
+    spilling: Measures = Measures()
+    cleaning: Cleaning | None = None
+    steps: int = 0
+    """Steps of clean-up so far; none is used twice."""
+    suspended: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By suspended join the last epoch whose tuples it has joined (`control.suspension`)."""
+    rates: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
+    """By stream (`control.rates`)."""
+    fanouts: Mapping[str, Mapping[int, float]] = msgspec.field(default_factory=dict)
+    """By join and probed input (`control.probing`)."""
+    lateness: Mapping[str, LateRows] = msgspec.field(default_factory=dict)
+    shedding: Shedding | None = None
+    biclique: int | None = None
+    """The subgroups of a biclique; None: it is none (`epoch.routers`)."""
+    filters: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """By store: what the bits of its rows' masks mean."""
+    trees: Mapping[str, Json] | None = None
+    """By query: its tree (`query.tree.plain_tree`); None: written before trees were remembered."""
+    submitted: Mapping[str, Submitted] = msgspec.field(default_factory=dict)
+    withdrawn: tuple[str, ...] = ()
+    folders: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """The folders of sinks, each with the last epoch before it was there."""
+    delays: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By stream whose delay was measured, in microseconds."""
+    plan: str | None = None
+    """Of a function: the plan of the next epoch."""
+    nodes: Mapping[str, NodeNote] = msgspec.field(default_factory=dict)
+    """Of a function: its nodes, by stage and number."""
+    given_up: int = 0
+    """Written by functions of 0.1.0; nobody reads it."""
+    next_grid: int = 1
+    """Of `lab.testing.restless_grids`: the next free id."""
+
+
+def encoded_note(value: object) -> Json:
+    """What JSON has in the place of a value that msgspec does not know."""
+    if isinstance(value, KeptFigures):
+        return figures_to_rows(value.figures)
+    raise TypeError(f"a {type(value).__name__} is no note")
+
+
+def read_note(kind: type, plain: Json) -> KeptFigures:
+    """The value of that."""
+    if kind is KeptFigures:
+        return KeptFigures(figures_from_rows(plain))
+    raise TypeError(f"a {kind.__name__} is no note")
