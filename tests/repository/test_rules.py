@@ -20,6 +20,7 @@ from tools.rules.layout import (
 )
 from tools.rules.papers import the_papers_map_names_what_exists
 from tools.rules.private import no_machine_paths, no_registry_hosts
+from tools.rules.types import MOST_MAPPINGS, few_mappings_of_anything, no_cast_to_any, no_guessed_attributes
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "src/braidstream"
