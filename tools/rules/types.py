@@ -36,8 +36,9 @@ def few_mappings_of_anything(tree: Tree) -> Iterator[Finding]:
         for _ in _MAPPING.findall(line)
     ]
     if len(places) > MOST_MAPPINGS:
-        for path, number in places:
-            yield Finding(path, number, f"one of {len(places)} mappings of anything, where {MOST_MAPPINGS} may be")
+        others = ", ".join(f"{path}:{number}" for path, number in places[:-1])
+        wrong = f"the last of {len(places)} mappings of anything, where {MOST_MAPPINGS} may be (others: {others})"
+        yield Finding(*places[-1], wrong)
 
 
 def no_cast_to_any(tree: Tree) -> Iterator[Finding]:
