@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 
 from braidstream.control.estimate import Counts, completeness_interval
 from braidstream.control.overflow import Overflow
-from braidstream.control.shedding import (
-    FIRST_BITS,
-    STRATEGIES,
-    Filter,
-    Piece,
-    Span,
-    Stock,
-    expected_share,
-    live_bytes,
-    shed,
-)
+from braidstream.control.shedding import STRATEGIES, Span, Stock, expected_share, live_bytes, shed
 from braidstream.errors import InputError
+from braidstream.model.dead_rows import FIRST_BITS, Filter, Piece
 
 SPANS = {"R": Span(0, 99), "S": Span(0, 99)}
 HALF = 1 << 63

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from braidstream.control.remembered import Memory
-from braidstream.control.shedding import Filter, Piece
 from braidstream.errors import CheckpointMismatch
+from braidstream.model.dead_rows import Filter, Piece
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
 from braidstream.model.reports import SampleCounts

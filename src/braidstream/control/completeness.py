@@ -74,8 +74,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from braidstream.control.shedding import FIRST_BITS, MOST_BITS, SAMPLE_SHARE
+from braidstream.control.shedding import MOST_BITS, SAMPLE_SHARE
 from braidstream.errors import InputError
+from braidstream.model.dead_rows import FIRST_BITS
 
 __all__ = [
     "MODELS",

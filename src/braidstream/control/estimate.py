@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from braidstream.control.shedding import FIRST_BITS
+from braidstream.model.dead_rows import FIRST_BITS
 from braidstream.model.reports import SampleCounts
 
 __all__ = ["Counts", "Interval", "completeness_interval"]

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from braidstream.control.shedding import Piece
 from braidstream.kernels.families import dimensions_of, family_of
 from braidstream.kernels.stripes import store_of
+from braidstream.model.dead_rows import Piece
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Grid
 from braidstream.model.stores import Store

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from braidstream.control.estimate import Counts, Interval, completeness_interval
 from braidstream.control.overflow import GroupMemory, Overflow
-from braidstream.control.shedding import FIRST_BITS, Filter, Span, Stock, expected_share, live_bytes, shed
+from braidstream.control.shedding import Span, Stock, expected_share, live_bytes, shed
 from braidstream.epoch.spiller import Spiller
+from braidstream.model.dead_rows import FIRST_BITS, Filter
 from braidstream.model.directory import Directory
 from braidstream.model.reports import Report, SampleCounts, SlotReport, slot_reports
 from braidstream.model.stores import Join, Store, spillable

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.control.estimate import Counts
-from braidstream.control.shedding import Filter
 from braidstream.kernels.join import Composites, Pool
 from braidstream.kernels.rows import I64, U64, Rows
 from braidstream.kernels.sampling import BUCKETS, buckets, is_sampled, marks
+from braidstream.model.dead_rows import Filter
 from braidstream.model.directory import Group
 from braidstream.model.reports import SampleCounts
 from braidstream.model.stores import Join, Store

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braidstream.control.shedding import Filter
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import U64, Rows, merge
+from braidstream.model.dead_rows import Filter
 from braidstream.state.cells import Cells, is_unit
 from braidstream.state.filters import filter_of, sift
 from braidstream.state.generations import held_ranges

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Collection
 from dataclasses import replace
 
-from braidstream.control.shedding import Filter
 from braidstream.kernels.rows import Rows
 from braidstream.kernels.sampling import sifted
+from braidstream.model.dead_rows import Filter
 from braidstream.state.manifest import Manifest, Part, Segment
 
 __all__ = ["filter_of", "sift", "thinned"]

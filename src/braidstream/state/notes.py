@@ -16,7 +16,7 @@ import msgspec
 
 from braidstream.control.heavy import Tracker
 from braidstream.control.remembered import Memory
-from braidstream.control.shedding import Filter
+from braidstream.model.dead_rows import Filter
 from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
 from braidstream.model.reports import SampleCounts
 from braidstream.model.values import Json, Value

@@ -15,9 +15,10 @@ import pytest
 
 from braidstream.control.completeness import Load, completeness_engine, nodes_for
 from braidstream.control.overflow import Overflow
-from braidstream.control.shedding import FIRST_BITS, STRATEGIES
+from braidstream.control.shedding import STRATEGIES
 from braidstream.lab.testing.batch import BatchStream, batch_join
 from braidstream.lab.testing.trials import SECOND_US, Outcome, Trial
+from braidstream.model.dead_rows import FIRST_BITS
 
 RATE, WINDOW_S, SLOTS_FOR_ALL, KEYS = 1500, 12, 8, 20_000
 """So many keys and tuples that slots are about even: the planner takes it that they are."""

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from braidstream.control.estimate import Interval
 from braidstream.control.overflow import Overflow
-from braidstream.control.shedding import FIRST_BITS, STRATEGIES, Filter
+from braidstream.control.shedding import STRATEGIES
 from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.dead_rows import FIRST_BITS, Filter
 from braidstream.state.filters import filter_of
 
 __all__ = ["Outcome", "Trial"]
