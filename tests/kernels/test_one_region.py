@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from braidstream.control.overflow import Overflow
 from braidstream.control.shedding import STRATEGIES
 from braidstream.epoch.regions import with_regions
-from braidstream.epoch.spiller import intent
 from braidstream.kernels.families import dimensions_of, family_of
 from braidstream.lab.testing.queries import QueryHarness
 from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case
 from braidstream.model.directory import Directory, address_of
 from braidstream.model.values import changed
+from braidstream.state.acting import intent
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest

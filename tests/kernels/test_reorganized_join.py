@@ -101,11 +101,10 @@ def test_the_controller_of_these_tests_issues_every_instruction() -> None:
         with harness_of(case, slots, groups, controller=restless(seed)) as harness:
             for epoch in case.epochs:
                 harness.epoch(tables(case, epoch))
-            reorganizer = harness.runner.flow.reorganizer
-            assert reorganizer is not None
-            assert {decision.epoch for decision in reorganizer.decisions} == set(range(len(case.epochs)))
-            asked.update(type(one) for decision in reorganizer.decisions for one in decision.instructions)
-            refused.extend(decision.refusal for decision in reorganizer.decisions if not decision.is_accepted)
+            decisions = harness.runner.flow.decider.decisions
+            assert {decision.epoch for decision in decisions} == set(range(len(case.epochs)))
+            asked.update(type(one) for decision in decisions for one in decision.instructions)
+            refused.extend(decision.refusal for decision in decisions if not decision.is_accepted)
 
     count()
     assert refused == []

@@ -64,8 +64,7 @@ def harness(folder: Path) -> Harness:
 
 
 def decisions_of(one: Harness) -> list[Decision]:
-    assert one.runner.flow.reorganizer is not None
-    return list(one.runner.flow.reorganizer.decisions)
+    return list(one.runner.flow.decider.decisions)
 
 
 def run(folder: Path, restarts: bool, fault: str = "") -> tuple[list[Decision], Directory, int]:

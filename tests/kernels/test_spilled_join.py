@@ -296,9 +296,8 @@ def test_what_the_controller_wants_pushed_is_pushed(tmp_path: Any) -> None:
     harness = Harness(tmp_path, {"R": schema, "S": schema}, inputs, **options)  # type: ignore[arg-type]
     rows = {"k": list(range(200)), "ts": [0] * 200}
     harness.epoch({"R": _table(rows)})
-    reorganizer = harness.runner.flow.reorganizer
-    assert reorganizer is not None
-    asked = {one.group for d in reorganizer.decisions for one in d.instructions if isinstance(one, Spill)}
+    decisions = harness.runner.flow.decider.decisions
+    asked = {one.group for d in decisions for one in d.instructions if isinstance(one, Spill)}
     assert asked == {group.id for group in held_groups(harness.manifest)} != set()
     harness.epoch({"S": _table(rows)})
     missing = 200 - len(harness.results("q"))

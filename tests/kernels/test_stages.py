@@ -179,9 +179,8 @@ def test_a_hot_range_of_the_second_stage_goes_while_the_first_stage_stays(
 
     for time in range(6):
         harness.epoch({"A": rows(even, [0], time), "B": rows(even, uneven, time), "C": rows([0], uneven * 4, time)})
-    reorganizer = harness.runner.flow.reorganizer
-    assert reorganizer is not None
-    asked = [one for decision in reorganizer.decisions for one in decision.instructions]
+    decisions = harness.runner.flow.decider.decisions
+    asked = [one for decision in decisions for one in decision.instructions]
     second = {group.id for group in harness.manifest.directory.region(1).groups}
     assert asked
     assert isinstance(asked[0], kind)

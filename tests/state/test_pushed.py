@@ -138,5 +138,5 @@ def test_pushing_a_group_again_and_again_leaves_few_generations_and_few_segments
 
 def active(flow: Harness) -> dict[int, int]:
     """The bytes of each group's active generation."""
-    assert flow.runner.flow.spiller is not None
-    return {one.state.group: one.state.bytes for one in flow.runner.flow.spiller.groups(flow.manifest)}
+    assert flow.runner.flow.decider.spiller is not None
+    return {one.state.group: one.state.bytes for one in flow.runner.flow.decider.spiller.groups(flow.manifest)}

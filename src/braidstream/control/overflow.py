@@ -29,14 +29,17 @@ from braidstream.control.policies.merging import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
 from braidstream.control.shedding import STRATEGIES
 from braidstream.errors import InputError, Note, nearest
+from braidstream.model.instructions import CleanUp, Decision, Spill
 
 __all__ = [
     "CHOICES",
     "FREE",
     "GroupMemory",
     "Overflow",
+    "clean_up_decisions",
     "fits_again",
     "parse_size",
+    "push_decisions",
     "to_clean_up",
     "to_join",
     "to_spill",
@@ -166,6 +169,34 @@ def to_join(
             room[one.state.slot] -= sum(own.bytes for own in one.inactive if own.number in numbers)
             chosen[one.state.group] = numbers
     return chosen
+
+
+def push_decisions(
+    groups: Sequence[GroupMemory], overflow: Overflow, epoch: int, chosen: Sequence[int], taken: Mapping[int, int]
+) -> list[Decision]:
+    """The groups that were chosen to be pushed, as decisions: one for each slot."""
+    found, wanted = [], set(chosen)
+    for slot, own in _by_slot(groups).items():
+        pushed = [one.state for one in own if one.state.group in wanted]
+        if pushed:
+            held = sum(one.state.bytes for one in own) + taken.get(slot, 0)
+            figures = {"slot_bytes": float(held), "budget_bytes": float(overflow.memory_bytes)}
+            figures["pushed_bytes"] = float(sum(one.bytes for one in pushed))
+            spills = tuple(Spill(one.group) for one in pushed)
+            found.append(Decision(epoch, "budget", figures, spills, f"slot {slot} holds more than it may"))
+    return found
+
+
+def clean_up_decisions(
+    groups: Sequence[GroupMemory], epoch: int, wanted: Sequence[int], some: Mapping[int, Sequence[int]]
+) -> list[Decision]:
+    """The groups that were chosen to be cleaned up, as one decision."""
+    asked = (*(CleanUp(group) for group in wanted), *(CleanUp(group, tuple(n)) for group, n in some.items()))
+    if not asked:
+        return []
+    own = [one for one in groups if one.state.group in {clean_up.group for clean_up in asked}]
+    figures = {"bytes": float(sum(one.bytes for one in own)), "expired": float(sum(one.is_expired for one in own))}
+    return [Decision(epoch, "clean-up", figures, asked, "what is missing between generations is produced")]
 
 
 def fits_again(

@@ -41,8 +41,8 @@ def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> Epoch
         aggregates=plan.aggregates,
         delays_us=flow.delays_us,
         adoptions=adoptions,
-        tracks=flow.regridder is not None and before.n_slots > 1,
-        shed=frozenset() if flow.spiller is None else flow.spiller.shed_stores,
+        tracks=flow.decider.regridder is not None and before.n_slots > 1,
+        shed=frozenset() if flow.decider.spiller is None else flow.decider.spiller.shed_stores,
         piece_bytes=flow.piece_bytes,
     )
 
@@ -62,10 +62,10 @@ def _merges(
 ) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
     busy, barriers = adoption.sources(adoptions), _barriers(flow, before)
     planned = compaction.plan(before, flow.merge_spans, barriers, busy, flow.piece_bytes)
-    if flow.spiller is None:
+    if flow.decider.spiller is None:
         return planned
-    merges = {slot: list(own) for slot, own in flow.spiller.merges(before, planned).items()}
-    most = flow.spiller.overflow.piece_bytes
+    merges = {slot: list(own) for slot, own in flow.decider.spiller.merges(before, planned).items()}
+    most = flow.decider.spiller.overflow.piece_bytes
     for slot, more in pushed.plan(before, flow.merge_spans, most, barriers, busy).items():
         merges.setdefault(slot, []).extend(more)
     return merges

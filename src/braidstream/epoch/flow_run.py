@@ -4,38 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol
+from typing import Generic
 
 import pyarrow as pa
 
 from braidstream.epoch.cluster import Cluster, EnvelopesT, SlotFunction
+from braidstream.epoch.decider import Decider
 from braidstream.epoch.outlets import Outlet, Outlets
-from braidstream.epoch.reorganizer import Reorganizer
-from braidstream.epoch.spiller import Spiller
-from braidstream.model.instructions import Decision
-from braidstream.model.reports import Report, SlotReport, decoded
-from braidstream.model.stores import Store
+from braidstream.model.reports import Report, decoded
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
-__all__ = ["FlowRun", "Regridder", "Reports"]
+__all__ = ["FlowRun", "Reports"]
 
 Reports = list[Report]
-
-
-class Regridder(Protocol):
-    """Gives heavy keys their grids."""
-
-    @property
-    def decisions(self) -> Sequence[Decision]:
-        """What was decided recently."""
-        ...
-
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> Manifest:
-        """The manifest to commit, after the reports of its epoch."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,12 +39,7 @@ class FlowRun(Generic[EnvelopesT]):
     outlets: Outlets
     silence_us: int | None = None
     """How long a stream may be silent, in event time, before work that waits for it is suspended."""
-    reorganizer: Reorganizer | None = None
-    """None: groups stay where they are."""
-    regridder: Regridder | None = None
-    """None: no key is given a grid."""
-    spiller: Spiller | None = None
-    """None: all state is active, however much there is."""
+    decider: Decider = field(default_factory=Decider)
     merge_spans: Mapping[str, int | None] = field(init=False)
     """For each store the time that one segment may span (None: any)."""
 
@@ -71,16 +50,7 @@ class FlowRun(Generic[EnvelopesT]):
     @property
     def piece_bytes(self) -> int | None:
         """What a task may hold of the state at once; None: it does not matter."""
-        return None if self.spiller is None else self.spiller.overflow.piece_bytes
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """What was decided recently: the controller's, refused ones too, and changes of grids."""
-        made = [
-            *(() if self.reorganizer is None else self.reorganizer.decisions),
-            *(() if self.regridder is None else self.regridder.decisions),
-        ]
-        return sorted(made, key=lambda decision: decision.epoch)
+        return None if self.decider.spiller is None else self.decider.spiller.overflow.piece_bytes
 
     def result_of(self, query: str) -> Outlet:
         """The outlet of a query."""

@@ -23,11 +23,11 @@ from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import resume_joins
 from braidstream.epoch.progress import EpochProgress
-from braidstream.epoch.spiller import intent, resumption
 from braidstream.model.faults import reach
 from braidstream.model.values import changed
 from braidstream.slot.cleaning import CleanTask, clean_task
 from braidstream.state import generations
+from braidstream.state.acting import intent, resumption
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Cleaning
 
@@ -57,7 +57,7 @@ def intended(flow: FlowRun[EnvelopesT], manifest: Manifest) -> Manifest | None:
     step = manifest.notes.steps + 1
     if suspended := manifest.notes.suspended:
         return resumption(manifest, suspended, step)
-    groups = [] if flow.spiller is None else flow.spiller.incomplete(manifest)
+    groups = [] if flow.decider.spiller is None else flow.decider.spiller.incomplete(manifest)
     return intent(manifest, groups, step) if groups else None
 
 
@@ -84,7 +84,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
 
 def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> Reports:
     """Run an intended clean-up on groups as the manifest reached so far has them, as a job of its own."""
-    assert flow.spiller is not None
+    assert flow.decider.spiller is not None
     reach("clean-up-start", epoch=reached.epoch)
     reached.write(flow.checkpoint.files, pending=True)
     joins = flow.plan.cleaned_joins
@@ -96,7 +96,7 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> R
         joins,
         {join.query: flow.outlets.staging(flow.result_of(join.query)) for join in joins},
         frozenset(cleaning.groups),
-        flow.spiller.overflow.piece_bytes,
+        flow.decider.spiller.overflow.piece_bytes,
         cleaning.only_some,
     )
     return flow.woken(clean_task(task), reached)
@@ -104,11 +104,11 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> R
 
 def cleaned(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> Manifest:
     """The manifest after a clean-up."""
-    if flow.spiller is None:
+    if flow.decider.spiller is None:
         return intent(reached, (), 0)
     known = reached.directory.by_id
     some = {group: numbers for group, numbers in cleaning.only_some.items() if group in known}
-    return flow.spiller.cleaned(reached, [group for group in cleaning.groups if group in known], some)
+    return flow.decider.spiller.cleaned(reached, [group for group in cleaning.groups if group in known], some)
 
 
 def _resumed(flow: FlowRun[EnvelopesT], reached: Manifest, joins: Mapping[str, int]) -> Reports:

@@ -11,8 +11,7 @@ epoch, whatever the number of keys.
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,38 +26,34 @@ from braidstream.model.instructions import Decision
 from braidstream.model.reports import Frequent, SlotReport
 from braidstream.model.stores import Store
 from braidstream.model.values import changed
-from braidstream.state.cells import Cells, may_have_grid, regridded
+from braidstream.state.cells import Cells, may_have_grid
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Heavy
 
 __all__ = ["GridRouter"]
 
-_log = logging.getLogger("braidstream.controller")
 
-
-@dataclass
+@dataclass(frozen=True)
 class GridRouter:
     """Gives keys of a flow grids when they are heavy, and takes them when they are light again."""
 
     settings: GridSettings = field(default_factory=GridSettings)
-    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
 
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> Manifest:
-        """The manifest to commit, after the reports of its epoch."""
+    def advised(
+        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]
+    ) -> tuple[Manifest, list[Decision]]:
+        """What is known of frequent keys after the reports of an epoch, in the manifest, and changes of grids."""
         if manifest.n_slots == 1 and not manifest.grids:
-            return manifest
+            return manifest, []
         trackers = self._tracked(manifest, stores, reports)
         plan = self._plan(manifest, stores, trackers, manifest.notes.heavy.next_id)
-        for change in plan.changes:
-            regrid = change.regrid
-            if regrid.grid is not None and not may_have_grid(manifest, regrid.family, regrid.hash):
-                continue
-            decision = Decision(manifest.epoch, "grids", change.figures, (change.regrid,), change.reason)
-            self.decisions.append(decision)
-            _log.info("%s", decision.explain())
-        return regridded(
-            manifest.with_notes(changed(manifest.notes, heavy=Heavy(trackers, plan.next_id))), plan.regrids
-        )
+        decisions = [
+            Decision(manifest.epoch, "grids", change.figures, (change.regrid,), change.reason)
+            for change in plan.changes
+            if change.regrid.grid is None or may_have_grid(manifest, change.regrid.family, change.regrid.hash)
+        ]
+        notes = changed(manifest.notes, heavy=Heavy(trackers, plan.next_id))
+        return manifest.with_notes(notes), decisions
 
     def _tracked(
         self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]

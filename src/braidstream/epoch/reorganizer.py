@@ -1,10 +1,9 @@
-"""From slots' reports to the controller, and from its decisions to the next manifest.
+"""From slots' reports to the controller's figures and decisions.
 
-The controller decides, this acts: a Move, Split, Merge, AddSlot or RemoveSlot is a change of the directory in the
-manifest that is about to be committed; a Spill is left to `epoch.spiller`, which acts on it. No state is copied: the
-next epoch's slots open the segments of their groups, wherever these were written. D-CAPE's relocation protocol (5.2)
-needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are drained, and
-the manifest is the hand-over.
+The controller decides, `state.acting` carries it out in the manifest that is about to be committed. No state is copied:
+the next epoch's slots open the segments of their groups, wherever these were written. D-CAPE's relocation protocol
+(5.2) needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are
+drained, and the manifest is the hand-over.
 
 Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the
 driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
@@ -13,26 +12,22 @@ once.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from braidstream.control.controller import Controller
 from braidstream.model.figures import GroupFigures, SlotFigures, folded
-from braidstream.model.instructions import Decision, Instruction, Regrid, Spill, apply
+from braidstream.model.instructions import Decision
 from braidstream.model.reports import SlotReport
 from braidstream.model.values import changed
 from braidstream.state.cell_memory import bytes_in_cells
-from braidstream.state.cells import regridded, resettled
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import KeptFigures
 
 __all__ = ["Reorganizer", "slot_figures"]
-
-_log = logging.getLogger("braidstream.controller")
 
 
 @dataclass
@@ -43,9 +38,6 @@ class Reorganizer:
     seed: int = 0
     clock: Callable[[], float] = time.time
     """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
-    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=500))
-    spills: list[int] = field(default_factory=list)
-    """The groups that the last decision asks to push."""
 
     @classmethod
     def of(cls, controller: Controller, interval_s: float | None, memory_bytes: int | None = None) -> Reorganizer:
@@ -60,12 +52,11 @@ class Reorganizer:
             settings = replace(settings, memory_bytes=memory_bytes)
         return cls(replace(controller, settings=settings))
 
-    def reorganized(self, manifest: Manifest, reports: Sequence[SlotReport]) -> Manifest:
-        """The manifest to commit: as it is, or changed by what the controller decides."""
+    def advised(self, manifest: Manifest, reports: Sequence[SlotReport]) -> tuple[Manifest, list[Decision]]:
+        """The manifest with what the controller remembers, and what it decides if this is a reorganization epoch."""
         collected = folded([*self._waiting(manifest), *slot_figures(manifest, reports)])
-        self.spills = []
         if not self.controller.is_due(manifest.epoch):
-            return manifest.with_notes(changed(manifest.notes, reports=KeptFigures(collected)))
+            return manifest.with_notes(changed(manifest.notes, reports=KeptFigures(collected))), []
         made, remembered = self.controller.decide(
             collected,
             manifest.directory,
@@ -74,13 +65,8 @@ class Reorganizer:
             self.clock(),
             self.seed,
         )
-        self.decisions.extend(made)
-        for decision in made:
-            _log.info("%s", decision.explain())
-        decided = manifest.with_notes(changed(manifest.notes, controller=remembered, reports=KeptFigures()))
-        instructions = [one for decision in made for one in decision.instructions]
-        self.spills = [one.group for one in instructions if isinstance(one, Spill)]
-        return _applied(decided, instructions)
+        notes = changed(manifest.notes, controller=remembered, reports=KeptFigures())
+        return manifest.with_notes(notes), made
 
     def _waiting(self, manifest: Manifest) -> list[SlotFigures]:
         """The reports of this reorganization epoch so far, unless a restart has changed the slots since."""
@@ -89,15 +75,6 @@ class Reorganizer:
         if {report.slot for report in kept} != set(range(manifest.n_slots)):
             return []
         return [report for report in kept if report.epoch // every == manifest.epoch // every]
-
-
-def _applied(manifest: Manifest, instructions: Sequence[Instruction]) -> Manifest:
-    if not instructions:
-        return manifest
-    directory, n_slots = apply(manifest.directory, manifest.n_slots, instructions)
-    executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
-    fitted = resettled(replace(manifest.fitted(directory), executors=executors), n_slots)
-    return regridded(fitted, [one for one in instructions if isinstance(one, Regrid)])
 
 
 def slot_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> list[SlotFigures]:

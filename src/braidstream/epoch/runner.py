@@ -113,7 +113,7 @@ class EpochRunner(Generic[EnvelopesT]):
 
         Other queries, or another choice of what to do beyond the budget, may have made it so.
         """
-        spiller = self.flow.spiller
+        spiller = self.flow.decider.spiller
         if is_in_step(self.manifest):
             with self.running.lock:
                 self._step()

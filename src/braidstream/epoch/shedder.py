@@ -1,10 +1,10 @@
 """Shedding in the driver: what is given up after each epoch, and how complete the answer is.
 
-`Shedder` turns manifests into the figures of `control.shedding`, writes the filter into the manifest that is about to
-be committed, and keeps what is needed to say how complete the answer is (`control.estimate`). Slots apply the filter
-when they gather stored rows, and count with a sample (`slot/counting.py`). So a replayed epoch joins the same rows, and
-the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in which its
-last component arrives, or never.
+`Shedder` turns manifests into the figures of `control.shedding`, which decides about the filter in the manifest that is
+about to be committed, and keeps what is needed to say how complete the answer is (`control.estimate`). Slots apply the
+filter when they gather stored rows, and count with a sample (`slot/counting.py`). So a replayed epoch joins the same
+rows, and the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in
+which its last component arrives, or never.
 
 What may be shed is what may be pushed (`model.stores.spillable`). A flow that spilled before goes on cleaning up.
 
@@ -21,16 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.control.estimate import Counts, Interval, completeness_interval
-from braidstream.control.overflow import GroupMemory, Overflow
+from braidstream.control.overflow import Overflow
 from braidstream.control.shedding import Span, Stock, expected_share, live_bytes, shed
 from braidstream.epoch.spiller import Spiller
 from braidstream.model.dead_rows import FIRST_BITS, Filter
 from braidstream.model.directory import Directory
+from braidstream.model.instructions import Decision, Shed
 from braidstream.model.reports import Report, SampleCounts, SlotReport, slot_reports
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
 from braidstream.state import compaction
-from braidstream.state.filters import filter_of, thinned
+from braidstream.state.filters import filter_of
 from braidstream.state.generations import account, held_ranges
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.notes import Shedding
@@ -83,13 +84,64 @@ class Shedder(Spiller):
         yields = _yields(manifest.directory, known, slots)
         return manifest.with_notes(changed(manifest.notes, shedding=changed(known, last=last, run=run, yields=yields)))
 
-    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
-        """The manifest with the filter for the next epoch, and what is left of an earlier spill to clean up.
+    def pushes(self, manifest: Manifest, before: Directory) -> list[Decision]:
+        """Nothing is pushed; what is left of an earlier spill is cleaned up."""
+        del manifest, before
+        return []
 
-        Nothing is pushed, whoever asks for it.
-        """
-        del asked
-        return self._shed(super().decided(manifest, before, spare_s))
+    def may_push(self, manifest: Manifest) -> frozenset[int]:
+        """None, whoever asks for it."""
+        del manifest
+        return frozenset()
+
+    def sheds(self, manifest: Manifest) -> list[Decision]:
+        """The filter for the next epoch, if it is another than now."""
+        known, old = manifest.notes.shedding or Shedding(), _fitted(manifest)
+        spans, stocks = self._spans(manifest), self._stocks(manifest)
+        budget, by = self.overflow.memory_bytes, self.overflow.shed_by
+        yields = {low: made / max(size, 1.0) for low, (made, size) in known.yields.items()}
+        new = shed(old, stocks, spans, budget=budget, by=by, epoch=manifest.epoch, yields=yields)
+        if new == old:
+            return []
+        held = float(live_bytes(stocks, old, spans).sum())
+        figures = {"held_bytes": held, "live_bytes": float(live_bytes(stocks, new, spans).sum())}
+        figures["budget_bytes"] = float(budget)
+        reason = f"slots hold more than they may, and what is {by} goes first"
+        return [Decision(manifest.epoch, "shedding", figures, (Shed(by, held, new),), reason)]
+
+    def accounted(self, manifest: Manifest, sheds: Sequence[Decision]) -> Manifest:
+        """The manifest with what lives by group, and the share of the results to expect of each."""
+        known, spans, after = manifest.notes.shedding or Shedding(), self._spans(manifest), 0.0
+        filter_, left = _fitted(manifest), self._stocks(manifest)
+        held: dict[int, float] = defaultdict(float)
+        for stock, size in zip(left, live_bytes(left, filter_, spans), strict=True):
+            held[stock.low] += float(size)
+            after += float(size)
+        before = sum(one.held_bytes for made in sheds for one in made.instructions if isinstance(one, Shed)) or after
+        horizons = {
+            s: spans[s].low for s, w in self.windows.items() if w is not None and manifest.watermark is not None
+        }
+        oldest = min((s.epoch for s in manifest.segments if s.store in self.stores), default=manifest.epoch + 1)
+        filter_ = changed(filter_.pruned(oldest, horizons), stores=tuple(sorted(self.stores)))
+        others = {segment.store for segment in manifest.segments} - self.stores
+        kept = sum(one.active_bytes for one in account(manifest, others).values())
+        ended = max((span.high for span in spans.values()), default=0)
+        pace_us = max(ended - (ended if known.ended is None else known.ended), 0)
+        pace_us = pace_us if known.pace_us is None else (known.pace_us + pace_us) // 2
+        noted = changed(
+            known,
+            filter=filter_,
+            held=held,
+            live_bytes=int(after + kept),
+            ended=ended,
+            pace_us=pace_us,
+            expected={
+                query: tuple(expected_share(piece, inputs, spans, manifest.epoch, pace_us) for piece in filter_.pieces)
+                for query, inputs in self.inputs.items()
+            },
+            shed_bytes=max(int(before - after), 0),
+        )
+        return manifest.with_notes(changed(manifest.notes, shedding=noted))
 
     def merges(
         self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
@@ -119,57 +171,6 @@ class Shedder(Spiller):
     def is_at_odds(self, manifest: Manifest) -> bool:
         """Whether results of an earlier spill are missing: they come before anything is shed."""
         return bool(self.incomplete(manifest)) or super().is_at_odds(manifest)
-
-    def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
-        """Nothing is pushed."""
-        del manifest, groups, before
-        return []
-
-    def _shed(self, manifest: Manifest) -> Manifest:
-        known = manifest.notes.shedding or Shedding()
-        lows = [group.low for group in manifest.directory.groups]
-        old = (known.filter or Filter()).fitted(lows)
-        spans, stocks = self._spans(manifest), self._stocks(manifest)
-        new = shed(
-            old,
-            stocks,
-            spans,
-            budget=self.overflow.memory_bytes,
-            by=self.overflow.shed_by,
-            epoch=manifest.epoch,
-            yields={low: made / max(size, 1.0) for low, (made, size) in known.yields.items()},
-        )
-        before, after = live_bytes(stocks, old, spans).sum(), 0.0
-        manifest = thinned(manifest, old, new, self.stores)
-        left = self._stocks(manifest)
-        held: dict[int, float] = defaultdict(float)
-        for stock, size in zip(left, live_bytes(left, new, spans), strict=True):
-            held[stock.low] += float(size)
-            after += float(size)
-        horizons = {
-            s: spans[s].low for s, w in self.windows.items() if w is not None and manifest.watermark is not None
-        }
-        oldest = min((s.epoch for s in manifest.segments if s.store in self.stores), default=manifest.epoch + 1)
-        new = changed(new.pruned(oldest, horizons), stores=tuple(sorted(self.stores)))
-        others = {segment.store for segment in manifest.segments} - self.stores
-        kept = sum(one.active_bytes for one in account(manifest, others).values())
-        ended = max((span.high for span in spans.values()), default=0)
-        pace_us = max(ended - (ended if known.ended is None else known.ended), 0)
-        pace_us = pace_us if known.pace_us is None else (known.pace_us + pace_us) // 2
-        noted = changed(
-            known,
-            filter=new,
-            held=held,
-            live_bytes=int(after + kept),
-            ended=ended,
-            pace_us=pace_us,
-            expected={
-                query: tuple(expected_share(piece, inputs, spans, manifest.epoch, pace_us) for piece in new.pieces)
-                for query, inputs in self.inputs.items()
-            },
-            shed_bytes=max(int(before - after), 0),
-        )
-        return manifest.with_notes(changed(manifest.notes, shedding=noted))
 
     def _spans(self, manifest: Manifest) -> dict[str, Span]:
         """Of each store, the times that may still be joined."""
@@ -205,6 +206,11 @@ class Shedder(Spiller):
         for segment in manifest.segments:
             sizes[segment.store].append((segment.rows, segment.bytes))
         return {store: _slope(np.array(known, dtype=np.float64)) for store, known in sizes.items()}
+
+
+def _fitted(manifest: Manifest) -> Filter:
+    """The filter of now, with a piece for each group."""
+    return (filter_of(manifest) or Filter()).fitted([group.low for group in manifest.directory.groups])
 
 
 def _slope(sizes: npt.NDArray[np.float64]) -> float:

@@ -1,9 +1,8 @@
-"""From manifests to the figures by which state is pushed and cleaned up, and from the choice to the next manifest.
+"""From manifests to the figures by which state is pushed and cleaned up.
 
-The choice is `control.overflow`'s; this counts and acts. A push is a change of numbers in the manifest that is about to
-be committed. A clean-up is written into it as an intent, and carried out in the next epoch (or, at the end of a finite
-flow, in a step of its own under the same epoch): so what an epoch puts out is decided before it begins, and a replay
-puts out the same, however much time there seems to be to spare then.
+The choice is `control.overflow`'s, and `state.acting` carries it out; this counts. A clean-up that is decided now is
+carried out in the next epoch (or, at the end of a finite flow, in a step of its own under the same epoch): so what an
+epoch puts out is decided before it begins, and a replay puts out the same, however much time there seems to be then.
 
 Which state may be pushed: the inputs of joins whose results go to a sink. An intermediate result that came late could
 not be joined on any more, and aggregates are of the window as it is; so what such joins read stays active, and with it
@@ -20,28 +19,33 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_join, to_spill
+from braidstream.control.overflow import (
+    GroupMemory,
+    Overflow,
+    clean_up_decisions,
+    fits_again,
+    push_decisions,
+    to_clean_up,
+    to_join,
+    to_spill,
+)
 from braidstream.control.policies.merging import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
+from braidstream.model.instructions import Decision
 from braidstream.model.reports import CleanUpReport, Report, slot_reports
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
 from braidstream.state import compaction, generations
+from braidstream.state.acting import intent, pinned_groups
 from braidstream.state.cell_memory import bytes_in_cells
-from braidstream.state.cells import address_of_grid
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Cleaning, Measures
+from braidstream.state.notes import Measures
 
-__all__ = ["Spiller", "intent", "pinned_groups", "resumption"]
+__all__ = ["Spiller"]
 
 _URGENT = 2.0
 """A slot pushes in an epoch in which groups were moved only if it holds more than this many times its budget."""
-
-
-def pinned_groups(manifest: Manifest) -> set[int]:
-    """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
-    return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
 
 
 @dataclass(frozen=True)
@@ -89,29 +93,47 @@ class Spiller:
         rate = (known.rate + min(rates)) / 2 if rates else known.rate
         return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, rate)))
 
-    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
-        """The manifest with what is pushed now, and what is to be cleaned up in the next epoch.
+    def pushes(self, manifest: Manifest, before: Directory) -> list[Decision]:
+        """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
+        if self._is_at_ease(manifest):
+            return []
+        groups, taken = self.groups(manifest), bytes_in_cells(manifest, self.stores)
+        chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
+        if chosen and manifest.directory != before:
+            held: dict[int, int] = defaultdict(int, taken)
+            for one in groups:
+                held[one.state.slot] += one.state.bytes
+            urgent = {slot for slot, size in held.items() if size > _URGENT * self.overflow.memory_bytes}
+            chosen = [group for group in chosen if manifest.directory.by_id[group].slot in urgent]
+        return push_decisions(groups, self.overflow, manifest.epoch, chosen, taken)
 
-        `asked` are groups that the controller wants pushed, whether they fit or not.
-        """
-        if manifest.directory is not before and manifest.directory != before:
-            manifest = _carried(manifest, before)
-        asked = [group for group in asked if group not in pinned_groups(manifest)]
-        manifest = self._spilled(manifest, asked)
+    def clean_ups(self, manifest: Manifest, pushed: Collection[int], spare_s: float) -> list[Decision]:
+        """What the next epoch is to clean up, after what was pushed now."""
+        if self._is_at_ease(manifest):
+            return []
+        groups, room = self.groups(manifest), manifest.notes.spilling.rate * spare_s
+        wanted = to_clean_up(groups, self.overflow, list(pushed), room, bytes_in_cells(manifest, self.stores))
+        some = to_join(groups, self.overflow, wanted, manifest.watermark)
+        return clean_up_decisions(groups, manifest.epoch, wanted, some)
+
+    def sheds(self, manifest: Manifest) -> list[Decision]:
+        """What to drop for good: nothing (`epoch.shedder` drops)."""
+        del manifest
+        return []
+
+    def accounted(self, manifest: Manifest, sheds: Sequence[Decision]) -> Manifest:
+        """The manifest with what is known of the state after all decisions."""
+        del sheds
+        return manifest
+
+    def may_push(self, manifest: Manifest) -> frozenset[int]:
+        """The groups that may be pushed when somebody asks for it."""
+        return frozenset(manifest.directory.by_id) - pinned_groups(manifest)
+
+    def _is_at_ease(self, manifest: Manifest) -> bool:
+        """Whether nothing is pushed, and all state fits into the budget of one slot."""
         active, inactive = generations.sizes(manifest)
-        if not inactive and active <= self.overflow.memory_bytes:
-            return intent(manifest, (), 0)
-        pushed = self._pushed(manifest, self.groups(manifest), before)
-        manifest = self._spilled(manifest, pushed)
-        pushed, groups = [*asked, *pushed], self.groups(manifest)
-        room = manifest.notes.spilling.rate * spare_s
-        wanted = to_clean_up(groups, self.overflow, pushed, room, bytes_in_cells(manifest, self.stores))
-        return intent(manifest, wanted, 0, to_join(groups, self.overflow, wanted, manifest.watermark))
-
-    def _spilled(self, manifest: Manifest, groups: Sequence[int]) -> Manifest:
-        if not groups:
-            return manifest
-        return generations.spilled(_begun_anew(manifest, groups), groups, self.stores)
+        return not inactive and active <= self.overflow.memory_bytes
 
     def groups(self, manifest: Manifest, stores: Collection[str] | None = None) -> list[GroupMemory]:
         """What each group holds of the state that may be pushed, or of some stores, and its measures."""
@@ -159,57 +181,3 @@ class Spiller:
                 room[one.state.slot] -= one.bytes
                 chosen.append(one.state.group)
         return sorted(chosen)
-
-    def _pushed(self, manifest: Manifest, groups: Sequence[GroupMemory], before: Directory) -> list[int]:
-        """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
-        taken = bytes_in_cells(manifest, self.stores)
-        chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
-        if not chosen or manifest.directory == before:
-            return chosen
-        held: dict[int, int] = defaultdict(int, taken)
-        for one in groups:
-            held[one.state.slot] += one.state.bytes
-        urgent = {slot for slot, size in held.items() if size > _URGENT * self.overflow.memory_bytes}
-        return [group for group in chosen if manifest.directory.by_id[group].slot in urgent]
-
-
-def intent(
-    manifest: Manifest, groups: Sequence[int], step: int, some: Mapping[int, Sequence[int]] | None = None
-) -> Manifest:
-    """The manifest with the intent to clean up groups: in the next epoch, or in a numbered step of its own.
-
-    `some` has for other groups the generations that are to be cleaned up among themselves.
-    """
-    if not groups and not some:
-        return manifest.with_notes(changed(manifest.notes, cleaning=None))
-    numbers = {group: frozenset(own) for group, own in (some or {}).items()}
-    return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(tuple(groups), step, numbers)))
-
-
-def resumption(manifest: Manifest, joins: Mapping[str, int], step: int) -> Manifest:
-    """The manifest with the intent to produce, in a numbered step, what suspended joins have not since an epoch."""
-    return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(step=step, resumed=joins)))
-
-
-def _begun_anew(manifest: Manifest, groups: Sequence[int]) -> Manifest:
-    """A pushed group's next generation has produced nothing yet."""
-    known = manifest.notes.spilling
-    return manifest.with_notes(
-        changed(manifest.notes, spilling=changed(known, outputs={**known.outputs, **dict.fromkeys(groups, 0.0)}))
-    )
-
-
-def _carried(manifest: Manifest, before: Directory) -> Manifest:
-    """The measures of groups after splits and merges: halves share, buddies add up."""
-    known = manifest.notes.spilling
-    touched: dict[int, int] = {}
-    outputs: dict[int, float] = {}
-    for group in manifest.directory.groups:
-        whole = before.at(group.low)
-        old = [whole] if whole.depth <= group.depth else [g for g in before.groups if group.low <= g.low <= group.high]
-        share = 0.5 ** max(group.depth - whole.depth, 0)
-        seen = [t for g in old if (t := known.touched.get(g.id)) is not None]
-        outputs[group.id] = share * sum(known.outputs.get(g.id, 0.0) for g in old)
-        if seen:
-            touched[group.id] = max(seen)
-    return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, known.rate)))

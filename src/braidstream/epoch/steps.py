@@ -124,19 +124,10 @@ def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 
 def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """What the controller, the grids and the budget ask for, in the manifest that is about to be committed."""
-    directory, reports = epoch.after.directory, epoch.reports
-    if flow.spiller is not None:
-        epoch.spare_s = flow.spiller.spare_s(time.perf_counter() - epoch.started)
-        epoch.after = flow.spiller.remembered(epoch.after, reports)
-    joined = slot_reports(reports)
-    if flow.reorganizer is not None:
-        epoch.after = flow.reorganizer.reorganized(epoch.after, joined)
-    if flow.regridder is not None:
-        epoch.after = flow.regridder.regridded(epoch.after, flow.plan.stores, joined)
-    if flow.spiller is not None:
-        asked = [] if flow.reorganizer is None else flow.reorganizer.spills
-        epoch.after = flow.spiller.decided(epoch.after, directory, epoch.spare_s, asked)
-        reach("spill", epoch=epoch.number)
+    spiller = flow.decider.spiller
+    epoch.spare_s = 0.0 if spiller is None else spiller.spare_s(time.perf_counter() - epoch.started)
+    epoch.after = flow.decider.decide(epoch.after, flow.plan.stores, epoch.reports, epoch.spare_s)
+    reach("spill", epoch=epoch.number)
 
 
 def commit(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:

@@ -4,8 +4,8 @@ An instruction is a frozen dataclass; `apply` is the one place that says what it
 and number of slots. Whoever acts on instructions (the manifest on Spark, the master in the simulator) uses `apply`,
 so the two cannot disagree. A new kind of instruction is a dataclass with a `kind` and a case in `_applied`.
 
-Spill and CleanUp change neither directory nor slots: they say what becomes of a group's state where it is. `apply`
-checks that the group exists; whoever keeps the state acts on them.
+Spill, CleanUp and Shed change neither directory nor slots: they say what becomes of state where it is. `apply` checks
+that the group exists; whoever keeps the state acts on them (`state.acting`).
 
 Invariant: `apply` returns a directory that covers the hash space exactly once, with every group at a slot below
 `n_slots`, or raises `IllegalInstruction` and changes nothing.
@@ -20,10 +20,11 @@ Cost: O(groups) for each instruction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 from braidstream.errors import RunError
+from braidstream.model.dead_rows import Filter
 from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.model.grids import Regrid
 
@@ -37,6 +38,7 @@ __all__ = [
     "Move",
     "Regrid",
     "RemoveSlot",
+    "Shed",
     "Spill",
     "Split",
     "apply",
@@ -102,12 +104,23 @@ class CleanUp:
 
     kind: ClassVar[str] = "clean_up"
     group: int
+    generations: tuple[int, ...] = ()
+    """Only these among themselves; none are named: all of them."""
 
 
-Instruction = Move | Split | Merge | AddSlot | RemoveSlot | Spill | CleanUp | Regrid
-_KINDS: dict[str, type[Instruction]] = {
-    one.kind: one for one in (Move, Split, Merge, AddSlot, RemoveSlot, Spill, CleanUp, Regrid)
-}
+@dataclass(frozen=True)
+class Shed:
+    """Drop stored rows for good, by a filter that says which are dead (DHTJoin 2.2)."""
+
+    kind: ClassVar[str] = "shed"
+    by: str
+    """Which rows go first."""
+    held_bytes: float
+    """What lived before."""
+    filter: Filter = field(repr=False)
+
+
+Instruction = Move | Split | Merge | AddSlot | RemoveSlot | Spill | CleanUp | Shed | Regrid
 
 
 class IllegalInstruction(RunError):
@@ -143,8 +156,9 @@ class Decision:
 
     def as_json(self) -> dict[str, object]:
         """A plain form for people's tools: `braid run --json`."""
+        told = {"epoch": self.epoch, "rule": self.rule, "figures": dict(self.figures)}
         plain = [instruction_to_json(one) for one in self.instructions]
-        return {**asdict(self), "figures": dict(self.figures), "instructions": plain}
+        return {**told, "instructions": plain, "reason": self.reason, "refusal": self.refusal}
 
 
 def apply(directory: Directory, n_slots: int, instructions: Iterable[Instruction]) -> tuple[Directory, int]:
@@ -158,6 +172,8 @@ def instruction_to_json(instruction: Instruction) -> dict[str, object]:
     """A plain form."""
     if isinstance(instruction, Regrid):
         return instruction.as_json()
+    if isinstance(instruction, Shed):
+        return {"kind": instruction.kind, "by": instruction.by, "held_bytes": instruction.held_bytes}
     return {"kind": instruction.kind, **asdict(instruction)}
 
 
@@ -193,10 +209,10 @@ class _Check:
                 self.instruction, f"there is no slot {slot}", f"a slot from 0 to {self.n_slots - 1}"
             )
 
-    def keeps_directory(self, instruction: Spill | CleanUp | Regrid) -> None:
-        if not isinstance(instruction, Regrid):
+    def keeps_directory(self, instruction: Spill | CleanUp | Shed | Regrid) -> None:
+        if isinstance(instruction, (Spill, CleanUp)):
             self.group(instruction.group)
-        elif instruction.grid is not None:
+        elif isinstance(instruction, Regrid) and instruction.grid is not None:
             for slot in instruction.grid.slots:
                 self.slot(slot)
 
@@ -224,7 +240,7 @@ def _applied(directory: Directory, n_slots: int, instruction: Instruction) -> tu
     if isinstance(instruction, RemoveSlot):
         check.removable(instruction.slot)
         return directory, n_slots - 1
-    if isinstance(instruction, (Spill, CleanUp, Regrid)):
+    if isinstance(instruction, (Spill, CleanUp, Shed, Regrid)):
         check.keeps_directory(instruction)
         return directory, n_slots
     check.group(instruction.group)

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow, parse_size
+from braidstream.epoch.decider import Decider
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.routers import Routing
@@ -338,8 +339,8 @@ class Flow:
         if self.controller is not None:
             reorganizer = Reorganizer.of(self.controller, interval, self._balanced_bytes())
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
-        regridder = self.routing.regridder()
-        launch = Launch(self, store, trigger, mine.flow, recent, reorganizer, regridder, interval, streams)
+        decider = Decider(reorganizer, self.routing.regridder())
+        launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, streams)
         prepared = launch.prepare(self._recalled(last), last)
         return _Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last))
 

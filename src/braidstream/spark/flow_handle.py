@@ -70,7 +70,7 @@ class FlowHandle(Handle[EpochProgress]):
     @property
     def decisions(self) -> list[Decision]:
         """What was decided recently, and on which figures: the controller's, refused ones too, and changes of grids."""
-        return self._runner.flow.decisions
+        return list(self._runner.flow.decider.decisions)
 
     def withdraw(self, name: str) -> None:
         """Remove a query from the running flow, effective at the next epoch."""

@@ -16,7 +16,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.decider import Decider
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.regions import with_regions
-from braidstream.epoch.regridder import GridRouter
-from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.errors import SinkError
@@ -95,8 +94,8 @@ class Launch:
     trigger: Mapping[str, Any]
     owner: str
     progress: deque[EpochProgress]
-    reorganizer: Reorganizer | None
-    regridder: GridRouter | None = None
+    decider: Decider
+    """Whose budget follows from the queries of each start."""
     interval_s: float | None = None
     """How long an epoch is meant to take."""
     streams: Mapping[str, Stream] = field(default_factory=dict)
@@ -159,7 +158,7 @@ class Launch:
         Keys with a grid over stores that are not joined any more are light again.
         """
         stores = prepared.plan.stores
-        families = {store.family for store in stores if store.family and self.regridder is not None}
+        families = {store.family for store in stores if store.family and self.decider.regridder is not None}
         planned = with_regions(with_plan(manifest, prepared.plan), stores, self.flow.groups)
         folders = (resolved(sink.path) for sink in prepared.file_sinks)
         planned = with_folders(without_families(planned, families), folders)
@@ -181,9 +180,7 @@ class Launch:
             cluster,
             outlets,
             None if flow.silence is None else parse_duration(flow.silence),
-            self.reorganizer,
-            self.regridder,
-            spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s),
+            replace(self.decider, spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s)),
         )
         runner = EpochRunner(running, manifest, self.progress)
         runner.prepare()

@@ -32,7 +32,8 @@ import pyarrow.parquet as pq
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
 from braidstream.epoch.cluster import SlotFunction
-from braidstream.epoch.flow_run import FlowRun, Regridder
+from braidstream.epoch.decider import Decider, Regridder
+from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.outlets import Outlet
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
@@ -204,9 +205,9 @@ class Harness:
             LocalCluster(self._root),
             LocalOutlets(self._root, self._sinks, self._late),
             silence_us,
-            None if self._controller is None else Reorganizer(self._controller),
-            self._regridder,
-            self._spiller(),
+            Decider(
+                None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
+            ),
         )
         runner = EpochRunner(flow, manifest)
         runner.prepare()

@@ -20,10 +20,21 @@ import numpy as np
 from braidstream.control.load import View
 from braidstream.control.policies import Suggestion
 from braidstream.control.remembered import Memory
-from braidstream.epoch.spiller import Spiller, intent, pinned_groups
+from braidstream.epoch.spiller import Spiller
 from braidstream.model.directory import Directory
-from braidstream.model.instructions import AddSlot, Instruction, Merge, Move, RemoveSlot, Split
+from braidstream.model.instructions import (
+    AddSlot,
+    CleanUp,
+    Decision,
+    Instruction,
+    Merge,
+    Move,
+    RemoveSlot,
+    Spill,
+    Split,
+)
 from braidstream.state import generations
+from braidstream.state.acting import intent, pinned_groups
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Restless", "RestlessSpiller"]
@@ -81,21 +92,25 @@ class RestlessSpiller(Spiller):
 
     seed: int = 0
 
-    def decided(self, manifest: Manifest, before: Directory, spare_s: float, asked: Sequence[int] = ()) -> Manifest:
-        """Some groups are pushed now, some are cleaned up in the next epoch, some are both, some only in part."""
-        del before, spare_s, asked
-        rng = np.random.default_rng([self.seed, manifest.epoch])
+    def pushes(self, manifest: Manifest, before: Directory) -> list[Decision]:
+        """Some groups are pushed now."""
+        del before
+        rng, pinned = np.random.default_rng([self.seed, manifest.epoch]), pinned_groups(manifest)
         drawn = [group.id for group in manifest.directory.groups if rng.random() < 0.4]
-        pinned = pinned_groups(manifest)
-        chosen = [group for group in drawn if group not in pinned]
-        pushed = generations.spilled(manifest, chosen, self.stores)
-        held = [group.id for group in generations.held_groups(pushed) if rng.random() < 0.4]
-        some: dict[int, list[int]] = {}
-        for group, own in generations.account(pushed).items():
-            numbers = [number for number in sorted(own.sizes) if rng.random() < 0.6]
-            if len(numbers) > 1 and group not in held:
-                some[group] = numbers
-        return intent(pushed, held, 0, some)
+        spills = tuple(Spill(group) for group in drawn if group not in pinned)
+        return [Decision(manifest.epoch, "restless", {}, spills)] if spills else []
+
+    def clean_ups(self, manifest: Manifest, pushed: Collection[int], spare_s: float) -> list[Decision]:
+        """Some groups are cleaned up in the next epoch, pushed just now or not, some only in part."""
+        del pushed, spare_s
+        rng = np.random.default_rng([self.seed, manifest.epoch, 2])
+        asked = [CleanUp(group.id) for group in generations.held_groups(manifest) if rng.random() < 0.4]
+        whole = {clean_up.group for clean_up in asked}
+        for group, own in generations.account(manifest).items():
+            numbers = tuple(number for number in sorted(own.sizes) if rng.random() < 0.6)
+            if len(numbers) > 1 and group not in whole:
+                asked.append(CleanUp(group, numbers))
+        return [Decision(manifest.epoch, "restless", {}, tuple(asked))] if asked else []
 
     def cleaned(self, manifest: Manifest, groups: Sequence[int], some: Mapping[int, Collection[int]]) -> Manifest:
         """Some groups are active again, the others stay one inactive generation, or have fewer."""

@@ -19,10 +19,10 @@ import numpy as np
 
 from braidstream.kernels.families import dimensions_of
 from braidstream.model.grids import Grid, Regrid
+from braidstream.model.instructions import Decision
 from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store
 from braidstream.model.values import changed
-from braidstream.state.cells import regridded
 from braidstream.state.manifest import Manifest
 
 __all__ = ["RestlessGrids"]
@@ -38,8 +38,10 @@ class RestlessGrids:
     asked: Counter[str] = field(default_factory=Counter)
     """How often keys turned heavy, light, had their grid changed, or only their cells moved."""
 
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]) -> Manifest:
-        """The manifest with other grids."""
+    def advised(
+        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]
+    ) -> tuple[Manifest, list[Decision]]:
+        """Other grids."""
         del reports
         rng = np.random.default_rng([self.seed, manifest.epoch + 1])
         families = sorted({store.family for store in stores if store.family})
@@ -52,7 +54,8 @@ class RestlessGrids:
                 changes.append(change)
                 next_id += 1
         notes = changed(manifest.notes, next_grid=next_id)
-        return regridded(manifest.with_notes(notes), changes)
+        asked = [Decision(manifest.epoch, "restless", {}, tuple(changes))] if changes else []
+        return manifest.with_notes(notes), asked
 
     def _change(
         self, key: tuple[str, int], now: Grid | None, next_id: int, n_slots: int, rng: np.random.Generator

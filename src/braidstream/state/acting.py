@@ -1,0 +1,107 @@
+"""What instructions do to the manifest that is about to be committed: the one place that carries them out.
+
+No state is copied. Moves, splits and merges change the directory, and what the manifest says of parts is fitted to it;
+a push is a change of generations; a clean-up is written down as an intent, which the next epoch carries out, or a step
+of its own, so that what an epoch puts out is decided before it begins; rows that are shed are dead by a filter.
+
+Invariant: whatever order the instructions have, directory and slots change first, then grids, then pushes, then
+clean-ups, then the filter. Cost: O(parts of the manifest) for each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from braidstream.model.dead_rows import Filter
+from braidstream.model.directory import Directory
+from braidstream.model.instructions import CleanUp, Instruction, Regrid, Shed, Spill, apply
+from braidstream.model.values import changed
+from braidstream.state import generations
+from braidstream.state.cells import address_of_grid, regridded, resettled
+from braidstream.state.filters import filter_of, thinned
+from braidstream.state.manifest import Manifest
+from braidstream.state.notes import Cleaning, Measures, Shedding
+
+__all__ = ["act", "intent", "pinned_groups", "resumption"]
+
+
+def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collection[str] = ()) -> Manifest:
+    """The manifest after instructions; `stores` are those whose rows may be pushed or shed."""
+    asked = tuple(instructions)
+    if not asked:
+        return manifest
+    manifest = _laid_out(manifest, asked)
+    manifest = regridded(manifest, [one for one in asked if isinstance(one, Regrid)])
+    if pushed := [one.group for one in asked if isinstance(one, Spill)]:
+        manifest = generations.spilled(_begun_anew(manifest, pushed), pushed, stores)
+    if clean_ups := [one for one in asked if isinstance(one, CleanUp)]:
+        whole = [one.group for one in clean_ups if not one.generations]
+        manifest = intent(manifest, whole, 0, {one.group: one.generations for one in clean_ups if one.generations})
+    for one in asked:
+        if isinstance(one, Shed):
+            manifest = _shed(manifest, one.filter, stores)
+    return manifest
+
+
+def pinned_groups(manifest: Manifest) -> set[int]:
+    """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
+    return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
+
+
+def intent(
+    manifest: Manifest, groups: Sequence[int], step: int, some: Mapping[int, Sequence[int]] | None = None
+) -> Manifest:
+    """The manifest with the intent to clean up groups: in the next epoch, or in a numbered step of its own.
+
+    `some` has for other groups the generations that are to be cleaned up among themselves.
+    """
+    if not groups and not some:
+        return manifest.with_notes(changed(manifest.notes, cleaning=None))
+    numbers = {group: frozenset(own) for group, own in (some or {}).items()}
+    return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(tuple(groups), step, numbers)))
+
+
+def resumption(manifest: Manifest, joins: Mapping[str, int], step: int) -> Manifest:
+    """The manifest with the intent to produce, in a numbered step, what suspended joins have not since an epoch."""
+    return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(step=step, resumed=joins)))
+
+
+def _laid_out(manifest: Manifest, asked: Sequence[Instruction]) -> Manifest:
+    directory, n_slots = apply(manifest.directory, manifest.n_slots, asked)
+    if directory == manifest.directory and n_slots == manifest.n_slots:
+        return manifest
+    executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
+    fitted = resettled(replace(manifest.fitted(directory), executors=executors), n_slots)
+    return _carried(fitted, manifest.directory)
+
+
+def _carried(manifest: Manifest, before: Directory) -> Manifest:
+    """The measures of groups after splits and merges: halves share, buddies add up."""
+    known = manifest.notes.spilling
+    if not known.touched and not known.outputs:
+        return manifest
+    touched: dict[int, int] = {}
+    outputs: dict[int, float] = {}
+    for group in manifest.directory.groups:
+        whole = before.at(group.low)
+        old = [whole] if whole.depth <= group.depth else [g for g in before.groups if group.low <= g.low <= group.high]
+        share = 0.5 ** max(group.depth - whole.depth, 0)
+        seen = [t for g in old if (t := known.touched.get(g.id)) is not None]
+        outputs[group.id] = share * sum(known.outputs.get(g.id, 0.0) for g in old)
+        if seen:
+            touched[group.id] = max(seen)
+    return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, known.rate)))
+
+
+def _begun_anew(manifest: Manifest, groups: Sequence[int]) -> Manifest:
+    """A pushed group's next generation has produced nothing yet."""
+    known = manifest.notes.spilling
+    outputs = {**known.outputs, **dict.fromkeys(groups, 0.0)}
+    return manifest.with_notes(changed(manifest.notes, spilling=changed(known, outputs=outputs)))
+
+
+def _shed(manifest: Manifest, new: Filter, stores: Collection[str]) -> Manifest:
+    old = (filter_of(manifest) or Filter()).fitted([group.low for group in manifest.directory.groups])
+    left, known = thinned(manifest, old, new, stores), manifest.notes.shedding or Shedding()
+    return left.with_notes(changed(left.notes, shedding=changed(known, filter=new)))
