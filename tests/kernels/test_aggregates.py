@@ -39,10 +39,11 @@ from braidstream.kernels.rows import HASH, KEY, TIME, Rows, sort_rows
 from braidstream.kernels.summaries import ORDER, RUN, Summary, merge_summaries
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from tests.scale import examples
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=QUIET)
+SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIET)
 
 TYPES = {"w": pa.int64(), "x": pa.float64(), "d": pa.decimal128(20, 2), "s": pa.string(), "c": pa.string()}
 SPACE = 1 << 64
