@@ -23,6 +23,8 @@ from tests.scale import examples
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Sessions of tests are short: a JVM that compiles quickly takes a third less of the cores. Child processes inherit it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
