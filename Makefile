@@ -28,7 +28,7 @@ demo: setup ## join two streams on local Spark and verify the answer against a b
 test: setup ## run the quick tests, a few examples each (ARGS="tests/kernels -k name" for some of them)
 	@$(PYTEST) $(ARGS)
 
-test-all: setup ## run the slow tests as well, all with their full number of examples
+test-all: setup ## run the slow tests as well, and more examples of all (ARGS="-m acceptance" for those of hours)
 	@$(PYTEST) --slow $(ARGS)
 
 check: ## ruff, mypy, the rules of the repository and the documentation's code blocks (all of them, even if one fails)

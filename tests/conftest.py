@@ -1,8 +1,8 @@
 """One Spark session for the whole run, and `run_join`: a query over scripted epochs on every backend.
 
 Three tiers. `make test` runs what is quick, with a share of the examples (tests/scale.py). `make test-all` adds the
-tests marked `slow` (`--slow`) and takes all examples. What needs many minutes, or more examples than a change needs, is
-marked `acceptance` (`--acceptance`): no target runs it. `-m slow` and `-m acceptance` run these alone.
+tests marked `slow` (`--slow`) and takes more examples. What needs many minutes, or measures times and wants a quiet
+machine, is marked `acceptance` (`--acceptance`, with all examples): `make test-all ARGS="-m acceptance"` runs it alone.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ SETTINGS = {
 
 # What a test may take before it counts as hanging, unless it says so itself; the others have pyproject's `timeout`.
 TIMEOUT_S = {"slow": 600, "acceptance": 4 * 3600}
-SHARE = 0.2
+SHARES = {"acceptance": 1.0, "slow": 0.5}
+QUICK_SHARE = 0.2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes, with all examples")
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
     parser.addoption("--acceptance", action="store_true", help="also run the tests that take up to hours")
-    parser.addoption("--examples-scale", type=float, help=f"the share of examples: {SHARE}, with --slow 1")
+    parser.addoption("--examples-scale", type=float, help="the share of examples to take")
     parser.addoption("--seed", type=int, default=0, help="what the tests of generated queries draw from")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The tests ask for their number of examples when they are imported."""
     asked = config.getoption("--examples-scale")
-    scale.SCALE = asked if asked is not None else 1.0 if wanted(config, "slow") else SHARE
+    shares = [share for tier, share in SHARES.items() if wanted(config, tier)]
+    scale.SCALE = asked if asked is not None else max(shares, default=QUICK_SHARE)
     settings.register_profile("scaled", max_examples=examples(100))
     settings.load_profile("scaled")
 

@@ -1,4 +1,4 @@
-"""How much the tests draw: the numbers in them are for `make test-all`, and `make test` takes a share of each.
+"""How much the tests draw: the numbers in them are for acceptance; `make test` and `make test-all` take a share.
 
 A test says `max_examples=examples(100)` or `for seed in range(examples(200))`; a bare number only where the test counts
 what was drawn, since its bounds belong to that number. tests/conftest.py sets `SCALE` (`--examples-scale`) before any
