@@ -10,13 +10,14 @@ ARGS ?=
 BIN := .venv/bin
 # The set-up notes there a Java that Spark would not find by itself.
 RUN := . .venv/setup.env &&
+PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types rules docs bench clean
+.PHONY: help setup demo test test-all check lint types rules docs bench clean
 .NOTPARALLEL:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that the other targets need into .venv (they do it themselves; PYTHON=... chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
@@ -24,8 +25,11 @@ setup: ## install all that the other targets need into .venv (they do it themsel
 demo: setup ## join two streams on local Spark and verify the answer against a batch join
 	@$(RUN) $(BIN)/braid demo $(ARGS)
 
-test: setup ## run the tests (ARGS="tests/kernels -k name" for some of them)
-	@$(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10 $(ARGS)
+test: setup ## run the quick tests, a few examples each (ARGS="tests/kernels -k name" for some of them)
+	@$(PYTEST) $(ARGS)
+
+test-all: setup ## run the slow tests as well, and more examples of all (ARGS="-m acceptance" for those of hours)
+	@$(PYTEST) --slow $(ARGS)
 
 check: ## ruff, mypy, the rules of the repository and the documentation's code blocks (all of them, even if one fails)
 	@$(MAKE) --no-print-directory --keep-going lint types rules docs

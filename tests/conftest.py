@@ -1,6 +1,8 @@
 """One Spark session for the whole run, and `run_join`: a query over scripted epochs on every backend.
 
-Tests marked `slow` run when asked for: `make test ARGS=--slow`, or `-m slow` for these alone.
+Three tiers. `make test` runs what is quick, with a share of the examples (tests/scale.py). `make test-all` adds the
+tests marked `slow` (`--slow`) and takes more examples. What needs many minutes, or measures times and wants a quiet
+machine, is marked `acceptance` (`--acceptance`, with all examples): `make test-all ARGS="-m acceptance"` runs it alone.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
+from tests import scale
 from tests.backends import Backend, InProcess, LocalSpark
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Sessions of tests are short: a JVM that compiles quickly takes a third less of the cores. Child processes inherit it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -28,17 +35,41 @@ SETTINGS = {
 }
 
 
+# What a test may take before it counts as hanging, unless it says so itself; the others have pyproject's `timeout`.
+TIMEOUT_S = {"slow": 600, "acceptance": 4 * 3600}
+SHARES = {"acceptance": 1.0, "slow": 0.5}
+QUICK_SHARE = 0.2
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+    parser.addoption("--acceptance", action="store_true", help="also run the tests that take up to hours")
+    parser.addoption("--examples-scale", type=float, help="the share of examples to take")
     parser.addoption("--seed", type=int, default=0, help="what the tests of generated queries draw from")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The tests ask for their number of examples when they are imported."""
+    asked = config.getoption("--examples-scale")
+    shares = [share for tier, share in SHARES.items() if wanted(config, tier)]
+    scale.SCALE = asked if asked is not None else max(shares, default=QUICK_SHARE)
+    settings.register_profile("scaled", max_examples=examples(100))
+    settings.load_profile("scaled")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow") or "slow" in config.getoption("-m"):
-        return
-    slow = [item for item in items if "slow" in item.keywords]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if "slow" not in item.keywords]
+    left_out = [tier for tier in TIMEOUT_S if not wanted(config, tier)]
+    kept = [item for item in items if not any(tier in item.keywords for tier in left_out)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+    for item in items:
+        limits = [limit_s for tier, limit_s in TIMEOUT_S.items() if tier in item.keywords]
+        if limits and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(limits)))
+
+
+def wanted(config: pytest.Config, tier: str) -> bool:
+    return config.getoption(f"--{tier}") or tier in config.getoption("-m")
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from braidstream.model.instructions import (
     apply,
 )
 from tests.control.cluster import ConstantLoad, instructions_of, placed, report
+from tests.scale import examples
 
 LEAVES = 64
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # shrinking lists of 64 floats takes minutes and shows little
@@ -54,7 +55,7 @@ def legal(directory: Directory, n_slots: int) -> list[Instruction]:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_instruction_loses_or_doubles_a_group(data: st.DataObject) -> None:
     n_slots = data.draw(st.integers(1, 4))
     directory = Directory.of(data.draw(st.integers(1, 9)), n_slots)
@@ -103,7 +104,7 @@ heavy_loads = st.tuples(loads, st.integers(0, LEAVES - 1), st.floats(0, 300)).ma
     epoch_s=st.sampled_from([None, 1.0, 20.0]),
     declustering=st.booleans(),
 )
-@settings(max_examples=150, deadline=None, phases=PHASES)
+@settings(max_examples=examples(150), deadline=None, phases=PHASES)
 def test_a_constant_load_comes_to_rest(
     seconds: list[float],
     rows: list[int],
@@ -135,7 +136,7 @@ def test_a_constant_load_comes_to_rest(
 
 
 @given(seconds=loads, paces=st.lists(st.sampled_from([1.0, 1.0, 2.0, 3.0]), min_size=2, max_size=6))
-@settings(max_examples=60, deadline=None, phases=PHASES)
+@settings(max_examples=examples(60), deadline=None, phases=PHASES)
 def test_where_it_rests_the_load_is_even(seconds: list[float], paces: list[float]) -> None:
     """No slot ends more than a group and the supplier's threshold above what an even spread would take."""
     assume(sum(seconds) > 1)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.model.directory import HASH_BITS, Directory, Group, address_of
+from tests.scale import examples
 
 TOP = (1 << HASH_BITS) - 1
 SHAPES = st.tuples(st.integers(1, 300), st.integers(1, 17))
@@ -45,7 +46,7 @@ def directories(draw: st.DrawFn) -> Directory:
     return directory
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SHAPES)
 def test_a_new_directory_has_equal_groups_in_contiguous_runs(shape: tuple[int, int]) -> None:
     n_groups, n_slots = shape
@@ -60,7 +61,7 @@ def test_a_new_directory_has_equal_groups_in_contiguous_runs(shape: tuple[int, i
     assert list(slots) == sorted(slots)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(directories())
 def test_any_history_leaves_the_space_covered_once_by_groups_of_their_own(directory: Directory) -> None:
     assert covers_once(directory)
@@ -69,7 +70,7 @@ def test_any_history_leaves_the_space_covered_once_by_groups_of_their_own(direct
     assert max(ids) < directory.next_id
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(directories(), st.lists(st.integers(0, TOP), max_size=50))
 def test_a_hash_is_found_in_the_group_of_its_stage_that_holds_it(directory: Directory, hashes: list[int]) -> None:
     for stage, region in directory.regions.items():
@@ -86,7 +87,7 @@ def _holds(group: Group, stage: int, hash_: int) -> bool:
     return group.stage == stage and group.first <= hash_ <= group.last
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(directories(), st.integers(1, 20))
 def test_resizing_moves_no_more_than_it_must_and_balances(directory: Directory, n_slots: int) -> None:
     resized = directory.resized(n_slots)
@@ -136,7 +137,7 @@ def test_a_single_hash_cannot_be_split() -> None:
         directory.split(0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(directories(), st.data())
 def test_a_change_of_one_stage_leaves_the_others_alone(directory: Directory, data: st.DataObject) -> None:
     group = data.draw(st.sampled_from(directory.groups))
@@ -149,7 +150,7 @@ def test_a_change_of_one_stage_leaves_the_others_alone(directory: Directory, dat
         assert all(after.region(stage) == directory.region(stage) for stage in others)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(directories(), st.integers(1, 9), st.integers(1, 5))
 def test_a_new_stage_gets_groups_of_its_own_over_all_slots(directory: Directory, n_groups: int, n_slots: int) -> None:
     for made in (directory.with_stages([0, 7, 7], n_groups, n_slots), directory.with_copy(7)):

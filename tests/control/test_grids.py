@@ -17,6 +17,7 @@ from braidstream.control.regridding import GridSettings, decide, imbalance
 from braidstream.errors import InputError
 from braidstream.lab.workloads.key_values import ZipfKeys
 from braidstream.model.grids import Candidate, Family, Grid, GridPlan, Regrid, cell_load, slot_loads
+from tests.scale import examples
 
 PAPER = GridSettings(rule="paper")
 EVEN = GridSettings(even=EvenSettings(least=0))
@@ -108,7 +109,7 @@ KEYS = st.lists(st.tuples(*[st.integers(0, 10**5)] * 2), min_size=1, max_size=20
 
 
 @given(KEYS, st.integers(0, 10**6), st.sampled_from([1, 2, 5, 8, 48]), st.sampled_from(["even", "paper"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_constant_distribution_causes_no_second_change(
     keys: list[tuple[int, int]], others: int, n_slots: int, rule: str
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_constant_distribution_causes_no_second_change(
 
 
 @given(KEYS, st.integers(0, 10**4), st.sampled_from([2, 8, 48]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_largest_load_never_gets_worse(keys: list[tuple[int, int]], others: int, n_slots: int) -> None:
     known = family(*keys, others=others, slots=tuple(key * 7 % n_slots for key in range(len(keys))))
     hashed = slot_loads([2 * others / n_slots] * n_slots, [])

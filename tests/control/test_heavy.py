@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.heavy import MOST_ENTRIES, Frequent, Tracker, candidates, sketch_size
+from tests.scale import examples
 
 EPOCHS = st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=12)
 
@@ -31,7 +32,7 @@ def reports(keys: Sequence[int], n_slots: int, most: int) -> list[Frequent]:
 
 
 @given(EPOCHS, st.integers(1, 4), st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_estimate_is_further_from_the_truth_than_the_error(epochs: list[list[int]], n_slots: int, most: int) -> None:
     tracker = Tracker.of(n_slots)
     for clock, keys in enumerate(epochs):
@@ -43,7 +44,7 @@ def test_no_estimate_is_further_from_the_truth_than_the_error(epochs: list[list[
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 5), max_size=8)), min_size=1, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_window_counts_what_its_panes_hold_and_forgets_the_rest(steps: list[tuple[int, list[int]]]) -> None:
     window, clock, tracker = 8, 0, Tracker.of(2, window=8)
     held: list[tuple[int, int]] = []

@@ -166,7 +166,9 @@ def shrinking(seed: int, *, guesses: bool, zipf: float, n_keys: int = 6000) -> t
 
 
 @pytest.mark.parametrize("guesses", [True, False], ids=["expected about right", "nothing expected"])
-@pytest.mark.parametrize("zipf", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize(
+    "zipf", [pytest.param(0.0, marks=pytest.mark.slow), 0.5, pytest.param(0.8, marks=pytest.mark.slow)]
+)
 def test_the_interval_of_a_run_contains_the_truth_while_its_sample_shrinks(guesses: bool, zipf: float) -> None:
     inside = {"weighted": 0, "plain": 0}
     for seed in range(200):

@@ -31,6 +31,7 @@ from braidstream.functions import (
 from braidstream.functions.fft import fft3_combine, fft3_part, fft_combine, fft_part
 from braidstream.functions.local import LocalRun
 from braidstream.functions.nodes import Setup
+from tests.scale import examples
 
 RESULT = {"total": "float", "squares": "vector of float"}
 
@@ -111,7 +112,7 @@ def numbers(results: list[WindowBatch]) -> list[int]:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_plan_gives_the_results_of_central_in_order(data: st.DataObject) -> None:
     n = data.draw(st.integers(0, 150))
     spec = WindowSpec(data.draw(st.integers(1, 20)), data.draw(st.integers(1, 25)))
@@ -128,7 +129,7 @@ def test_every_plan_gives_the_results_of_central_in_order(data: st.DataObject) -
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_lost_window_and_only_that_one_is_missing_and_counted(data: st.DataObject) -> None:
     spec, n = WindowSpec(6, data.draw(st.integers(1, 9))), 150
     n_windows = (n - 6) // spec.stride + 1
@@ -146,7 +147,7 @@ def test_a_lost_window_and_only_that_one_is_missing_and_counted(data: st.DataObj
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_delayed_windows_keep_their_place_within_the_time_out(data: st.DataObject) -> None:
     """Window k at time 40 k; an epoch is 40 samples (10 windows, 400 us); delays of one or two epochs."""
     spec, n = WindowSpec(4, 4), 400

@@ -160,6 +160,7 @@ def test_every_figure_of_the_paper_is_registered() -> None:
     assert figures == ["fig11", "fig12", "fig13", "fig14", "fig15", "table1"]
 
 
+@pytest.mark.acceptance
 def test_window_split_beats_window_distribute_at_six_nodes() -> None:
     outcome = find("gsdm", "fig15").function(Run(quick=True))
     speed = {series.label: dict(zip(series.x, series.y, strict=True)) for series in outcome.series}

@@ -14,6 +14,7 @@ from braidstream.errors import InputError
 from braidstream.functions.nodes import NodeState
 from braidstream.functions.window_batch import WindowBatch, ordered, pack, unpack
 from braidstream.functions.windowing import FormerState, WindowSpec, advance
+from tests.scale import examples
 
 I64 = np.int64
 
@@ -39,7 +40,7 @@ def stacked(windows: list[WindowBatch], name: str, size: int) -> np.ndarray[Any,
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_cut_into_epochs_gives_the_stride_view(data: st.DataObject) -> None:
     n, size, step = (data.draw(st.integers(a, b)) for a, b in ((0, 120), (1, 20), (1, 25)))
     x = np.arange(n) * 1.5 + 1j
@@ -55,7 +56,7 @@ def test_any_cut_into_epochs_gives_the_stride_view(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_samples_out_of_order_within_the_delay_are_sorted_and_late_ones_counted(data: st.DataObject) -> None:
     n, size, step, delay = (data.draw(st.integers(a, b)) for a, b in ((1, 80), (1, 6), (1, 8), (0, 12)))
     times = np.array(data.draw(st.lists(st.integers(0, 60), min_size=n, max_size=n)), dtype=I64)

@@ -22,8 +22,9 @@ from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import QUIET, often_compacted, with_a_fault
+from tests.scale import examples
 
-SOME = settings(max_examples=50, deadline=None, suppress_health_check=QUIET)
+SOME = settings(max_examples=examples(50), deadline=None, suppress_health_check=QUIET)
 BEFORE_ALL = -(1 << 60)
 FUNCTIONS = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 
@@ -133,7 +134,7 @@ def base_of(case: Case) -> str:
 def test_aggregates_come_and_go_at_random_epochs(keys: str) -> None:
     """Each is of what arrived since it was submitted, after every epoch until it is withdrawn."""
 
-    @settings(SOME, max_examples=25)
+    @settings(SOME, max_examples=examples(25))
     @given(CASES[keys], st.integers(1, 4), stories.STATISTICS, st.data())
     def holds(case: Case, slots: int, statistics: Any, data: st.DataObject) -> None:
         schemas = {stream.name: case.schema for stream in case.streams}

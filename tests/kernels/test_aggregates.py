@@ -39,10 +39,11 @@ from braidstream.kernels.rows import HASH, KEY, TIME, Rows, sort_rows
 from braidstream.kernels.summaries import ORDER, RUN, Summary, merge_summaries
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from tests.scale import examples
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=QUIET)
+SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIET)
 
 TYPES = {"w": pa.int64(), "x": pa.float64(), "d": pa.decimal128(20, 2), "s": pa.string(), "c": pa.string()}
 SPACE = 1 << 64
@@ -328,6 +329,28 @@ def test_groups_that_changed_are_given_with_their_new_values(data: st.DataObject
         assert view.keys() == right.keys()
         for group, values in view.items():
             assert all_close(values, right[group]), (group, values, right[group])
+
+
+@pytest.mark.parametrize("group_by", [("k",), ("c",)], ids=["of a key", "of several keys"])
+def test_a_group_that_looks_as_before_is_not_given_again(group_by: tuple[str, ...]) -> None:
+    wanted = [("count", None, None), ("avg", 0, "w"), ("min", 0, "d")]
+    types = {**TYPES, "k": pa.int64()}
+    driver = Driver(
+        aggregation_of([10_000_000, None], wanted, 0, group_by, types), 2, Random(1), delays={"R": 0, "S": 0}
+    )
+    schema = pa.schema([("k", pa.int64()), ("ts", TIMESTAMP), *TYPES.items()])
+
+    def given_at(at_s: int, *values: tuple[int | None, Decimal | None]) -> list[tuple[Any, ...]]:
+        same = {"k": 1, "ts": at_s * 1_000_000, "c": "p"}
+        rows = pa.Table.from_pylist([{**same, "w": w, "d": d} for w, d in values], schema)
+        driver.newest["S"] = at_s * 1_000_000
+        s = pa.Table.from_pylist([{**same, "ts": 0}] if at_s == 0 else [], schema)
+        return [tuple(row.values())[1:-2] for row in driver.run(["R", "S"], {"R": rows, "S": s})]
+
+    assert given_at(0, (4, Decimal(7)), (None, Decimal(5))) == [(2, 4.0, Decimal(5))]
+    assert given_at(20, (4, None), (4, Decimal(5))) == [], "the same mean of more numbers, the same minimum of fewer"
+    assert given_at(40, (None, None)) == [(1, None, None)]
+    assert given_at(60, (None, None)) == []
 
 
 def one_key(rows: Sequence[tuple[float, Any]], column: str) -> pa.Table:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from braidstream.kernels.blocks import BlockJoin, Columns, Matches, block_pairs
 from braidstream.model.directory import Directory
+from tests.scale import examples
 
 
 def columns(hashes: list[int], times: list[int], first_row: int = 0) -> Columns:
@@ -56,7 +57,7 @@ steps = st.lists(
     theta=st.one_of(st.none(), st.integers(1, 4)),
     skip_bits=st.sampled_from([0, 3]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_pair_comes_out_exactly_once(
     steps: list[tuple[int, list[int], bool, bool]],
     windows: tuple[int, int],
@@ -93,7 +94,7 @@ def _is_stuck(join: BlockJoin, theta: int) -> bool:
     right=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), max_size=40),
     windows=st.tuples(st.one_of(st.none(), st.integers(0, 9)), st.one_of(st.none(), st.integers(0, 9))),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_predicate_without_equality(
     left: list[tuple[int, int]], right: list[tuple[int, int]], windows: tuple[int | None, int | None]
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from braidstream.kernels.rows import HASH, TIME
 from braidstream.kernels.stripes import HeavyKeys, Layout, split_code, store_of, stripes, use_name
+from tests.scale import examples
 
 NAMES = ("R", "R" + use_name("", 1), "S", "T")
 
@@ -29,7 +30,7 @@ def layouts(draw: st.DrawFn) -> list[Layout]:
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(layouts(), st.integers(0, 2**32))
 def test_a_cell_sees_every_row_of_its_stripe_once(changes: list[Layout], seed: int) -> None:
     """Rows are written under each layout in turn; the cells of the last one see all that was written so far."""
@@ -60,7 +61,7 @@ def test_a_cell_sees_every_row_of_its_stripe_once(changes: list[Layout], seed: i
         assert +seen == Counter(row for row in rows[store_of(dimension)] if row[1] % modulus == remainder)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4))
 def test_any_two_rows_of_a_key_meet_in_one_cell(shapes: list[tuple[int, int, int]]) -> None:
     placed = {Layout(i, 10 * i, ("R", "S", "T"), dims): range(prod(dims)) for i, dims in enumerate(shapes)}

@@ -41,6 +41,7 @@ from tests.kernels.test_streams_join import (
     on_one_key,
     with_a_fault,
 )
+from tests.scale import examples
 
 GROUPS, SEEDS = st.integers(1, 16), st.integers(0, 999)
 
@@ -59,7 +60,7 @@ def regridder(case: Case, seed: int, hash_keys: HashKeys = hash_columns) -> Rest
     return RestlessGrids(heavy_hashes(case, hash_keys), seed)
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS)
 def test_keys_that_turn_heavy_and_light_change_nothing(case: Case, slots: int, groups: int, seed: int) -> None:
     with harness_of(case, slots, groups, regridder=regridder(case, seed)) as harness, often_compacted():
@@ -69,7 +70,7 @@ def test_keys_that_turn_heavy_and_light_change_nothing(case: Case, slots: int, g
         assert {slot for grid in harness.manifest.grids for slot in grid.slots} <= set(range(slots))
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.data())
 def test_nor_do_moves_and_crashes_in_between(
     case: Case, slots: int, groups: int, seed: int, data: st.DataObject
@@ -89,7 +90,7 @@ def test_nor_do_moves_and_crashes_in_between(
         assert leftovers(harness) == []
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(many_streams(min_streams=3, max_streams=4, max_rows=8).filter(on_one_key), SLOTS, GROUPS, SEEDS)
 def test_nor_with_three_and_four_streams(case: Case, slots: int, groups: int, seed: int) -> None:
     with harness_of(case, slots, groups, regridder=regridder(case, seed)) as harness, often_compacted():
@@ -98,7 +99,7 @@ def test_nor_with_three_and_four_streams(case: Case, slots: int, groups: int, se
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(many_streams(min_streams=3, max_streams=3, max_rows=8).filter(on_one_key), SLOTS, GROUPS, SEEDS)
 def test_queries_over_some_of_a_familys_streams(case: Case, slots: int, groups: int, seed: int) -> None:
     """A-B, B-C and A-B-C share their stores, and so the grids: each produces its composites once."""
@@ -113,7 +114,7 @@ def test_queries_over_some_of_a_familys_streams(case: Case, slots: int, groups: 
         assert multiset(harness.results("bc")) == composites_of(streams[1:], [("B.k", "C.k")])
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.none() | st.integers(0, 25), st.none() | st.integers(0, 25))
 def test_a_stream_joined_with_itself(
     case: Case, slots: int, groups: int, seed: int, first: int | None, second: int | None
@@ -135,7 +136,7 @@ def test_a_stream_joined_with_itself(
             assert multiset(harness.results("both")) == composites_of(pair, [("R.k", "S.j")])
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.integers(1, 4))
 def test_keys_whose_hashes_collide_share_a_grid_and_are_told_apart(
     case: Case, slots: int, groups: int, seed: int, n_hashes: int
@@ -148,7 +149,7 @@ def test_keys_whose_hashes_collide_share_a_grid_and_are_told_apart(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, st.sampled_from(RULES), st.data())
 def test_the_router_that_finds_heavy_keys_itself(
     case: Case, slots: int, groups: int, rule: str, data: st.DataObject
@@ -165,7 +166,7 @@ def test_the_router_that_finds_heavy_keys_itself(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(two_streams(max_epochs=8), SLOTS, st.integers(1, 3), st.data())
 def test_a_biclique_gives_what_the_oracle_says(case: Case, slots: int, subgroups: int, data: st.DataObject) -> None:
     """Each row is stored in one unit, and probes the units of the other side; with crashes in between."""

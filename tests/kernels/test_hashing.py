@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.kernels.hashing import INJECTIVE, hash_columns, hashable
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def test_other_types_are_left_to_spark(arrow: pa.DataType) -> None:
     assert not hashable(arrow)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=200))
 def test_one_integer_key_never_collides(values: list[int]) -> None:
     assert "bigint" in INJECTIVE
@@ -87,7 +88,7 @@ def test_one_integer_key_never_collides(values: list[int]) -> None:
     assert len(np.unique(hashes)) == len(values)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=70)), max_size=30), st.integers(0, 5))
 def test_a_hash_does_not_depend_on_the_rows_around_it(values: list[str | None], skipped: int) -> None:
     whole, _ = hash_columns([pa.array(values, pa.string())])

@@ -18,9 +18,10 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME, Rows, sort_rows
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from tests.backends import key_columns
+from tests.scale import examples
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=QUIET)
+MANY = settings(max_examples=examples(100), deadline=None, suppress_health_check=QUIET)
 
 
 def on_one_key(case: Case) -> bool:
@@ -103,7 +104,7 @@ def test_rows_are_sorted_by_hash_and_then_by_time(values: list[tuple[int, int]])
     assert rows.distinct_hashes().tolist() == sorted({h for h, _ in keyed})
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 2**32), st.none() | st.integers(0, 60), st.none() | st.integers(0, 60), st.integers(1, 300))
 def test_long_runs_of_a_key_are_narrowed_to_the_window(
     seed: int, own: int | None, other: int | None, limit: int

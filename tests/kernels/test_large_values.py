@@ -72,7 +72,7 @@ def test_64_kb_joined_with_40_000_rows(tmp_path: Path) -> None:
     check(run(tmp_path, [{"R": texts(1, 1 << 16)}, {"S": plain(40_000)}]), 1, 40_000, 1 << 16)
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_more_than_2_gb_stored_of_one_key(tmp_path: Path) -> None:
     """1.9 GB are stored, then 0.3 GB come, then the rows that they are joined with."""
     parts = ({"R": texts(475, 1 << 20, first)} for first in range(0, 1900, 475))

@@ -16,9 +16,10 @@ from tests.kernels.test_grid_join import regridder
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_spilled_join import GROUPS, SEEDS, SPILLS, ended_with_faults, often_compacted
 from tests.kernels.test_streams_join import MANY, SLOTS, harness_of, leftovers, on_one_key, with_a_fault
+from tests.scale import examples
 
 
-@settings(MANY, max_examples=100)
+@settings(MANY, max_examples=examples(100))
 @given(
     two_streams(max_epochs=10) | many_streams(min_streams=3, max_streams=3, max_rows=8).filter(on_one_key),
     SLOTS,
@@ -48,9 +49,11 @@ def test_these_cases_have_grids_beside_pushed_state() -> None:
     """Not a property of the engine: keys get grids while other groups wait for clean-up."""
     seen: Counter[str] = Counter()
 
-    @settings(MANY, max_examples=30, derandomize=True)
+    @settings(MANY, max_examples=100, derandomize=True)
     @given(two_streams(max_epochs=10), SLOTS, st.integers(4, 16), SPILLS, SEEDS)
     def count(case: Case, slots: int, groups: int, spills: dict[str, Any], seed: int) -> None:
+        if seen["both"] > 3:
+            return
         with harness_of(case, slots, groups, regridder=regridder(case, seed), **spills) as harness, often_compacted():
             for epoch in case.epochs:
                 harness.epoch(tables(case, epoch))

@@ -36,6 +36,7 @@ from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_spilled_join import SPILLS, often_compacted
 from tests.kernels.test_stages import BUSHY, GRIDS, HASHES, SCHEMA, SEEDS, check_places, results_of, rows_of
 from tests.kernels.test_streams_join import leftovers
+from tests.scale import examples
 
 
 def in_one_region(manifest: Manifest) -> Manifest:
@@ -69,7 +70,7 @@ SHEDS = st.fixed_dictionaries(
 )
 
 
-@settings(SOME, max_examples=50)
+@settings(SOME, max_examples=examples(50))
 @given(MANY_KEYS, SLOTS, GROUPS, stories.STATISTICS, SPILLS | GRIDS | SHEDS, SEEDS, st.data())
 def test_a_checkpoint_of_one_region_goes_on_with_one_for_each_stage(
     case: Case, slots: int, groups: int, statistics: Any, more: dict[str, Any], seed: int, data: st.DataObject

@@ -26,9 +26,10 @@ from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_spilled_join import BUDGETS, SPILLS
 from tests.kernels.test_streams_join import QUIET, crowded, leftovers, often_compacted, with_a_fault
+from tests.scale import examples
 
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
-FEW = settings(SOME, max_examples=30)
+SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIET)
+FEW = settings(SOME, max_examples=examples(30))
 SLOTS, GROUPS = st.integers(1, 4), st.integers(1, 16)
 
 
@@ -117,7 +118,7 @@ TEMPLATES = {
 }
 
 
-@settings(SOME, max_examples=50)
+@settings(SOME, max_examples=examples(50))
 @given(many_streams(min_streams=3, max_streams=3, max_rows=8, max_epochs=7), SLOTS, st.data())
 def test_queries_come_and_go_at_random_epochs(case: Case, slots: int, data: st.DataObject) -> None:
     """Each sees exactly what arrives while it is there. One query reads all streams throughout, so no row is late."""
@@ -142,7 +143,7 @@ def test_queries_come_and_go_at_random_epochs(case: Case, slots: int, data: st.D
         assert leftovers(harness) == []
 
 
-@settings(SOME, max_examples=40)
+@settings(SOME, max_examples=examples(40))
 @given(many_streams(min_streams=3, max_streams=3, max_rows=8, max_epochs=7), SLOTS, SPILLS, st.data())
 def test_what_pushed_state_and_suspended_joins_owe_is_delivered_when_queries_change(
     case: Case, slots: int, spills: dict[str, Any], data: st.DataObject

@@ -28,6 +28,7 @@ from tests.kernels.test_streams_join import (
     on_one_key,
     with_a_fault,
 )
+from tests.scale import examples
 
 GROUPS = st.integers(1, 16)
 
@@ -39,7 +40,7 @@ def restless(seed: int, every: int = 1) -> Controller:
     return Controller(Settings(every=every), policies=(Restless(seed),))
 
 
-@settings(MANY, max_examples=100)
+@settings(MANY, max_examples=examples(100))
 @given(two_streams(max_epochs=10), SLOTS, GROUPS, SEEDS, st.integers(1, 3))
 def test_a_controller_that_never_rests_changes_nothing(
     case: Case, slots: int, groups: int, seed: int, every: int
@@ -50,7 +51,7 @@ def test_a_controller_that_never_rests_changes_nothing(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=100)
+@settings(MANY, max_examples=examples(100))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.data())
 def test_nor_do_crashes_at_any_point_in_between(
     case: Case, slots: int, groups: int, seed: int, data: st.DataObject
@@ -69,7 +70,7 @@ def test_nor_do_crashes_at_any_point_in_between(
         assert leftovers(harness) == []
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(many_streams(min_streams=3, max_streams=4, max_rows=8).filter(on_one_key), SLOTS, GROUPS, SEEDS)
 def test_nor_with_three_and_four_streams(case: Case, slots: int, groups: int, seed: int) -> None:
     with harness_of(case, slots, groups, controller=restless(seed)) as harness, often_compacted():
@@ -78,7 +79,7 @@ def test_nor_with_three_and_four_streams(case: Case, slots: int, groups: int, se
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SEEDS, st.integers(1, 4))
 def test_nor_when_hashes_collide(case: Case, slots: int, groups: int, seed: int, n_hashes: int) -> None:
     with (

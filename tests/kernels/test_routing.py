@@ -16,8 +16,9 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME
 from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch, Store
+from tests.scale import examples
 
-MANY = settings(max_examples=100, deadline=None)
+MANY = settings(max_examples=examples(100), deadline=None)
 HASHES = st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**63, 2**63 - 1, 2**64 - 1])
 ROWS = st.lists(
     st.fixed_dictionaries(

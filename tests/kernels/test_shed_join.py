@@ -30,6 +30,7 @@ from tests.kernels.test_streams_join import (
     on_one_key,
     with_a_fault,
 )
+from tests.scale import examples
 
 GROUPS = st.integers(1, 16)
 BUDGETS = st.builds(
@@ -45,7 +46,7 @@ def is_part(found: Counter[Any], whole: Counter[Any]) -> bool:
     return all(whole[row] >= n for row, n in found.items())
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(CASES, SLOTS, GROUPS, BUDGETS, st.none() | st.integers(0, 999))
 def test_what_is_found_is_a_part_of_the_batch_join(
     case: Case, slots: int, groups: int, overflow: Overflow, seed: int | None
@@ -61,7 +62,7 @@ def test_what_is_found_is_a_part_of_the_batch_join(
         assert leftovers(harness) == []
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(CASES, SLOTS, GROUPS, BUDGETS, st.data())
 def test_crashes_and_restarts_change_nothing(
     case: Case, slots: int, groups: int, overflow: Overflow, data: st.DataObject

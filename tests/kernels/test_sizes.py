@@ -40,6 +40,7 @@ from tests.kernels.test_grid_join import regridder
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_spilled_join import SPILLS
 from tests.kernels.test_streams_join import GROUPS, MANY, SLOTS, harness_of, often_compacted, on_one_key
+from tests.scale import examples
 
 SEEDS = st.integers(0, 999)
 TEXTS = st.none() | st.text("aßc", max_size=40)
@@ -85,7 +86,7 @@ def is_above(column: pa.ChunkedArray, limit: int) -> bool:
     return column.nbytes > limit and (not is_nested or sizes.row_bytes(column).sum() > limit)
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(tables_of_anything(), st.integers(1, 400))
 def test_a_table_is_one_chunk_of_the_type_that_its_size_needs(table: pa.Table, limit: int) -> None:
     with mock.patch.object(sizes, "ARRAY_BYTES", limit):
@@ -99,7 +100,7 @@ def test_a_table_is_one_chunk_of_the_type_that_its_size_needs(table: pa.Table, l
                 assert own.type == (sizes.wide if is_large else sizes.narrow)(table.schema.field(name).type)
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(tables_of_anything(), st.integers(1, 400), st.integers(1, 400), st.data())
 def test_tables_widened_or_not_go_together_and_come_apart(
     table: pa.Table, limit: int, most: int, data: st.DataObject
@@ -116,7 +117,7 @@ def test_tables_widened_or_not_go_together_and_come_apart(
         assert all(p.num_rows == 1 or sizes.table_bytes(p).sum() <= most for p in pieces) or both.nbytes <= most
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=examples(40))
 @given(tables_of_anything())
 def test_what_a_row_takes_is_about_what_arrow_says(table: pa.Table) -> None:
     for own in table.columns:
@@ -128,7 +129,7 @@ def test_what_a_row_takes_is_about_what_arrow_says(table: pa.Table) -> None:
     assert sizes.widest(table) >= (sizes.table_bytes(table).max() if table.num_rows else 0)
 
 
-@settings(MANY, max_examples=12)
+@settings(MANY, max_examples=examples(12))
 @given(st.lists(TEXTS, min_size=1, max_size=20), st.data())
 def test_values_taken_again_and_again_are_widened_where_that_is_much(texts: list[Any], data: st.DataObject) -> None:
     index = data.draw(st.lists(st.none() | st.integers(0, len(texts) - 1), max_size=40))
@@ -138,7 +139,7 @@ def test_values_taken_again_and_again_are_widened_where_that_is_much(texts: list
     assert pa.types.is_large_string(found.type) or found.nbytes <= 60 + 5 * len(index)
 
 
-@settings(MANY, max_examples=12)
+@settings(MANY, max_examples=examples(12))
 @given(st.lists(st.none() | st.binary(max_size=70), max_size=20), st.integers(0, 5))
 def test_hashes_do_not_depend_on_the_width_of_the_type(values: list[bytes | None], at: int) -> None:
     narrow, wide = pa.array(values, pa.binary()), pa.array(values, pa.large_binary())
@@ -149,7 +150,7 @@ def test_hashes_do_not_depend_on_the_width_of_the_type(values: list[bytes | None
     assert valid.tolist() == [value is not None for value in values]
 
 
-@settings(MANY, max_examples=25)
+@settings(MANY, max_examples=examples(25))
 @given(st.integers(1, 60), st.integers(1, 400), SEEDS)
 def test_composites_are_cut_so_that_what_is_taken_of_them_fits(limit: int, most: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
@@ -176,7 +177,7 @@ def test_composites_are_cut_so_that_what_is_taken_of_them_fits(limit: int, most:
         assert found(limit=limit, most_bytes=most) == found()
 
 
-@settings(MANY, max_examples=25)
+@settings(MANY, max_examples=examples(25))
 @given(tables_of_anything(max_rows=40), st.integers(1, 4), SEEDS)
 def test_envelopes_are_cut_by_bytes(table: pa.Table, slots: int, seed: int) -> None:
     draw, n, names = np.random.default_rng(seed), table.num_rows, tuple(table.column_names)
@@ -251,7 +252,7 @@ def test_the_largest_text_of_a_key_may_be_that_of_each_of_its_rows() -> None:
     assert pa.types.is_large_string(made.table.schema.field(">s").type)
 
 
-@settings(MANY, max_examples=12)
+@settings(MANY, max_examples=examples(12))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, SPILLS, SEEDS)
 def test_streams_in_small_pieces_pushed_and_cleaned_up(
     case: Case, slots: int, groups: int, spills: dict[str, Any], seed: int
@@ -267,7 +268,7 @@ def test_streams_in_small_pieces_pushed_and_cleaned_up(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=12)
+@settings(MANY, max_examples=examples(12))
 @given(
     two_streams(max_epochs=8) | many_streams(min_streams=3, max_streams=4, max_rows=8).filter(on_one_key),
     SLOTS,
@@ -286,7 +287,7 @@ def test_heavy_keys_in_small_pieces_and_some_epochs_in_large_ones(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=12)
+@settings(MANY, max_examples=examples(12))
 @given(aggregate_cases([(), ("s",), ("k",), ("c", "s")]), SLOTS, SEEDS)
 def test_aggregates_of_texts_in_small_pieces(made: Any, slots: int, seed: int) -> None:
     case, wanted, grouped, group_by = made

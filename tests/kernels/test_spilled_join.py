@@ -48,6 +48,7 @@ from tests.kernels.test_streams_join import (
 from tests.kernels.test_streams_join import (
     often_compacted as only_often_compacted,
 )
+from tests.scale import examples
 
 GROUPS = st.integers(1, 16)
 
@@ -88,7 +89,7 @@ SPILLS = st.fixed_dictionaries({"overflow": BUDGETS, "interval_s": st.sampled_fr
 """By budget, with no time to spare or with all the time in the world; or at random."""
 
 
-@settings(MANY, max_examples=100)
+@settings(MANY, max_examples=examples(100))
 @given(two_streams(max_epochs=10), SLOTS, GROUPS, SPILLS)
 def test_pushed_state_is_made_up_for(case: Case, slots: int, groups: int, spills: dict[str, Any]) -> None:
     with harness_of(case, slots, groups, **spills) as harness, often_compacted():
@@ -99,7 +100,7 @@ def test_pushed_state_is_made_up_for(case: Case, slots: int, groups: int, spills
         assert leftovers(harness) == []
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(many_streams(min_streams=3, max_streams=4, max_rows=8, max_epochs=8).filter(on_one_key), SLOTS, GROUPS, SPILLS)
 def test_of_three_and_four_streams_too(case: Case, slots: int, groups: int, spills: dict[str, Any]) -> None:
     with harness_of(case, slots, groups, **spills) as harness, often_compacted():
@@ -109,7 +110,7 @@ def test_of_three_and_four_streams_too(case: Case, slots: int, groups: int, spil
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(two_streams(max_epochs=10), SLOTS, GROUPS, SPILLS, SEEDS)
 def test_pushed_groups_move_split_and_merge_like_others(
     case: Case, slots: int, groups: int, spills: dict[str, Any], seed: int
@@ -122,7 +123,7 @@ def test_pushed_groups_move_split_and_merge_like_others(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=60)
+@settings(MANY, max_examples=examples(60))
 @given(two_streams(max_epochs=10), SLOTS, GROUPS, SPILLS, st.data())
 def test_restarts_with_any_directory_change_nothing(
     case: Case, slots: int, groups: int, spills: dict[str, Any], data: st.DataObject
@@ -136,7 +137,7 @@ def test_restarts_with_any_directory_change_nothing(
         assert multiset(harness.results("q")) == multiset(expected(case))
 
 
-@settings(MANY, max_examples=150)
+@settings(MANY, max_examples=examples(150))
 @given(
     two_streams(max_epochs=8) | many_streams(min_streams=3, max_streams=4, max_rows=6).filter(on_one_key),
     SLOTS,
@@ -276,7 +277,7 @@ def _table(rows: dict[str, list[int]]) -> Any:
     return pa.table({"k": pa.array(rows["k"], pa.int64()), "ts": pa.array(rows["ts"], pa.timestamp("us", tz="UTC"))})
 
 
-@settings(MANY, max_examples=30)
+@settings(MANY, max_examples=examples(30))
 @given(two_streams(max_epochs=8), SLOTS, GROUPS, st.sampled_from(["lazy", "active"]), st.sampled_from([300, 2000]))
 def test_lazy_and_active_disk_change_nothing(case: Case, slots: int, groups: int, disk: str, size: int) -> None:
     """D-CAPE 6 on the engine: the controller moves and pushes; the budget of the slots themselves is never reached."""

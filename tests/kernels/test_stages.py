@@ -40,6 +40,7 @@ from tests.kernels.test_queries_engine import GROUPS, MANY_KEYS, SLOTS, SOME, ch
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_spilled_join import SPILLS, often_compacted
 from tests.kernels.test_streams_join import leftovers, with_a_fault
+from tests.scale import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 SEEDS = st.integers(0, 999)
@@ -63,7 +64,7 @@ GRIDS = st.builds(lambda seed: {"regridder": RestlessGrids(HASHES, seed)}, SEEDS
 HASHES = hash_columns([pa.array(range(3), pa.int64())])[0].tolist()
 
 
-@settings(SOME, max_examples=50)
+@settings(SOME, max_examples=examples(50))
 @given(MANY_KEYS, SLOTS, GROUPS, stories.STATISTICS, SPILLS | GRIDS, SEEDS, st.data())
 def test_pushes_grids_moves_and_crashes_change_no_result_of_a_tree(
     case: Case, slots: int, groups: int, statistics: Any, more: dict[str, Any], seed: int, data: st.DataObject
@@ -94,7 +95,7 @@ TEMPLATES = {
 }
 
 
-@settings(SOME, max_examples=40)
+@settings(SOME, max_examples=examples(40))
 @given(many_streams(min_streams=4, max_streams=4, max_rows=6, max_epochs=6), SLOTS, GROUPS, SEEDS, st.data())
 def test_deeper_queries_come_and_go_while_groups_of_single_stages_move(
     case: Case, slots: int, groups: int, seed: int, data: st.DataObject

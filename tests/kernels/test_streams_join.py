@@ -28,10 +28,11 @@ from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.model.faults import POINTS, InjectedFault, armed
 from braidstream.state import compaction
 from tests.backends import COLUMNS, Backend, expected, indexed, multiset, tables
+from tests.scale import examples
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.nested_given, HealthCheck.filter_too_much]
-SOME = settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
-MANY = settings(max_examples=80, deadline=None, suppress_health_check=QUIET)
+SOME = settings(max_examples=examples(40), deadline=None, suppress_health_check=QUIET)
+MANY = settings(max_examples=examples(80), deadline=None, suppress_health_check=QUIET)
 
 SLOTS, GROUPS = st.integers(1, 7), st.integers(1, 64)
 
@@ -40,7 +41,7 @@ def example_settings(backend: Backend) -> settings:
     """As many examples as the backend is fast enough for; the slow ones are not made smaller when they fail."""
     shrinks = backend.n_examples > 50
     phases = [phase for phase in Phase if phase is not Phase.explain and (shrinks or phase is not Phase.shrink)]
-    return settings(MANY, max_examples=backend.n_examples, phases=phases, derandomize=True)
+    return settings(MANY, max_examples=examples(backend.n_examples, least=3), phases=phases, derandomize=True)
 
 
 def test_two_streams_give_what_the_oracle_says(run_join: Backend) -> None:
@@ -219,7 +220,7 @@ def test_the_random_cases_have_results() -> None:
     """Not a property of the engine: a test against cases without results would hold for an engine that does nothing."""
     sizes: list[int] = []
 
-    @settings(MANY, derandomize=True)
+    @settings(MANY, max_examples=80, derandomize=True)
     @given(two_streams())
     def count(case: Case) -> None:
         sizes.append(len(expected(case)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from braidstream.errors import QueryError
 from braidstream.query import Schema, parse
+from tests.scale import examples
 
 RS = "FROM R [RANGE 1 S], S [RANGE 1 S]"
 ON_K = f"{RS} WHERE R.k = S.k"
@@ -207,7 +208,7 @@ NAMES = ["R", "S", "T", "R.k", "S.k", "R.v", "k", "x", "5", "-1", "'x'", ":x", "
 MARKS = ["*", "(", ")", ",", "=", "<", "[", "]", ";", ".", "`", "--", "/*", "?", "@", "->", "\n", "'"]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(words=st.lists(st.sampled_from([*KEYWORDS, *CLAUSES, *NAMES, *MARKS]), max_size=25), begins_well=st.booleans())
 def test_any_text_is_a_query_or_an_error_with_a_place(
     words: list[str], begins_well: bool, streams: dict[str, Schema]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from braidstream.errors import QueryError
 from braidstream.query import Query, Schema, parse
+from tests.scale import examples
 
 TABLES = {
     "A": Schema.from_ddl("k long, v int, name string, x double"),
@@ -151,7 +152,7 @@ OTHERS = [
 ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     conjuncts=st.lists(st.sampled_from([*EQUALITIES, *EXPRESSIONS, *OTHERS]), min_size=2, max_size=6, unique=True),
     aggregate=st.booleans(),

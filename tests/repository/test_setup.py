@@ -250,5 +250,5 @@ def test_a_script_may_be_executed(path: str) -> None:
 
 def test_make_alone_lists_the_targets() -> None:
     listed = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True).stdout
-    for target in ("setup", "demo", "test", "check", "bench", "clean"):
+    for target in ("setup", "demo", "test", "test-all", "check", "bench", "clean"):
         assert f"make {target} " in listed

@@ -103,7 +103,7 @@ def slowness(busy_s: list[float], slow_slots: list[int]) -> float:
     return max(busy_s) / (work / sum(1 / factor for factor in factors))
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_the_makespan_with_a_slow_executor_falls_within_five_reorganizations(tmp_path: Path) -> None:
     """Three executors, one of them slowed 3 times: in a process of its own, without and with the controller."""
     command = [sys.executable, "-m", "tests.spark.slowed", str(tmp_path)]
@@ -163,6 +163,7 @@ def pause_of(progress: list[EpochProgress], changed: int) -> float:
     return (commit_s + after.seconds["total"] - usual_s["total"]) / usual_s["total"]
 
 
+@pytest.mark.acceptance
 def test_slots_follow_a_load_that_rises_and_falls_four_times(
     spark: SparkSession, tmp_path: Path, working: None
 ) -> None:

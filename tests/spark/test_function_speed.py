@@ -1,4 +1,4 @@
-"""How fast functions are on local Spark, beside what Spark does on its own. Minutes: behind the marker `slow`."""
+"""How fast functions are on local Spark, beside what Spark does on its own. On a quiet machine: marked `acceptance`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from braidstream.spark.flow import Flow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 ONE_FILE = {"maxFilesPerTrigger": "1"}
 

@@ -49,6 +49,7 @@ from braidstream.model.faults import armed
 from braidstream.spark.flow import Flow
 from braidstream.spark.functions import attach_job_function
 from braidstream.state.checkpoint import Checkpoint
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -375,7 +376,7 @@ def test_a_killed_process_loses_and_repeats_nothing(tmp_path: Path, fault: str) 
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_random_plans_on_spark_give_what_they_give_in_one_process(spark: SparkSession, data: st.DataObject) -> None:
     n = data.draw(st.integers(40, 120))

@@ -196,8 +196,7 @@ def test_direct_general_and_batch_agree_on_random_expressions(
     assert not found.differences, _report(found)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.acceptance
 def test_a_thousand_cases_agree(interpreted: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found, seed = Found(), request.config.getoption("--seed")
     for chunk in range(25):

@@ -13,9 +13,12 @@ from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment, manifest_name
 from braidstream.state.notes import Notes
+from tests.scale import examples
 from tests.state.values import values
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @st.composite
@@ -72,7 +75,7 @@ def written(folder: Path) -> tuple[Files, Path]:
     return files, folder / manifest_name(0)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_is_found_and_named(tmp_path: Path, data: st.DataObject) -> None:
     files, path = written(tmp_path)

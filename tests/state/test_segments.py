@@ -16,8 +16,11 @@ from braidstream.kernels.rows import HASH, TIME, Rows, sort_rows
 from braidstream.model.directory import Directory
 from braidstream.state.files import Files
 from braidstream.state.segments import Place, open_segment, owned_index, owned_rows
+from tests.scale import examples
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 HASHES = st.lists(
     st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**63, 2**63 - 1, 2**64 - 1]), min_size=1, max_size=40
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from braidstream.errors import InputError
 from braidstream.lab.overlay.chord import ChordNetwork, within
 from braidstream.lab.overlay.ring import Ring
+from tests.scale import examples
 
 BITS = 10
 identifiers = st.integers(0, (1 << BITS) - 1)
@@ -27,7 +28,7 @@ def test_every_node_finds_the_successor_of_any_key(ids: set[int], keys: list[int
     assert_every_node_finds(ChordNetwork.settled(ids, BITS), [*keys, *ids])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data(), st.sets(identifiers, min_size=1, max_size=12))
 def test_lookups_are_right_again_after_churn_and_stabilization(data: st.DataObject, ids: set[int]) -> None:
     network = ChordNetwork.settled(ids, BITS, n_successors=4)

@@ -37,7 +37,7 @@ def test_completeness_follows_equation_11_at_any_memory(ways: int, share: float,
     assert join.measured(4, room, shedding) == pytest.approx(equation_11, abs=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("is_even", "is_shared", "seed"),
     [
@@ -93,7 +93,7 @@ def test_equation_12_names_enough_nodes_for_a_sample(ways: int, wanted: float) -
     assert join.measured(n_nodes, room, "sample") >= wanted
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("ways", [2, 3, 4])
 def test_equation_12_over_seeds_and_memories(

@@ -16,6 +16,7 @@ from braidstream.lab.overlay.rjoin_method import RJoin
 from braidstream.lab.overlay.shared import Outage, OverlayRun, PartnerRule, Settings
 from braidstream.lab.overlay.workload import Feed, Submission, Workload
 from tests.lab.overlay.answers import SECOND, assert_exact, network
+from tests.scale import examples
 
 COLUMNS = dict.fromkeys("XYZV", ("a", "b"))
 QUERIES = [
@@ -47,7 +48,7 @@ def feed_of(rows: list[tuple[int, str, tuple[int | None, ...]]]) -> Feed:
     return Feed(COLUMNS, *([row[i] for row in ordered] for i in range(3)))  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(tuples, st.lists(st.sampled_from(QUERIES), min_size=1, max_size=3), st.integers(1, 40), st.data())
 def test_answers_are_the_oracles(
     rows: list[tuple[int, str, tuple[int | None, ...]]], texts: list[str], n_nodes: int, data: st.DataObject
@@ -73,7 +74,7 @@ def test_answers_to_the_papers_workload_are_the_oracles(method: type[OverlayRun]
     assert_exact(outcome, feed, handed_in, net, settings_)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(tuples, st.sampled_from(QUERIES), st.sampled_from("XYZV"), st.integers(3, 20), st.integers(1, 25))
 def test_exact_alerts_lose_nothing(
     rows: list[tuple[int, str, tuple[int | None, ...]]], text: str, stream: str, down_s: int, for_s: int

@@ -17,6 +17,7 @@ from braidstream.lab.overlay.shared import Failure, Outage, Outcome, PartnerRule
 from braidstream.lab.overlay.simulate import Scenario, completeness, simulate
 from braidstream.lab.overlay.workload import Feed, Submission, Workload
 from tests.lab.overlay.answers import SECOND, expected, network
+from tests.scale import examples
 
 DETECT_S = 0.5
 FROM = "SELECT * FROM S0 [RANGE 4 SECONDS], S1 [RANGE 4 SECONDS], S2 [RANGE 4 SECONDS]"
@@ -51,7 +52,7 @@ def surviving(
     return Counter({rows: count for rows, count in full.items() if survives(rows)})
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.integers(1, 500), st.integers(0, 5), st.floats(3, 20))
 def test_exactly_the_results_that_the_failed_peer_had_not_finished_are_lost(seed: int, node: int, at_s: float) -> None:
     failure = Failure(node, at_s)

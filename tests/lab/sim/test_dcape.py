@@ -1,4 +1,4 @@
-"""D-CAPE's claims on its simulator: small clusters here, the quick runs of the figures with --slow."""
+"""D-CAPE's claims on its simulator: small clusters here, the quick runs of the figures in `make test-all`."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from braidstream.kernels.join import Composites, Pool, column
 from braidstream.lab.sim.dcape.pushed_state import GenerationJoin
 from braidstream.lab.sim.dcape.streams import ROW, Streams, mixed
+from tests.scale import examples
 
 Result = tuple[int, ...]
 
@@ -54,7 +55,7 @@ def few(seed: int, n_streams: int) -> Streams:
     n_streams=st.sampled_from([2, 3, 4]),
     pushes=st.lists(st.tuples(st.integers(0, 4), st.sets(st.integers(0, 3))), max_size=6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_normal_and_recovered_results_are_the_batch_join(
     seed: int, n_streams: int, pushes: list[tuple[int, set[int]]]
 ) -> None:

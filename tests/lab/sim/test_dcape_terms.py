@@ -14,6 +14,7 @@ from braidstream.kernels.rows import HASH, TIME, Rows, distinct, sort_rows
 from braidstream.lab.sim.dcape.pushed_state import GenerationJoin
 from braidstream.lab.sim.dcape.streams import Streams, mixed
 from braidstream.lab.sim.dcape.terms import terms_of
+from tests.scale import examples
 
 Keys = list[int]
 some_keys = st.lists(st.integers(0, 3), max_size=4)
@@ -34,7 +35,7 @@ def operands_of(term: int, before: list[Keys], after: list[Keys]) -> list[Keys]:
 
 
 @given(st.lists(st.tuples(some_keys, some_keys), min_size=2, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_terms_are_those_of_equation_1_from_left_to_right(streams: list[tuple[Keys, Keys]]) -> None:
     before, after = [p for p, _ in streams], [k for _, k in streams]
     terms = [operands_of(term, before, after) for term in range(len(streams))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,7 @@ def test_halves_add_up_to_their_whole() -> None:
 
 def test_prices_have_the_kernels_ratios() -> None:
     """Timings wander, so only the order of magnitude is checked: a match costs many comparisons, a tuple a few."""
-    machine = measured_machine()
-    assert MATCH_COMPARISONS / 6 < machine.match_s / machine.compare_s < MATCH_COMPARISONS * 6
-    assert machine.tuple_s / machine.compare_s < TUPLE_COMPARISONS * 20
+    machines = [measured_machine() for _ in range(3)]
+    match, each = (median(m.match_s / m.compare_s for m in machines), median(m.tuple_s / m.compare_s for m in machines))
+    assert MATCH_COMPARISONS / 6 < match < MATCH_COMPARISONS * 6
+    assert each < TUPLE_COMPARISONS * 20

@@ -29,7 +29,7 @@ def test_without_tuning_they_grow_with_the_window() -> None:
     assert long.comparisons_per_tuple / short.comparisons_per_tuple == pytest.approx(8, rel=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_cpu_time_grows_less_than_a_fifth_with_the_papers_theta() -> None:
     found = tuned_growth(12, theta_blocks=THETA_BLOCKS)
     pairs, cpu = mean_growth(found)

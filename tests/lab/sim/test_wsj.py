@@ -7,8 +7,8 @@ import pytest
 from braidstream.lab.papers.registry import Run, find
 from braidstream.lab.papers.wsj import knee
 
-FAST = ["fig11", "fig13", "fig14", "buffer"]
-SLOW = ["fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig12", "tactics"]
+FAST = ["fig11", "fig14"]
+SLOW = ["fig13", "buffer", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig12", "tactics"]
 
 
 @pytest.mark.parametrize("figure", [*FAST, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from braidstream.errors import InputError
 from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.lab.workloads import HotKey, write_stream
+from tests.scale import examples
 
 SECOND = 1_000_000
 PAIRS = {"k": "R.k", "rv": "R.v", "sv": "S.v"}
@@ -103,7 +104,7 @@ def test_nulls_nans_and_nested_values_compare_by_value() -> None:
     assert (same_rows(left, nulled).only_left, same_rows(left, nulled).only_right) == (1, 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(*[st.lists(st.tuples(st.sampled_from([1, 2, None]), st.sampled_from(["a", None])), max_size=12)] * 2)
 def test_a_difference_is_that_of_multisets(left: list, right: list) -> None:
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])

@@ -12,6 +12,7 @@ from braidstream.errors import InputError
 from braidstream.lab.testing.batch import BatchStream, batch_join
 from braidstream.lab.testing.oracle import Aggregate, Stream, aggregate, join, project, split_late
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from tests.scale import examples
 
 ON_K = [("R.k", "S.k")]
 
@@ -122,7 +123,7 @@ def columns_of(case: Case) -> dict[str, str]:
     return {f"{stream.name}_{column}": f"{stream.name}.{column}" for stream in case.streams for column in ("k", "v")}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(two_streams() | many_streams())
 def test_the_oracle_and_duckdb_agree_on_random_streams(case: Case) -> None:
     columns = columns_of(case)
@@ -133,7 +134,7 @@ def test_the_oracle_and_duckdb_agree_on_random_streams(case: Case) -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(two_streams())
 def test_the_oracle_and_duckdb_agree_on_residual_predicates(case: Case) -> None:
     batch = batch_join(as_batch(case), case.equalities, {"r": "R.v", "s": "S.v"}, ["R.v < S.v", "R.ts <> S.ts"])
@@ -142,7 +143,7 @@ def test_the_oracle_and_duckdb_agree_on_residual_predicates(case: Case) -> None:
     assert Counter(tuple(row.values()) for row in batch.to_pylist()) == Counter(project(composites, ["R.v", "S.v"]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(many_streams(max_streams=3, max_rows=12))
 def test_the_oracle_and_duckdb_agree_on_aggregates(case: Case) -> None:
     watermark = max((row["ts"] for stream in case.streams for row in stream.rows), default=0) * 2 // 3

@@ -1,6 +1,6 @@
 """Shedding measured on the engine: reported intervals contain the truth, and the planner's slots are enough.
 
-The hundred random runs and most of the planner's are slow; `braid`'s default tests take a few of each.
+The hundred random runs and most of the planner's are for acceptance; the other tests take a few of each.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ def outcomes(seeds: range, folder: Path) -> list[Outcome]:
     return [Trial.random(seed).run(folder / str(seed)) for seed in seeds]
 
 
+@pytest.mark.slow
 def test_a_few_random_runs(tmp_path: Path) -> None:
     found = outcomes(range(1000, 1004), tmp_path)
     assert sum(one.contains for one in found) >= 3
     assert any(one.truth < 0.9 for one in found)
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_the_interval_contains_the_truth_in_95_of_100_random_runs(tmp_path: Path) -> None:
     found = outcomes(range(100), tmp_path)
     inside = sum(one.contains for one in found)
@@ -60,7 +61,7 @@ def test_a_run_whose_sample_shrinks(tmp_path: Path) -> None:
     assert inside >= 0.9 * epochs
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_the_interval_so_far_contains_the_truth_where_samples_shrink(tmp_path: Path) -> None:
     """For all ways to shed, 2-way and 3-way: at the end of runs, and in all of their epochs."""
     found = [shrinking(seed).run(tmp_path / str(seed)) for seed in range(48)]
@@ -86,9 +87,9 @@ def test_the_truth_is_the_batch_joins(tmp_path: Path) -> None:
     assert sum(trial.run(tmp_path).whole) == batch_join(streams, equalities, {"k": f"{names[0]}.k"}).num_rows
 
 
-QUICK = {(2, 0.5, "oldest"), (3, 0.8, "random")}
+MARKS: dict[Any, Any] = {(2, 0.5, "oldest"): [], (3, 0.8, "random"): pytest.mark.slow}
 CASES: list[Any] = [
-    pytest.param(m, wanted, by, marks=[] if (m, wanted, by) in QUICK else pytest.mark.slow)
+    pytest.param(m, wanted, by, marks=MARKS.get((m, wanted, by), pytest.mark.acceptance))
     for m in (2, 3)
     for wanted in (0.5, 0.8, 0.95)
     for by in ("oldest", "random")

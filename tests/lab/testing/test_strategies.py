@@ -10,11 +10,12 @@ from hypothesis.strategies import SearchStrategy
 
 from braidstream.lab.testing.oracle import join, split_late
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from tests.scale import examples
 
 CASES = two_streams() | many_streams()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(CASES)
 def test_epochs_are_the_rows_in_order_of_arrival_and_none_is_late(case: Case) -> None:
     on_time, late = split_late(case.epochs, case.delays_us)
@@ -22,7 +23,7 @@ def test_epochs_are_the_rows_in_order_of_arrival_and_none_is_late(case: Case) ->
     assert on_time == {stream.name: list(stream.rows) for stream in case.streams}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(CASES)
 def test_every_stream_is_a_table_of_its_schema(case: Case) -> None:
     for stream in case.streams:
@@ -31,7 +32,7 @@ def test_every_stream_is_a_table_of_its_schema(case: Case) -> None:
         assert table.num_rows == len(stream.rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(many_streams())
 def test_equalities_connect_all_streams(case: Case) -> None:
     reached = {"A"}
