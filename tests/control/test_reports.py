@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from braidstream.errors import DamagedState, RunError
 from braidstream.model.parts import Part, Segment
 from braidstream.model.reports import CleanUpReport, Failure, Report, SlotReport, Tally, decoded, encoded, slot_reports
+from tests.scale import examples
 from tests.state.values import values
 
-SETTINGS = settings(max_examples=100, deadline=None)
+SETTINGS = settings(max_examples=examples(100), deadline=None)
 
 
 @SETTINGS
