@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,11 @@ from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
 from braidstream.model.grids import Grid, Regrid
+from braidstream.model.instructions import Decision
+from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store
 from braidstream.state.cell_memory import bytes_in_cells, in_cells
-from braidstream.state.cells import layout_of, regridded
+from braidstream.state.cells import layout_of
 from braidstream.state.generations import held_groups
 from braidstream.state.manifest import Manifest, Segment
 
@@ -76,13 +77,14 @@ class OneGrid:
 
     hash: int
 
-    def regridded(self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[Mapping[str, Any]]) -> Manifest:
-        """The manifest with the grid."""
+    def advised(
+        self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]
+    ) -> tuple[Manifest, list[Decision]]:
+        """The grid, once."""
         del reports
         family = next(store.family for store in stores if store.family)
-        if manifest.grids:
-            return manifest
-        return regridded(manifest, [Regrid(family, self.hash, Grid(1, family, self.hash, (2, 1), (0, 0)))])
+        regrid = Regrid(family, self.hash, Grid(1, family, self.hash, (2, 1), (0, 0)))
+        return manifest, [] if manifest.grids else [Decision(manifest.epoch, "one grid", {}, (regrid,))]
 
 
 def epochs(n_heavy: int) -> list[dict[str, pa.Table]]:
