@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from braidstream.model.directory import address_of
 from braidstream.model.values import Value, changed
+from braidstream.options import STRATEGIES
 
 __all__ = [
     "FIRST_BITS",
@@ -47,7 +48,6 @@ __all__ = [
     "shed",
 ]
 
-STRATEGIES = ("oldest", "random", "unproductive")
 FIRST_BITS = 4
 """The sample begins with 2^-4 of the keys."""
 SAMPLE_SHARE = 0.25

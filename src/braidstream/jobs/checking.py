@@ -16,12 +16,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from braidstream.control.overflow import Overflow, parse_size
-from braidstream.epoch.routers import Routing
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
-from braidstream.jobs.form import Job, JobFlow, JobStream, with_place
+from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.plan.catalogue import with_changes
-from braidstream.query import Query, Schema, parse, parse_duration
+from braidstream.query import Query, Schema, parse
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.declared import resolved
 from braidstream.spark.file_order import check_order
@@ -70,13 +68,6 @@ def check_job(job: Job) -> Checked:
     schemas = {
         name: with_place(job, f"[streams.{name}]", _schema_of, name, stream) for name, stream in job.streams.items()
     }
-    if job.flow.epoch != "available":
-        with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
-    if job.flow.silence is not None:
-        with_place(job, "[flow] silence", parse_duration, job.flow.silence)
-    routing = with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
-    with_place(job, "[flow]", routing.under, job.flow.on_overflow)
-    with_place(job, "[flow]", _check_overflow, job.flow)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
     sinks = _sinks(job, queries)
@@ -105,8 +96,6 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
     check_source(name, stream.format, stream.options)
-    if stream.delay is not None:
-        parse_duration(stream.delay)
     _check_order(name, stream)
     text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
@@ -149,19 +138,6 @@ def _check_time(name: str, time: str, schema: Schema) -> None:
             "timestamp or timestamp_ntz",
             f"use {times[0]!r}" if times else f"declare it as {time} timestamp",
         )
-
-
-def _check_overflow(flow: JobFlow) -> None:
-    """A budget that is left to Spark is only known when Spark runs."""
-    budget = 1 if flow.memory is None else parse_size(flow.memory)
-    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after, flow.shed_by)
-
-
-def _check_epoch(epoch: str) -> None:
-    try:
-        parse_duration(epoch)
-    except InputError as error:
-        raise JobError(error.wrong, 'a length of time, or "available"', error.fix) from None
 
 
 def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:

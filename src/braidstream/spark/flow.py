@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
-from braidstream.control.overflow import Overflow, parse_size
+from braidstream.control.overflow import Overflow
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.routers import Routing
@@ -33,9 +33,10 @@ from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import with_changes, with_submitted, without_query
-from braidstream.plan.explain import explain, explain_memory
+from braidstream.plan.explain import explain, explain_memory, explain_options
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.plan.told import check_told, told
@@ -45,7 +46,6 @@ from braidstream.spark.arrow_types import shapes_of
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
-    check_count,
     check_session,
     delay_us,
     folders,
@@ -71,7 +71,6 @@ from braidstream.state.notes import Notes, Submitted
 
 __all__ = ["ContinuousQuery", "Flow"]
 
-MOST_SLOTS = 4096
 _NAME_TIME = 'name the event-time column: time="ts"'
 
 
@@ -97,11 +96,8 @@ class Flow:
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
+        self.options = chosen(FlowOptions, locals())
         check_session(spark)
-        if not isinstance(name, str) or not name:
-            raise InputError(f"a flow is named {name!r}", "a text", 'Flow(spark, "pairs")')
-        check_count("slots", slots, 1, MOST_SLOTS)
-        check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
         budget = default_memory(spark) if memory is None else parse_size(memory)
@@ -109,8 +105,6 @@ class Flow:
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: FlowHandle | None = None
-        if silence is not None:
-            parse_duration(silence)
         self._streams: dict[str, Stream] = {}
         self._arranged: dict[str, Stream] = {}
         """The streams as the last start reads them, in their order and with measured delays."""
@@ -259,7 +253,7 @@ class Flow:
         streams = shapes_of({**self._streams, **self._arranged})
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
-        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
+        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)])
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(
@@ -276,12 +270,10 @@ class Flow:
         `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
         for its end.
         """
-        if not isinstance(checkpoint, (str, Path)) or not str(checkpoint):
-            raise InputError(f"the checkpoint is {checkpoint!r}", "a folder", 'start(checkpoint="ck")')
+        chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger = trigger_of(epoch)
-        check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
