@@ -4,6 +4,6 @@ Flat, so that a `[control]` table of a job file maps to it name by name; checked
 `options/tables.py` declares them, docs/options.md has the table with their origin.
 """
 
-from braidstream.options import Settings
+from braidstream.options import Disk, Settings
 
-__all__ = ["Settings"]
+__all__ = ["Disk", "Settings"]

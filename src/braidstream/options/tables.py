@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from braidstream.errors import InputError
 from braidstream.options.kinds import Choice, Count, Counts, Duration, Flag, Inner, Number, Size, Text, Words
@@ -26,6 +26,7 @@ __all__ = [
     "RULES",
     "STRATEGIES",
     "BudgetOptions",
+    "Disk",
     "FlowOptions",
     "FunctionOptions",
     "JobControl",
@@ -43,6 +44,7 @@ RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
+Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
 _SINK = {"format": "parquet", "path": "out/pairs"}
@@ -287,8 +289,8 @@ class Settings(Checked):
     memory_ratio: float = option(
         Number(above=0, below=1), 0.8, 0.7, "theta_d of D-CAPE 5.1: balance when M_l / M_m is below it"
     )
-    disk: Literal["none", "lazy", "active"] = option(
-        Choice(("none", "lazy", "active")), "none", "lazy",
+    disk: Disk = option(
+        Choice(get_args(Disk)), "none", "lazy",
         "What the controller pushes to disk (D-CAPE 6): nothing, what does not fit, or poor groups early too",
     )  # fmt: skip
     spill_above: float = option(
