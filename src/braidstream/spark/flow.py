@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -35,12 +35,13 @@ from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
-from braidstream.plan.catalogue import with_changes, with_submitted, without_query
+from braidstream.plan.catalogue import since_of, with_submitted, without_query
 from braidstream.plan.explain import explain, explain_memory, explain_options
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.plan.told import check_told, told
 from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.query.evolution import Held
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.arrow_types import shapes_of
 from braidstream.spark.declared import (
@@ -55,6 +56,7 @@ from braidstream.spark.declared import (
     trigger_of,
 )
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
+from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
@@ -285,9 +287,9 @@ class Flow:
     ) -> FlowHandle:
         """Start with the lease of the checkpoint."""
         begun = self._prepared(store, shown, trigger, interval)
-        launch, prepared, first = begun.launch, begun.prepared, begun.manifest
+        launch, prepared = begun.launch, begun.prepared
         if begun.is_new:
-            store.create(begun.identity, first)
+            store.create(begun.identity, begun.manifest)
         # once the checkpoint says which flow this is: a start that dies here can be repeated
         launch.claim(prepared.queries.values())
         for sink in [*prepared.sinks.values(), *prepared.late.values()]:
@@ -296,16 +298,21 @@ class Flow:
         if warm:
             warm_up(self.spark)
         self._queries, self._arranged = dict(prepared.queries), dict(launch.streams)
-        running = launch.run(prepared, launch.commit(prepared, first))
-        self._handle = FlowHandle(*running, self.explain, launch, begun.warnings)
+        running = launch.run(*begun.committed())
+        self._handle = FlowHandle(*running, self.explain, launch, begun.warnings, begun.changes.lines)
         return self._handle
 
-    def check(self, checkpoint: str | Path) -> None:
-        """Refuse what `start` would refuse; Spark resolves every expression. Nothing is started or written."""
-        if self._function is None:
-            self._prepared(Checkpoint(located(checkpoint)), str(checkpoint), trigger_of("available"), None)
+    def check(self, checkpoint: str | Path) -> tuple[str, ...]:
+        """Refuse what `start` would refuse, and say what it would change; Spark resolves every expression.
 
-    def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> _Begun:
+        Nothing is started or written.
+        """
+        if self._function is not None:
+            return ()
+        store = Checkpoint(located(checkpoint))
+        return self._prepared(store, str(checkpoint), trigger_of("available"), None).changes.lines
+
+    def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
         if not self._queries:
             raise InputError(
@@ -314,14 +321,17 @@ class Flow:
         refuse_mixed_times(self.spark, self._streams)
         known = store.identity()
         mine = self._identity(known)
+        declared = {name: declared_of(query) for name, query in self._queries.items()}
+        changes = Evolution(Held({}), declared, mine.streams)
         last = None if known is None else store.latest()
-        expected = mine if known is None or last is None else with_changes(known, last, mine.queries, self._parsed)
-        is_other = (expected.queries, expected.streams) != (mine.queries, mine.streams)
+        if known is not None and last is not None:
+            changes = evolution(known, last, mine, declared, self._parsed)
+        is_other = bool(changes.lines or changes.expected)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
         if last is None or is_new:
-            last = self._first(last)
+            last, changes = self._first(last), Evolution(Held({}), declared, mine.streams)
         else:
-            expected.check(mine, shown)
+            changes.check(mine, shown)
             last = self._resumed(store, last)
             paths = {name: s.files.path if s.files else None for name, s in self._streams.items()}
             refuse_moved_streams(store, paths, shown)
@@ -332,8 +342,14 @@ class Flow:
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         regridder = self.routing.regridder()
         launch = Launch(self, store, trigger, mine.flow, recent, reorganizer, regridder, interval, streams)
-        prepared = launch.prepare(self._recalled(last), last)
-        return _Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last))
+        noted = changes.noted(last)
+        prepared = launch.prepare(self._recalled(noted), noted)
+        held: Mapping[str, ContinuousQuery] = {}
+        if changes.ends and may_owe(last):
+            held = held_before(changes, last, self._parsed, shown)
+        if store.log.last_begun(last.epoch) > last.epoch:
+            refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
+        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last), changes, held)
 
     def submit(
         self,
@@ -394,7 +410,8 @@ class Flow:
 
     def _recalled(self, manifest: Manifest) -> dict[str, ContinuousQuery]:
         """The queries to start with: the declared ones, with what was submitted, without what was withdrawn."""
-        queries = {n: q for n, q in self._queries.items() if n not in manifest.notes.withdrawn}
+        left = {n: q for n, q in self._queries.items() if n not in manifest.notes.withdrawn}
+        queries = {n: replace(q, since=since_of(manifest, n)) for n, q in left.items()}
         for name, entry in manifest.notes.submitted.items():
             query = self._parsed(entry.text, name)
             known = self._queries.get(name)
@@ -461,16 +478,3 @@ class Flow:
         if wanted != last.n_slots:
             return resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
         return last
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A start that was checked: what it writes first, and runs then."""
-
-    launch: Launch
-    prepared: Prepared
-    manifest: Manifest
-    identity: Identity
-    is_new: bool
-    """Whether the checkpoint is made, or made anew because nothing was ever committed to it."""
-    warnings: tuple[str, ...]
