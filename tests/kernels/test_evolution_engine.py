@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
+from pathlib import Path
+from random import Random
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
+from braidstream.control.overflow import Overflow
+from braidstream.lab.testing import oracle
 from braidstream.lab.testing.queries import QueryHarness
-from braidstream.lab.testing.strategies import Case, many_streams
+from braidstream.lab.testing.strategies import Case
 from tests.backends import tables
 from tests.kernels import stories
-from tests.kernels.test_queries_engine import SILENCES, SLOTS, SOME, TEMPLATES, harness_of, seen_by
-from tests.kernels.test_spilled_join import SPILLS
+from tests.kernels.test_queries_engine import SCHEMA, TEMPLATES, harness_of, seen_by
 from tests.kernels.test_streams_join import leftovers, often_compacted, with_a_fault
+
+N_EPOCHS = 7
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,10 @@ class World:
 
     harness: QueryHarness
     case: Case
-    data: st.DataObject
+    random: Random
     now: dict[str, tuple[str, Life]]
     past: list[Life]
+    kinds: Counter[str]
     n_names: int = 0
 
     def fresh(self, stem: str) -> str:
@@ -50,39 +54,51 @@ class World:
 
     def query(self, like: Any = None) -> tuple[str, Any]:
         """Some query, or one that has the streams and keys of another, other conditions and shorter windows."""
-        draw = self.data.draw
+        random = self.random
         if like is None:
-            names, equalities = TEMPLATES[draw(st.sampled_from(sorted(TEMPLATES)), label="template")]
-            windows = {name: draw(st.none() | st.integers(0, 25), label="window") for name in names}
+            names, equalities = TEMPLATES[random.choice(sorted(TEMPLATES))]
+            windows = {name: random.choice([None, 2, 10, 25]) for name in names}
             windows = {name: None if w is None else w * stories.SECOND for name, w in windows.items()}
         else:
             windows, equalities, _ = like
-            shorter = draw(st.booleans(), label="shorter")
+            shorter = random.choice([0, 0, 1])
             windows = {name: w and max(w - shorter * stories.SECOND, 0) for name, w in windows.items()}
-        where, checks = stories.predicates(draw, list(windows))
+        where, checks = self.predicates(list(windows))
         outputs = ", ".join(f"{name}.v AS {name}v, {name}.k AS {name}k" for name in windows)
         clause = stories.from_clause(self.case, windows)
         text = f"SELECT {outputs} FROM {clause} WHERE {stories.equal(equalities)}{where}"
         return text, (windows, equalities, checks)
 
+    def predicates(self, names: list[str]) -> tuple[str, list[Any]]:
+        """None, a filter, or a condition between two streams."""
+        left, right = self.random.sample(names, 2)
+        return self.random.choice(
+            [
+                ("", []),
+                (f" AND {left}.v % 2 = 0", [lambda c: c[left]["v"] % 2 == 0]),
+                (f" AND {left}.v <= {right}.v + 1", [lambda c: c[left]["v"] <= c[right]["v"] + 1]),
+            ]
+        )
+
     def changed(self, number: int) -> None:
         """Some queries more, fewer, called otherwise, or others under their names."""
-        draw, wanted, texts = self.data.draw, dict(self.now), {}
+        wanted, texts = dict(self.now), {}
         for name in [name for name in self.now if name != "base"]:
-            how = draw(st.sampled_from(["stay", "stay", "go", "rename", "alter", "replace"]), label=name)
+            how = self.random.choice(["stay", "go", "rename", "alter", "alter", "replace"])
             text, life = wanted.pop(name)
             if how in ("alter", "replace"):
                 text, template = self.query(life.template if how == "alter" else None)
                 texts[name] = (text, replace(life, template=template))
             elif how != "go":
                 texts[self.fresh("a") if how == "rename" else name] = (text, life)
-        if draw(st.booleans(), label="add"):
+        if len(texts) < 3:
             text, template = self.query()
             name = self.fresh("q")
             texts[name] = (text, Life(f"out of {name}", template, number, number))
         texts["base"] = self.now["base"]
         declared = {name: (text, life.folder) for name, (text, life) in texts.items()}
         steps = self.harness.evolve(declared)
+        self.kinds.update(step.kind for step in steps)
         self._told(number, texts, {step.name: step.kind for step in steps})
 
     def _told(self, number: int, texts: dict[str, tuple[str, Life]], kinds: dict[str, str]) -> None:
@@ -97,20 +113,35 @@ class World:
         self.now = texts
 
 
-def live(case: Case, slots: int, data: st.DataObject, **options: Any) -> None:
-    case = replace(case, equalities=(("A.k", "B.k"), ("B.k", "C.k")))
+def some_case(random: Random) -> Case:
+    """Three streams with few keys, each in the order of time, in epochs of about ten seconds."""
+    streams, epochs = [], [dict[str, list[Any]]() for _ in range(N_EPOCHS)]
+    for name in "ABC":
+        times = sorted(random.randint(0, 10 * N_EPOCHS - 1) for _ in range(5 * N_EPOCHS))
+        rows = [{"k": random.randint(0, 2), "j": random.randint(0, 2), "v": v, "ts": t} for v, t in enumerate(times)]
+        rows = [{**row, "ts": row["ts"] * stories.SECOND} for row in rows]
+        streams.append(oracle.Stream(name, rows, 20 * stories.SECOND))
+        for row, time in zip(rows, times, strict=True):
+            epochs[time // 10].setdefault(name, []).append(row)
+    delays = dict.fromkeys("ABC", 0)
+    return Case(tuple(streams), (("A.k", "B.k"), ("B.k", "C.k")), delays, tuple(epochs), SCHEMA)
+
+
+def live(folder: Path, random: Random, **options: Any) -> Counter[str]:
+    """All epochs, with another declaration before most of them, and crashes; gives the kinds of changes there were."""
+    case = some_case(random)
     text = f"SELECT {stories.select(case)} FROM {stories.from_clause(case)} WHERE {stories.equal(case.equalities)}"
     base = ({stream.name: stream.window_us for stream in case.streams}, case.equalities, [])
-    with TemporaryDirectory() as folder, often_compacted():
-        harness = harness_of(folder, case, {"base": text}, slots=slots, **options)
-        world = World(harness, case, data, {"base": (text, Life("base", base, 0, 0))}, [])
+    with often_compacted():
+        harness = harness_of(str(folder), case, {"base": text}, slots=random.randint(1, 4), **options)
+        world = World(harness, case, random, {"base": (text, Life("base", base, 0, 0))}, [], Counter())
         for number, epoch in enumerate(case.epochs):
-            if number and data.draw(st.booleans(), label="change"):
+            if number and random.random() < 0.8:
                 world.changed(number)
             rows = tables(case, epoch)
-            if data.draw(st.booleans(), label="crash"):
-                with_a_fault(harness, data.draw(st.sampled_from(stories.POINTS)), number, rows)
-                harness.restart(data.draw(SLOTS, label="slots"))
+            if random.random() < 0.5:
+                with_a_fault(harness, random.choice(stories.POINTS), number, rows)
+                harness.restart(random.randint(1, 4))
             if harness.manifest.epoch < number:
                 harness.epoch(rows)
         harness.finish()
@@ -120,20 +151,20 @@ def live(case: Case, slots: int, data: st.DataObject, **options: Any) -> None:
         for name, wanted in folders.items():
             assert stories.found(harness, name) == wanted, name
         assert leftovers(harness) == []
+    return world.kinds
 
 
-CASES = many_streams(min_streams=3, max_streams=3, max_rows=8, max_epochs=7)
+SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 60))]
 
 
-@settings(SOME, max_examples=40)
-@given(CASES, SLOTS, st.data())
-def test_declarations_change_at_random_epochs(case: Case, slots: int, data: st.DataObject) -> None:
-    live(case, slots, data, silence_us=data.draw(SILENCES, label="silence"))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_declarations_change_at_random_epochs(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    kinds = live(tmp_path, random, silence_us=random.choice([None, None, 0, 5 * stories.SECOND]))
+    assert kinds["add"]
 
 
-@settings(SOME, max_examples=30)
-@given(CASES, SLOTS, SPILLS, st.data())
-def test_declarations_change_while_state_is_pushed(
-    case: Case, slots: int, spills: dict[str, Any], data: st.DataObject
-) -> None:
-    live(case, slots, data, **spills)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_declarations_change_while_state_is_pushed(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    live(tmp_path, random, overflow=Overflow(random.choice([1, 1500, 4000]), spill_share=0.5), restless_spills=seed)

@@ -87,9 +87,9 @@ THEN = {"q": declared(TEXT), "p": declared(OTHER, "p")}
             Held(THEN, withdrawn=["p"]), {**THEN, "p": declared(THIRD)}, [("add", "p")], id="withdrawn, and new"
         ),
         pytest.param(Held(THEN, {"s": declared(TEXT)}), THEN, [], id="submitted while it ran"),
-        pytest.param(Held(THEN, {"s": declared(TEXT)}), {**THEN, "s": declared(TEXT)}, [], id="submitted, and declared"),
+        pytest.param(Held(THEN, {"s": THEN["q"]}), {**THEN, "s": declared(TEXT)}, [], id="submitted, and declared"),
         pytest.param(
-            Held(THEN, {"s": declared(TEXT)}), {**THEN, "s": declared(OTHER)}, [("replace", "s")], id="submitted as another"
+            Held(THEN, {"s": THEN["q"]}), {**THEN, "s": THEN["p"]}, [("replace", "s")], id="submitted as another"
         ),
         pytest.param(
             Held({"q": THEN["q"]}, {"p": declared(TEXT)}, first={"p": THEN["p"].fingerprint}), THEN, [],

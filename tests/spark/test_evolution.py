@@ -173,7 +173,7 @@ def test_a_column_is_added_to_a_stream(spark: SparkSession, tmp_path: Path) -> N
     assert changes[0].startswith("stream 'R' has a column more: extra bigint")
     assert stage.found("q") == rows(found_between(*ALL))
     assert stage.found("more") == rows(found_between(*NEW), lambda r, s: (r["v"], None, s["v"]))
-    for ddl in (DDL, wider.replace("extra long", "extra string"), f"{wider}, x int".replace("v long, ", "")):
+    for ddl in (DDL, wider.replace("extra long", "extra string"), wider.replace("name string, ", "")):
         with pytest.raises(CheckpointMismatch, match="stream 'R' differs: schema is"):
             ran(stage, BASE, 0, ddl=ddl)
 
