@@ -84,14 +84,14 @@ class World:
         """Some queries more, fewer, called otherwise, or others under their names."""
         wanted, texts = dict(self.now), {}
         for name in [name for name in self.now if name != "base"]:
-            how = self.random.choice(["stay", "go", "rename", "alter", "alter", "replace"])
+            how = self.random.choice(["stay", "stay", "go", "rename", "rename", "alter", "alter", "replace"])
             text, life = wanted.pop(name)
             if how in ("alter", "replace"):
                 text, template = self.query(life.template if how == "alter" else None)
                 texts[name] = (text, replace(life, template=template))
             elif how != "go":
                 texts[self.fresh("a") if how == "rename" else name] = (text, life)
-        if len(texts) < 3:
+        if len(texts) < 4:
             text, template = self.query()
             name = self.fresh("q")
             texts[name] = (text, Life(f"out of {name}", template, number, number))
