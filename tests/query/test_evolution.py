@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from braidstream.model.declarations import Declared, Target
 from braidstream.query import Query, Schema, parse
-from braidstream.query.evolution import Declared, Held, Target, added_columns, compare, lack
+from braidstream.query.evolution import Held, added_columns, compare, lack
 
 COLUMNS = "k long, j long, v long, w string, ts timestamp"
 SCHEMAS = {name: Schema.from_ddl(COLUMNS) for name in "RST"}
