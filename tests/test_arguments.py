@@ -130,7 +130,7 @@ def test_every_public_call_refuses_wrong_arguments(
     near = {"vector": "v", "radius": 1.0, "dimensions": 2, "within": None}
     cases: list[tuple[Any, str]] = [
         (lambda: Flow(spark, slot=2), "Flow has no argument 'slot'(.|\n)*did you mean 'slots'"),
-        (lambda: Flow(spark, name=5), "a flow is named 5"),
+        (lambda: Flow(spark, name=5), "name is 5"),
         (lambda: Flow(spark, memory="512"), 'has no unit(.|\n)*write "512 MB"'),
         (lambda: Flow(spark, memory=0.5), "the size is 0.5"),
         (lambda: Flow(spark, slots="2"), "slots is '2'"),
@@ -146,7 +146,7 @@ def test_every_public_call_refuses_wrong_arguments(
         (lambda: flow.query(5), "a query is 5"),
         (lambda: flow.query("SELECT", 5), "cannot be named 5"),
         (flow.start, "start without 'checkpoint'(.|\n)*start\\(checkpoint=\"ck\"\\)"),
-        (lambda: flow.start(None), "the checkpoint is None"),
+        (lambda: flow.start(None), "checkpoint is None"),
         (lambda: flow.withdraw("q"), "not running"),
         (lambda: flow.submit(CQL), "not running"),
         (lambda: join(left, right, on=F.col("k"), **within), "on=Column(.|\n)*names of columns(.|\n)*on=\"a\""),

@@ -257,10 +257,10 @@ def test_times_that_are_not_told_apart_are_shared_by_work() -> None:
         pytest.param({"suplier_above": 0.4}, "supplier_above", id="an unknown name is answered with the nearest"),
         pytest.param({"consumer_below": 0.9}, "supplier_above", id="thresholds out of order"),
         pytest.param({"merge_below": 0.4}, "split and merge", id="thresholds that would oscillate"),
-        pytest.param({"beta": 1.5}, "between 0 and 1", id="a beta outside its range"),
-        pytest.param({"choice": "best"}, "'even' or 'random'", id="an unknown choice"),
+        pytest.param({"beta": 1.5}, "a number above 0, below 1", id="a beta outside its range"),
+        pytest.param({"choice": "best"}, "one of even, random", id="an unknown choice"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_starts(plain: dict[str, Any], wrong: str) -> None:
     with pytest.raises(InputError, match=wrong):
-        Settings.from_plain(plain)
+        Settings(**plain)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.control.grid_even import EvenSettings
-from braidstream.control.regridding import RULES, GridSettings
+from braidstream.control.regridding import GridSettings
 from braidstream.epoch.regridder import GridRouter
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.stripes import split_code
@@ -26,6 +26,7 @@ from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from braidstream.model.faults import POINTS
 from braidstream.model.grids import Grid, Regrid
+from braidstream.options import RULES
 from braidstream.state.cells import regridded
 from tests.backends import expected, indexed, multiset, tables
 from tests.kernels.test_reorganized_join import restless

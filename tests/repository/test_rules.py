@@ -18,6 +18,7 @@ from tools.rules.layout import (
     modules_open_with_a_docstring,
     no_utils_module,
 )
+from tools.rules.options import the_options_page_is_as_made
 from tools.rules.papers import the_papers_map_names_what_exists
 from tools.rules.private import no_machine_paths, no_registry_hosts
 from tools.rules.types import MOST_MAPPINGS, few_mappings_of_anything, no_cast_to_any, no_guessed_attributes
@@ -169,6 +170,7 @@ BREACHES = [
     ("a cast to Any without quotes", no_cast_to_any, f"{PACKAGE}/state/kept.py", "x = cast(Any, y)"),
     ("an attribute that may be missing", no_guessed_attributes, f"{PACKAGE}/state/kept.py", 'x = getattr(y, "z", 1)'),
     ("a file on the table that guesses nothing", no_guessed_attributes, f"{PACKAGE}/spark/causes.py", "x = 1"),
+    ("a page of options that is behind", the_options_page_is_as_made, "docs/options.md", "# Options\n"),
     ("an import of what is not required", every_import_is_declared, "tests/test_a.py", "import requests.adapters"),
     ("a dependency without a row", every_dependency_is_explained, "docs/dependencies.md", ROWS.replace("| `ruff`", "")),
 ]

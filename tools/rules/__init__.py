@@ -1,7 +1,8 @@
 """The rules of the repository: small functions from a tree of files to what they found wrong in it.
 
 `python -m tools.rules` applies every rule to the working tree and exits with 1 if one of them is broken. A rule is a
-plain function that reads text and syntax trees and imports nothing of what it checks, so the whole costs a second.
+plain function that reads text and syntax trees and, but for the options, imports nothing of what it checks, so the
+whole costs a second.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from tools.rules.layout import (
     modules_open_with_a_docstring,
     no_utils_module,
 )
+from tools.rules.options import the_options_page_is_as_made
 from tools.rules.papers import the_papers_map_names_what_exists
 from tools.rules.private import no_machine_paths, no_registry_hosts
 from tools.rules.tree import Finding, Tree
@@ -35,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     no_machine_paths,
     no_registry_hosts,
     the_papers_map_names_what_exists,
+    the_options_page_is_as_made,
     every_import_is_declared,
     every_dependency_is_explained,
     few_mappings_of_anything,

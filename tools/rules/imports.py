@@ -24,6 +24,10 @@ _DRIVES = ("pyspark", "braidstream.spark", "braidstream.jobs", "braidstream.cli"
 """What nothing below the engine knows of."""
 
 FORBIDDEN = {
+    "options": (
+        *_DRIVES,
+        *(f"braidstream.{plane}" for plane in ("model", "kernels", "control", "state", "slot", "epoch", "functions")),
+    ),
     "model": (
         *_DRIVES,
         *(f"braidstream.{plane}" for plane in ("kernels", "control", "state", "slot", "epoch")),

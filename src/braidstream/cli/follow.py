@@ -169,7 +169,7 @@ def follow(start: Callable[[], Handle[Any]], view: View, seen: list[EpochProgres
         interrupts.count_them()
         run = Run(seen=seen, delays=handle.delays)
         view.begin(run)
-        for text in handle.warnings:
+        for text in (*handle.changes, *handle.warnings):
             view.note(text)
         try:
             _watch(handle, view, run, _Stopper(handle, view, interrupts))

@@ -108,14 +108,16 @@ def check_job(
         settings = {**loaded.spark, **parse_settings(conf)}
         try:
             with spark_session(loaded.flow.name, settings, master=master, verbose=False) as spark:
-                jobs.build(loaded, spark).check(loaded.flow.checkpoint)
+                changes = jobs.build(loaded, spark).check(loaded.flow.checkpoint)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-        checked = replace(checked, open=())
+        checked = replace(checked, open=(), changes=changes)
     at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
     parts = {"streams": loaded.streams, "queries": loaded.queries, "functions": loaded.functions}
     told = [f"  {what}: {', '.join(names)}" for what, names in parts.items() if names]
     typer.echo("\n".join([f"{job}: ok", *told, f"  {at}"]))
+    for change in checked.changes:
+        typer.echo(f"  would change: {change}")
     for left in checked.open:
         typer.echo(f"  not checked: {left}")
 

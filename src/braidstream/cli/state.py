@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,14 @@ def _look(checkpoint: str) -> _Snapshot:
         raise InputError(f"{checkpoint} {there}", "the folder of a checkpoint", "check the path, or [flow] checkpoint")
     latest = store.latest()
     store.verify(latest)
-    return _Snapshot(identity, Manifest.epochs(store.files), latest)
+    return _Snapshot(_as_declared(identity, latest), Manifest.epochs(store.files), latest)
+
+
+def _as_declared(identity: Identity, latest: Manifest) -> Identity:
+    """What the checkpoint belongs to, with the queries and streams of its last start."""
+    declared, streams = latest.notes.declared, latest.notes.streams
+    queries = identity.queries if declared is None else {name: one.fingerprint for name, one in declared.items()}
+    return replace(identity, queries=queries, streams=identity.streams if streams is None else streams)
 
 
 def _show(checkpoint: str, found: _Snapshot) -> None:

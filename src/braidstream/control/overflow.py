@@ -17,22 +17,17 @@ figures alone. Cost: O(groups log groups).
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from braidstream.control.policies.merging import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
-from braidstream.control.shedding import STRATEGIES
-from braidstream.errors import InputError, Note, nearest
 from braidstream.model.instructions import CleanUp, Decision, Spill
+from braidstream.options import BudgetOptions, parse_size
 
 __all__ = [
-    "CHOICES",
     "FREE",
     "GroupMemory",
     "Overflow",
@@ -45,17 +40,12 @@ __all__ = [
     "to_spill",
 ]
 
-CHOICES = ("spill", "shed")
-"""What may be done with state beyond the budget."""
 FREE = 0.5
 """Memory is free again for a group if its slot then holds at most this share of the budget."""
 SMALLEST_PIECE = 1 << 16
 """No piece of a clean-up is meant to be smaller than this: each has to open its segments."""
 _SPARE = 0.5
 _NOTHING: Mapping[int, int] = MappingProxyType({})
-_EXPECTED = 'a number and a unit (B, kB, MB, GB, TB), like "512 MB"'
-_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -63,20 +53,13 @@ class Overflow:
     """The budget of a slot and what is done beyond it."""
 
     memory_bytes: int
-    on_overflow: str = "spill"
-    spill_share: float = 0.3
-    """The share of a slot's state that is pushed at once (D-CAPE 4.4: 30%)."""
-    idle_after: int = 100
-    """theta_t, in epochs: a group without a new tuple for longer is pushed first."""
-    shed_by: str = "oldest"
-    """Which tuples go first where they are shed."""
+    on_overflow: str = BudgetOptions.on_overflow
+    spill_share: float = BudgetOptions.spill_share
+    idle_after: int = BudgetOptions.idle_after
+    shed_by: str = BudgetOptions.shed_by
 
     def __post_init__(self) -> None:
-        _require("memory", self.memory_bytes, _is_count(self.memory_bytes, 1), "a size above 0")
-        _require("spill_share", self.spill_share, 0 < self.spill_share <= 1, "above 0, at most 1")
-        _require("idle_after", self.idle_after, _is_count(self.idle_after, 0), "a number of epochs")
-        _require_one_of("on_overflow", self.on_overflow, CHOICES)
-        _require_one_of("shed_by", self.shed_by, STRATEGIES)
+        BudgetOptions(self.memory_bytes, self.on_overflow, self.spill_share, self.idle_after, self.shed_by)
 
     @property
     def piece_bytes(self) -> int:
@@ -213,47 +196,8 @@ def fits_again(
     return fitting
 
 
-def parse_size(text: str | int) -> int:
-    """Bytes, from a text like "512 MB" (1 MB is 2^20 bytes, as in Spark's settings), or from a number of them.
-
-    A text without a unit is refused, unless it is a megabyte or more: then only bytes can be meant, which is noted.
-    """
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text
-    found = _SIZE.match(text) if isinstance(text, str) else None
-    if found is None:
-        raise InputError(f"the size is {text!r}", _EXPECTED, 'write "512 MB"')
-    unit = found.group(2).lower().replace("i", "")
-    size = int(float(found.group(1)) * _UNITS[unit if unit.endswith("b") else f"{unit}b"])
-    if not found.group(2):
-        _without_unit(found.group(1), size)
-    return size
-
-
-def _without_unit(number: str, size: int) -> None:
-    if size < _UNITS["mb"]:
-        raise InputError(
-            f"the size {number!r} has no unit", _EXPECTED, f'write "{number} MB", or "{number} B" for bytes'
-        )
-    warnings.warn(f'the size {number!r} has no unit and is taken as bytes: write "{number} B"', Note, stacklevel=1)
-
-
 def _by_slot(groups: Sequence[GroupMemory]) -> dict[int, list[GroupMemory]]:
     found: dict[int, list[GroupMemory]] = defaultdict(list)
     for one in groups:
         found[one.state.slot].append(one)
     return found
-
-
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _require_one_of(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}", f"one of {', '.join(choices)}", nearest(str(value), choices))
-
-
-def _require(name: str, value: object, is_right: bool, expected: str) -> None:
-    if not is_right:
-        raise InputError(f"{name} is {value!r}", expected, f"change {name}; docs/guide.md describes it")

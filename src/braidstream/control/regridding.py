@@ -14,13 +14,12 @@ from typing import Literal
 
 from braidstream.control import grid_even, grid_paper
 from braidstream.control.grid_even import EvenSettings
-from braidstream.errors import InputError, nearest
 from braidstream.model.grids import Family, Grid, GridPlan
+from braidstream.options import RouterOptions
 
-__all__ = ["RULES", "GridSettings", "Rule", "decide", "imbalance"]
+__all__ = ["GridSettings", "Rule", "decide", "imbalance"]
 
 Rule = Literal["even", "paper"]
-RULES: tuple[Rule, ...] = ("even", "paper")
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class GridSettings:
     even: EvenSettings = field(default_factory=EvenSettings)
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise InputError(f"grid rule {self.rule!r}", f"one of {', '.join(RULES)}", nearest(self.rule, RULES))
+        RouterOptions("grid", self.rule)
 
 
 def decide(

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from braidstream.model.dead_rows import Filter, Piece
 from braidstream.model.values import changed
+from braidstream.options import STRATEGIES
 
 __all__ = [
     "MOST_BITS",
@@ -41,7 +42,6 @@ __all__ = [
     "shed",
 ]
 
-STRATEGIES = ("oldest", "random", "unproductive")
 SAMPLE_SHARE = 0.25
 """The sample may take this much of the budget; beyond it only a quarter of its keys stay in it."""
 MOST_BITS = 20

@@ -15,56 +15,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from braidstream.control.regridding import RULES, GridSettings
+from braidstream.control.regridding import GridSettings
 from braidstream.epoch.regridder import GridRouter
-from braidstream.errors import CheckpointMismatch, InputError, nearest
+from braidstream.errors import CheckpointMismatch, InputError
 from braidstream.model.stores import Join, Store
+from braidstream.options import RouterOptions
 from braidstream.state.manifest import Manifest
 
-__all__ = ["ROUTERS", "Routing"]
+__all__ = ["Routing"]
 
-ROUTERS = ("auto", "hash", "grid", "biclique")
 _BICLIQUE = "biclique"
 
 
 @dataclass(frozen=True)
-class Routing:
+class Routing(RouterOptions):
     """Which router, for grids by which rule, and for a biclique with how many subgroups (None: a quarter of slots)."""
-
-    router: str = "auto"
-    rule: str = "even"
-    subgroups: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.router not in ROUTERS:
-            raise InputError(
-                f"the router is {self.router!r}", f"one of {', '.join(ROUTERS)}", nearest(str(self.router), ROUTERS)
-            )
-        if self.rule not in RULES:
-            raise InputError(f"the rule is {self.rule!r}", f"one of {', '.join(RULES)}", nearest(str(self.rule), RULES))
-        if self.rule != "even" and self.router != "grid":
-            raise InputError(
-                f"the rule {self.rule!r} with router {self.router!r}", "a rule for grids", 'router = "grid"'
-            )
-
-        if self.subgroups is not None and (self.router != _BICLIQUE or self.subgroups < 1):
-            raise InputError(
-                f"{self.subgroups} subgroups with router {self.router!r}",
-                "a number from 1, for a biclique",
-                f'router = "{_BICLIQUE}", or no subgroups',
-            )
 
     def under(self, on_overflow: str) -> Routing:
         """The routing of a flow that does this beyond its memory: where tuples are shed, keys get no grids.
 
         How complete the answer is gets counted by groups, and cells know nothing of what was shed.
         """
-        if on_overflow != "shed" or self.router == "hash":
-            return self
-        if self.router != "auto":
-            wrong = f"router {self.router!r} with on_overflow 'shed'"
-            raise InputError(wrong, 'router "auto" or "hash", or on_overflow "spill"', 'write router = "hash"')
-        return Routing("hash")
+        return Routing("hash") if on_overflow == "shed" else self
 
     def biclique(self, n_slots: int) -> int | None:
         """What the first manifest remembers of the router: the subgroups of a biclique."""

@@ -24,42 +24,24 @@ template that a function's table describes. Nothing here reads a file or starts 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from braidstream.errors import InputError, JobError, nearest
+from braidstream.errors import InputError, JobError
 from braidstream.functions.finding import find_callable, find_function
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType, declare_type
 from braidstream.functions.templates import PCC, Central, Distribute, Join, MergeWindows, Split, Template
 from braidstream.functions.windowing import WindowSpec
+from braidstream.options import FunctionOptions
+from braidstream.options.job_table import JobTable
 
 __all__ = ["JobFunction", "read_tables"]
 
-_EXPECTED = {
-    "str": ("a text in quotes", str),
-    "str | None": ("a text in quotes", str),
-    "int | None": ("a whole number", int),
-    "tuple[int, ...]": ("a list of whole numbers", list),
-    "Mapping[str, object] | None": ("a table", Mapping),
-}
-
 
 @dataclass(frozen=True)
-class JobFunction:
+class JobFunction(FunctionOptions):
     """`[functions.NAME]`."""
-
-    stream: str
-    function: str
-    type: str | None = None
-    size: int | None = None
-    step: int | None = None
-    degrees: tuple[int, ...] = ()
-    distribute: str = "round_robin"
-    timeout: str = "0 seconds"
-    split: str | None = None
-    combine: str | None = None
-    sink: Mapping[str, object] | None = None
 
     @property
     def spec(self) -> WindowSpec:
@@ -95,44 +77,25 @@ class JobFunction:
 
 def read_tables(tables: Mapping[str, object], file: str) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
     """The declared types and the functions of a job file that was parsed; other tables are somebody else's."""
+    top = JobTable(file, "", tables)
     types = {
-        name: _with_place(file, f"[types.{name}]", declare_type, name, table)
-        for name, table in _named(tables, "types", file)
+        name: _with_place(top.file, f"[types.{name}]", declare_type, name, table.values)
+        for name, table in _named(top, "types")
     }
-    functions = {name: _function(file, name, table) for name, table in _named(tables, "functions", file)}
+    functions = {name: table.read(JobFunction) for name, table in _named(top, "functions")}
     for name, entry in functions.items():
         place = f"[functions.{name}]"
-        _with_place(file, place, lambda entry=entry: (entry.spec, entry.template()))
+        _with_place(top.file, place, lambda entry=entry: (entry.spec, entry.template()))
     return types, functions
 
 
-def _named(tables: Mapping[str, object], name: str, file: str) -> list[tuple[str, Mapping[str, object]]]:
-    outer, found = tables.get(name, {}), list[tuple[str, Mapping[str, object]]]()
+def _named(top: JobTable, name: str) -> list[tuple[str, JobTable]]:
+    outer, found = top.values.get(name, {}), list[tuple[str, JobTable]]()
     for one, table in outer.items() if isinstance(outer, Mapping) else [(name, outer)]:
         if not isinstance(table, Mapping):
-            raise JobError(f"{file}: [{name}] {one} is {table!r}", f"a table [{name}.NAME]")
-        found.append((one, table))
+            raise JobError(f"{top.file}: [{name}] {one} is {table!r}", f"a table [{name}.NAME]")
+        found.append((one, JobTable(top.file, f"{name}.{one}", table)))
     return found
-
-
-def _function(file: str, name: str, table: Mapping[str, object]) -> JobFunction:
-    known = {entry.name: entry for entry in fields(JobFunction)}
-    place = f"{file}: [functions.{name}]"
-    for option in table:
-        if option not in known:
-            raise JobError(f"{place}: unknown option {option}", f"one of {', '.join(known)}", nearest(option, known))
-    for option, entry in known.items():
-        if option not in table and entry.default is MISSING:
-            raise JobError(f"{place}: {option} is missing", _EXPECTED[str(entry.type)][0])
-    for option, value in table.items():
-        expected, kinds = _EXPECTED[str(known[option].type)]
-        numbers = isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
-        if not isinstance(value, kinds) or isinstance(value, bool) or (kinds is list and not numbers):
-            raise JobError(f"{place}: {option} is {value!r}", expected)
-    values: dict[str, Any] = {
-        option: tuple(value) if isinstance(value, list) else value for option, value in table.items()
-    }
-    return JobFunction(**values)
 
 
 def _with_place(file: str, place: str, action: Callable[..., Any], *arguments: Any) -> Any:

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from braidstream.control.overflow import Overflow, parse_size
-from braidstream.epoch.routers import Routing
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
-from braidstream.jobs.form import Job, JobFlow, JobStream, with_place
-from braidstream.plan.catalogue import with_changes
-from braidstream.query import Query, Schema, parse, parse_duration
+from braidstream.jobs.form import Job, JobStream, with_place
+from braidstream.model.values import changed
+from braidstream.plan.catalogue import held_streams
+from braidstream.query import Query, Schema, parse
 from braidstream.query.types import canonical_type, quote_name
-from braidstream.spark.declared import resolved
+from braidstream.spark.declared import ContinuousQuery, resolved
+from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
 from braidstream.spark.moved import refuse_moved_streams
@@ -63,6 +63,8 @@ class Checked:
     """The last epoch in the checkpoint; None when the job starts from the beginning."""
     open: tuple[str, ...] = ()
     """What only Spark can tell, a sentence each."""
+    changes: tuple[str, ...] = ()
+    """What a start would change in what the checkpoint holds, a sentence each."""
 
 
 def check_job(job: Job) -> Checked:
@@ -70,18 +72,11 @@ def check_job(job: Job) -> Checked:
     schemas = {
         name: with_place(job, f"[streams.{name}]", _schema_of, name, stream) for name, stream in job.streams.items()
     }
-    if job.flow.epoch != "available":
-        with_place(job, "[flow] epoch", _check_epoch, job.flow.epoch)
-    if job.flow.silence is not None:
-        with_place(job, "[flow] silence", parse_duration, job.flow.silence)
-    routing = with_place(job, "[flow]", Routing, job.flow.router, job.flow.rule, job.flow.subgroups)
-    with_place(job, "[flow]", routing.under, job.flow.on_overflow)
-    with_place(job, "[flow]", _check_overflow, job.flow)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     queries = _queries(job, known)
     sinks = _sinks(job, queries)
     _refuse_overlaps(job, sinks)
-    identity, epoch = with_place(job, "[flow] checkpoint", _checkpoint, job, known, queries)
+    identity, epoch, changes = with_place(job, "[flow] checkpoint", _checkpoint, job, known, queries)
     for place, sink in sinks.items():
         with_place(job, place, sink.check, "" if identity is None else identity.flow)
     left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
@@ -91,7 +86,7 @@ def check_job(job: Job) -> Checked:
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
-    return Checked(queries, epoch, tuple(left))
+    return Checked(queries, epoch, tuple(left), changes)
 
 
 def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
@@ -105,8 +100,6 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
     check_source(name, stream.format, stream.options)
-    if stream.delay is not None:
-        parse_duration(stream.delay)
     _check_order(name, stream)
     text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
@@ -149,19 +142,6 @@ def _check_time(name: str, time: str, schema: Schema) -> None:
             "timestamp or timestamp_ntz",
             f"use {times[0]!r}" if times else f"declare it as {time} timestamp",
         )
-
-
-def _check_overflow(flow: JobFlow) -> None:
-    """A budget that is left to Spark is only known when Spark runs."""
-    budget = 1 if flow.memory is None else parse_size(flow.memory)
-    Overflow(budget, flow.on_overflow, flow.spill_share, flow.idle_after, flow.shed_by)
-
-
-def _check_epoch(epoch: str) -> None:
-    try:
-        parse_duration(epoch)
-    except InputError as error:
-        raise JobError(error.wrong, 'a length of time, or "available"', error.fix) from None
 
 
 def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
@@ -222,24 +202,43 @@ def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
 
 def _checkpoint(
     job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]
-) -> tuple[Identity | None, int | None]:
-    """What the checkpoint belongs to and its last epoch, when it is there, undamaged and this job's."""
+) -> tuple[Identity | None, int | None, tuple[str, ...]]:
+    """What the checkpoint belongs to, its last epoch and what changes, when it is there, undamaged and this job's."""
     store = Checkpoint(job.flow.checkpoint)
     identity = None if _is_file(store) else store.identity()
     if identity is None:
         _refuse_strange_folder(store)
-        return None, None
+        return None, None, ()
     latest = _undamaged(store)
     knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
+    changes: tuple[str, ...] = ()
     if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
-        mine = _identity(job, schemas, queries)
-        expected = with_changes(
-            _comparable(identity), latest, mine.queries, lambda text, name: parse(text, schemas, name)
-        )
-        expected.check(mine, job.flow.checkpoint)
+        changes = _changes(job, identity, latest, schemas, queries)
     paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
     refuse_moved_streams(store, paths, job.flow.checkpoint)
-    return identity, latest.epoch if latest.epoch >= 0 else None
+    return identity, latest.epoch if latest.epoch >= 0 else None, changes
+
+
+def _changes(
+    job: Job, identity: Identity, latest: Manifest, schemas: Mapping[str, Schema], queries: Mapping[str, Query]
+) -> tuple[str, ...]:
+    """What the job declares otherwise than its checkpoint was left; refused where that cannot be done."""
+    mine = _identity(job, schemas, queries)
+    held = latest.with_notes(changed(latest.notes, streams=_comparable(held_streams(identity, latest))))
+    declared = {name: declared_of(_declared(job, name, query)) for name, query in queries.items()}
+    found = evolution(identity, held, mine, declared, lambda text, name: parse(text, schemas, name))
+    found.check(mine, job.flow.checkpoint)
+    if found.ends and may_owe(latest):
+        held_before(found, latest, lambda text, name: parse(text, schemas, name), job.flow.checkpoint)
+    return found.lines
+
+
+def _declared(job: Job, name: str, query: Query) -> ContinuousQuery:
+    entry = job.queries[name]
+    made = ContinuousQuery(query, recovered=entry.recovered).to(
+        entry.sink.format, entry.sink.path, **entry.sink.options
+    )
+    return made if entry.late is None else made.late(entry.late.format, entry.late.path, **entry.late.options)
 
 
 def _undamaged(store: Checkpoint, looks: int = _LOOKS) -> Manifest:
@@ -273,12 +272,9 @@ def _identity(job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Que
     return Identity.new(job.flow.name, streams, {name: query.fingerprint for name, query in queries.items()})
 
 
-def _comparable(identity: Identity) -> Identity:
-    """The identity with its schemas in canonical spelling, and of its streams what a job file can say."""
-    streams = {
-        name: {"schema": _canonical(known["schema"]), "time": known["time"]} for name, known in identity.streams.items()
-    }
-    return replace(identity, streams=streams)
+def _comparable(streams: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Streams with their schemas in canonical spelling, and of each what a job file can say."""
+    return {name: {"schema": _canonical(known["schema"]), "time": known["time"]} for name, known in streams.items()}
 
 
 def _struct(schema: Schema) -> str:

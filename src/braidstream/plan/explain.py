@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of, shown_dimension
 from braidstream.model.stores import Store, shown_store, spillable
+from braidstream.options import Checked, options_of
 from braidstream.plan.planner import Plan
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Query, describe_duration
 from braidstream.query.tree import Node
 
-__all__ = ["explain", "explain_memory"]
+__all__ = ["explain", "explain_memory", "explain_options"]
 
 
 def explain(
@@ -57,6 +59,14 @@ def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
     yield from (
         f"    {shown_store(name)} is never {verb}: an aggregate or a join of a later stage needs it" for name in stays
     )
+
+
+def explain_options(options: Checked) -> Iterator[str]:
+    """The options that are not as they would be if nothing were said."""
+    values = vars(options)
+    said = [replace(one, example=values[one.name]) for one in options_of(type(options)).values()]
+    if told := [one.written for one in said if values[one.name] != one.default]:
+        yield f"  options: {', '.join(told)} (docs/options.md)"
 
 
 def _store(store: Store) -> Iterator[str]:

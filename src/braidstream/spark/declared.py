@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError
+from braidstream.options import JobStream, options_of
 from braidstream.query import Query, parse_duration
 from braidstream.spark.sinks import STAGING, CallableSink, FileSink, MemorySink, Sink, make_sink
 from braidstream.state.files import COPY, Files
@@ -29,6 +30,7 @@ __all__ = [
     "ContinuousQuery",
     "check_count",
     "check_session",
+    "check_stream_option",
     "delay_us",
     "folders",
     "interval_s",
@@ -113,12 +115,18 @@ def check_count(what: str, value: int | None, least: int, most: int) -> None:
         raise InputError(f"{what} is {value!r}", f"a whole number from {least} to {most}")
 
 
+def check_stream_option(stream: str, name: str, value: object) -> None:
+    """Refuse what an option of a stream cannot be."""
+    try:
+        options_of(JobStream)[name].check(value)
+    except InputError as error:
+        raise StreamError(f"stream {stream!r}: {error.wrong}", error.expected, error.fix) from None
+
+
 def delay_us(name: str, delay: str | timedelta) -> int:
     """The delay of a stream in microseconds."""
-    try:
-        return parse_duration(delay)
-    except InputError as error:
-        raise StreamError(f"the delay of stream {name!r}: {error.wrong}", error.expected, error.fix) from None
+    check_stream_option(name, "delay", delay)
+    return parse_duration(delay)
 
 
 def trigger_of(epoch: str | timedelta) -> dict[str, Any]:

@@ -40,17 +40,17 @@ from pathlib import Path
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from braidstream.errors import RunError, StreamError, nearest
+from braidstream.errors import RunError, StreamError
 from braidstream.model.values import changed
 from braidstream.plan.footers import FileTimes
+from braidstream.spark.declared import check_stream_option
 from braidstream.spark.file_times import path_of_url, times_of_files
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
-__all__ = ["DELAYS", "FIRST", "ORDERS", "arrange", "check_order", "needed_delay"]
+__all__ = ["DELAYS", "FIRST", "arrange", "check_order", "needed_delay"]
 
-ORDERS = ("time", "name", "modified")
 FIRST = 200
 """Files that a delay is measured from, where not all of them are looked at for their order."""
 DELAYS = "delays"
@@ -76,10 +76,7 @@ def check_order(name: str, order: str | None, source: FilesSource | None = None)
     """Refuse an order that there is not, or that a source cannot be read in."""
     if order is None:
         return
-    if order not in ORDERS:
-        raise StreamError(
-            f"the order of stream {name!r} is {order!r}", f"one of {', '.join(ORDERS)}", nearest(str(order), ORDERS)
-        )
+    check_stream_option(name, "order", order)
     if order == "modified" or source is None:
         return
     if source.is_partitioned:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
-from braidstream.control.overflow import Overflow, parse_size
+from braidstream.control.overflow import Overflow
 from braidstream.epoch.decider import Decider
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.reorganizer import Reorganizer
@@ -34,19 +34,20 @@ from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
-from braidstream.plan.catalogue import with_changes, with_submitted, without_query
-from braidstream.plan.explain import explain, explain_memory
+from braidstream.plan.catalogue import since_of, with_submitted, without_query
+from braidstream.plan.explain import explain, explain_memory, explain_options
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.plan.told import check_told, told
 from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.query.evolution import Held
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.arrow_types import shapes_of
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
-    check_count,
     check_session,
     delay_us,
     folders,
@@ -56,6 +57,7 @@ from braidstream.spark.declared import (
     trigger_of,
 )
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
+from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
@@ -72,7 +74,6 @@ from braidstream.state.notes import Notes, Submitted
 
 __all__ = ["ContinuousQuery", "Flow"]
 
-MOST_SLOTS = 4096
 _NAME_TIME = 'name the event-time column: time="ts"'
 
 
@@ -98,11 +99,8 @@ class Flow:
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
+        self.options = chosen(FlowOptions, locals())
         check_session(spark)
-        if not isinstance(name, str) or not name:
-            raise InputError(f"a flow is named {name!r}", "a text", 'Flow(spark, "pairs")')
-        check_count("slots", slots, 1, MOST_SLOTS)
-        check_count("groups", groups, 1, 1 << 16)
         self.spark, self.name = spark, name
         self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
         budget = default_memory(spark) if memory is None else parse_size(memory)
@@ -110,8 +108,6 @@ class Flow:
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: FlowHandle | None = None
-        if silence is not None:
-            parse_duration(silence)
         self._streams: dict[str, Stream] = {}
         self._arranged: dict[str, Stream] = {}
         """The streams as the last start reads them, in their order and with measured delays."""
@@ -260,7 +256,7 @@ class Flow:
         streams = shapes_of({**self._streams, **self._arranged})
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
-        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan)])
+        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)])
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(
@@ -277,12 +273,10 @@ class Flow:
         `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
         for its end.
         """
-        if not isinstance(checkpoint, (str, Path)) or not str(checkpoint):
-            raise InputError(f"the checkpoint is {checkpoint!r}", "a folder", 'start(checkpoint="ck")')
+        chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger = trigger_of(epoch)
-        check_count("keep", keep, 2, 1 << 20)
         store = Checkpoint(located(checkpoint), keep)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
@@ -294,9 +288,9 @@ class Flow:
     ) -> FlowHandle:
         """Start with the lease of the checkpoint."""
         begun = self._prepared(store, shown, trigger, interval)
-        launch, prepared, first = begun.launch, begun.prepared, begun.manifest
+        launch, prepared = begun.launch, begun.prepared
         if begun.is_new:
-            store.create(begun.identity, first)
+            store.create(begun.identity, begun.manifest)
         # once the checkpoint says which flow this is: a start that dies here can be repeated
         launch.claim(prepared.queries.values())
         for sink in [*prepared.sinks.values(), *prepared.late.values()]:
@@ -305,16 +299,21 @@ class Flow:
         if warm:
             warm_up(self.spark)
         self._queries, self._arranged = dict(prepared.queries), dict(launch.streams)
-        running = launch.run(prepared, launch.commit(prepared, first))
-        self._handle = FlowHandle(*running, self.explain, launch, begun.warnings)
+        running = launch.run(*begun.committed())
+        self._handle = FlowHandle(*running, self.explain, launch, begun.warnings, begun.changes.lines)
         return self._handle
 
-    def check(self, checkpoint: str | Path) -> None:
-        """Refuse what `start` would refuse; Spark resolves every expression. Nothing is started or written."""
-        if self._function is None:
-            self._prepared(Checkpoint(located(checkpoint)), str(checkpoint), trigger_of("available"), None)
+    def check(self, checkpoint: str | Path) -> tuple[str, ...]:
+        """Refuse what `start` would refuse, and say what it would change; Spark resolves every expression.
 
-    def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> _Begun:
+        Nothing is started or written.
+        """
+        if self._function is not None:
+            return ()
+        store = Checkpoint(located(checkpoint))
+        return self._prepared(store, str(checkpoint), trigger_of("available"), None).changes.lines
+
+    def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
         if not self._queries:
             raise InputError(
@@ -323,14 +322,17 @@ class Flow:
         refuse_mixed_times(self.spark, self._streams)
         known = store.identity()
         mine = self._identity(known)
+        declared = {name: declared_of(query) for name, query in self._queries.items()}
+        changes = Evolution(Held({}), declared, mine.streams)
         last = None if known is None else store.latest()
-        expected = mine if known is None or last is None else with_changes(known, last, mine.queries, self._parsed)
-        is_other = (expected.queries, expected.streams) != (mine.queries, mine.streams)
+        if known is not None and last is not None:
+            changes = evolution(known, last, mine, declared, self._parsed)
+        is_other = bool(changes.lines or changes.expected)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
         if last is None or is_new:
-            last = self._first(last)
+            last, changes = self._first(last), Evolution(Held({}), declared, mine.streams)
         else:
-            expected.check(mine, shown)
+            changes.check(mine, shown)
             last = self._resumed(store, last)
             paths = {name: s.files.path if s.files else None for name, s in self._streams.items()}
             refuse_moved_streams(store, paths, shown)
@@ -341,8 +343,14 @@ class Flow:
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, streams)
-        prepared = launch.prepare(self._recalled(last), last)
-        return _Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last))
+        noted = changes.noted(last)
+        prepared = launch.prepare(self._recalled(noted), noted)
+        held: Mapping[str, ContinuousQuery] = {}
+        if changes.ends and may_owe(last):
+            held = held_before(changes, last, self._parsed, shown)
+        if store.log.last_begun(last.epoch) > last.epoch:
+            refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
+        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last), changes, held)
 
     def submit(
         self,
@@ -403,7 +411,8 @@ class Flow:
 
     def _recalled(self, manifest: Manifest) -> dict[str, ContinuousQuery]:
         """The queries to start with: the declared ones, with what was submitted, without what was withdrawn."""
-        queries = {n: q for n, q in self._queries.items() if n not in manifest.notes.withdrawn}
+        left = {n: q for n, q in self._queries.items() if n not in manifest.notes.withdrawn}
+        queries = {n: replace(q, since=since_of(manifest, n)) for n, q in left.items()}
         for name, entry in manifest.notes.submitted.items():
             query = self._parsed(entry.text, name)
             known = self._queries.get(name)
@@ -470,16 +479,3 @@ class Flow:
         if wanted != last.n_slots:
             return resettled(replace(last.fitted(last.directory.resized(wanted)), executors={}), wanted)
         return last
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A start that was checked: what it writes first, and runs then."""
-
-    launch: Launch
-    prepared: Prepared
-    manifest: Manifest
-    identity: Identity
-    is_new: bool
-    """Whether the checkpoint is made, or made anew because nothing was ever committed to it."""
-    warnings: tuple[str, ...]

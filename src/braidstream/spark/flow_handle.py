@@ -49,9 +49,10 @@ class FlowHandle(Handle[EpochProgress]):
         explain: Callable[[], str],
         launch: Launch,
         warnings: tuple[str, ...] = (),
+        changes: tuple[str, ...] = (),
     ) -> None:
         self._runner, self._launch = runner, launch
-        super().__init__(query, runner, explain, warnings)
+        super().__init__(query, runner, explain, warnings, changes)
         if launch.is_finite:
             self._finisher = threading.Thread(target=self._finish, name="braidstream-finish", daemon=True)
             self._finisher.start()

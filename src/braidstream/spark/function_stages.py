@@ -33,7 +33,7 @@ from braidstream.model.faults import reach
 from braidstream.model.reports import Result
 from braidstream.model.values import Value
 from braidstream.spark.parquet import ParquetReader
-from braidstream.state.files import Files
+from braidstream.state.files import Files, unwritable
 from braidstream.state.notes import NodeNote
 from braidstream.state.segments import FOLDER
 from braidstream.state.staging import Discard, Stage, Staging, Writer
@@ -152,7 +152,7 @@ class _Outbox:
         return any(isinstance(one, NodeFailure) for one in self.said)
 
     def guard(self) -> _Guard:
-        return _Guard(self.said)
+        return _Guard(self.said, self.task.root)
 
     def receive(self, address: _Address, blob: pa.Buffer) -> Message:
         started = time.perf_counter()
@@ -214,15 +214,17 @@ def _head(address: _Address) -> str:
 
 
 class _Guard:
-    """Turns an error that is meant for the user into a report."""
+    """Turns an error that is meant for the user into a report; a full disk too, for trying again would not help."""
 
-    def __init__(self, said: list[Said]) -> None:
-        self.said = said
+    def __init__(self, said: list[Said], root: str) -> None:
+        self.said, self.root = said, root
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, OSError):
+            error = unwritable(error, self.root)
         if not isinstance(error, BraidstreamError):
             return False
         self.said.append(NodeFailure.of(0, error))

@@ -58,7 +58,10 @@ class Runner(Protocol[ProgressT_co]):
 
 
 class Handle(Generic[ProgressT]):
-    """A running streaming query. `warnings` is what was noticed at its start."""
+    """A running streaming query.
+
+    `warnings` is what was noticed at its start, `changes` what it does otherwise than its checkpoint was left.
+    """
 
     def __init__(
         self,
@@ -66,8 +69,10 @@ class Handle(Generic[ProgressT]):
         runner: Runner[ProgressT],
         explain: Callable[[], str],
         warnings: tuple[str, ...] = (),
+        changes: tuple[str, ...] = (),
     ) -> None:
-        self._query, self._explain, self.warnings = query, explain, warnings
+        self._query, self._explain = query, explain
+        self.warnings, self.changes = warnings, changes
         self._current = runner
         self._changing = threading.Lock()
         self._failure: RunError | None = None

@@ -31,7 +31,7 @@ from braidstream.epoch.regions import with_regions
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.errors import SinkError
-from braidstream.plan.catalogue import delivered_folders, with_folders, with_plan
+from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
 from braidstream.spark.arrow_types import arrow_schema
@@ -167,6 +167,35 @@ class Launch:
 
     def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner[DataFrame]]:
         """Start what was committed, after what a lost process had begun and what is owed."""
+        runner, cluster = self._runner(prepared, manifest)
+        runner.prepare()
+        writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
+        query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
+        return query, runner
+
+    def settled(self, held: Mapping[str, ContinuousQuery], manifest: Manifest, ends: Collection[str]) -> Manifest:
+        """The manifest after what is owed to queries that end was delivered, under what was declared until now."""
+        before = self.planned(held, manifest)
+        self.claim(held.values())
+        runner, _ = self._runner(before, self.commit(before, manifest))
+        stay = {join.query for join in before.plan.joins if join.query.split(":")[0] not in ends}
+        if runner.owes(stay):
+            runner.settle()
+        return runner.manifest
+
+    def forget(self, prepared: Prepared, manifest: Manifest) -> None:
+        """Delete what was delivered of an epoch that was begun and not committed, where nobody delivers it again."""
+        if self.checkpoint.log.last_begun(manifest.epoch) <= manifest.epoch:
+            return
+        kept = {resolved(sink.path) for sink in prepared.file_sinks}
+        for folder in all_folders(manifest) - kept:
+            sink = FileSink("parquet", folder, {})
+            if sink.files.exists(OWNER):
+                sink.claim(self.owner, self.checkpoint.owner)
+                sink.deliver(manifest.epoch + 1, (), lambda: prepared.frame, finished=True)
+                sink.sweep()
+
+    def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
         cluster = SparkCluster(flow.spark, self.checkpoint.root)
         outlets = SparkOutlets(lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late)
@@ -182,11 +211,7 @@ class Launch:
             None if flow.silence is None else parse_duration(flow.silence),
             replace(self.decider, spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s)),
         )
-        runner = EpochRunner(running, manifest, self.progress)
-        runner.prepare()
-        writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
-        query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
-        return query, runner
+        return EpochRunner(running, manifest, self.progress), cluster
 
     def _union(self, plan: Plan, run: str) -> DataFrame:
         """All branches, in the order of declaration, because Spark knows a query's sources by their order.

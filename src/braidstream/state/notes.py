@@ -17,6 +17,7 @@ import msgspec
 from braidstream.control.heavy import Tracker
 from braidstream.control.remembered import Memory
 from braidstream.model.dead_rows import Filter
+from braidstream.model.declarations import Declared
 from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
 from braidstream.model.reports import SampleCounts
 from braidstream.model.values import Json, Value
@@ -165,6 +166,10 @@ class Notes(Value, frozen=True):
     """By store: what the bits of its rows' masks mean."""
     trees: Mapping[str, Json] | None = None
     """By query: its tree (`query.tree.plain_tree`); None: written before trees were remembered."""
+    declared: Mapping[str, Declared] | None = None
+    """The queries as they were declared at the last start; None: written before that was noted."""
+    streams: Mapping[str, Mapping[str, str]] | None = None
+    """Likewise the streams: of each its schema and its time column."""
     submitted: Mapping[str, Submitted] = msgspec.field(default_factory=dict)
     withdrawn: tuple[str, ...] = ()
     folders: Mapping[str, int] = msgspec.field(default_factory=dict)

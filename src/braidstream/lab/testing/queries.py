@@ -25,12 +25,16 @@ from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name
 from braidstream.lab.testing.expressions import DuckTypes, evaluate, spark_type
 from braidstream.lab.testing.harness import Harness, Indexed, LocalRunner
+from braidstream.model.declarations import Declared, Target
+from braidstream.model.faults import reach
 from braidstream.model.stores import Branch
-from braidstream.plan.catalogue import with_plan, with_submitted, without_query
+from braidstream.plan.catalogue import since_of, with_declared, with_plan, with_submitted, without_query
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Column, Query, Schema, parse
+from braidstream.query.evolution import Held, Step, compare
 from braidstream.query.tree import Statistics, tree_of
+from braidstream.spark.sinks import FileSink
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.notes import Notes, Submitted
 
@@ -51,6 +55,7 @@ class QueryHarness(Harness):
         **options: Any,
     ) -> None:
         self._first, self._silence_us, self._statistics = dict(queries), silence_us, statistics
+        self._folders = {name: name for name in queries}
         super().__init__(folder, schemas, dict.fromkeys(queries, ()), **options)
 
     @property
@@ -70,6 +75,30 @@ class QueryHarness(Harness):
         without_query(self.manifest, name).write(self.runner.checkpoint.files)
         self.restart()
 
+    def evolve(self, declared: Mapping[str, tuple[str, str]]) -> tuple[Step, ...]:
+        """Start again with other declarations, by name a text and a folder, as `Flow.start` does; gives the changes."""
+        files, parsed = self.runner.checkpoint.files, lambda text, name: self._parsed({name: text})[name]
+        before = self._declared({name: (text, self._folders[name]) for name, text in self._first.items()})
+        now, notes = self._declared(declared), self.manifest.notes
+        came = {name: Declared("", entry.text) for name, entry in notes.submitted.items()}
+        steps = compare(Held(before, came, notes.withdrawn), now, parsed, self.manifest.epoch)
+        ends = {step.ends for step in steps}
+        if self.runner.owes({join.query for join in self.plan.joins if join.query.split(":")[0] not in ends}):
+            self.runner.settle()
+        reach("change-settled")
+        with_declared(self.manifest, now, steps, {}).write(files)
+        self._first = {name: text for name, (text, _) in declared.items()}
+        self._folders = {name: folder for name, (_, folder) in declared.items()}
+        self.restart()
+        return steps
+
+    def _declared(self, declared: Mapping[str, tuple[str, str]]) -> dict[str, Declared]:
+        queries = self._parsed({name: text for name, (text, _) in declared.items()})
+        return {n: Declared(queries[n].fingerprint, text, Target(to)) for n, (text, to) in declared.items()}
+
+    def _sink(self, name: str) -> FileSink:
+        return super()._sink(self._folders.get(name, name))
+
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         del joins
         self._takes_late = late
@@ -83,7 +112,8 @@ class QueryHarness(Harness):
         for name in manifest.notes.withdrawn:
             texts.pop(name, None)
         queries = self._parsed(texts)
-        since = {name: entry.since for name, entry in submitted.items()}
+        since = {name: since_of(manifest, name) for name in texts}
+        since |= {name: entry.since for name, entry in submitted.items()}
         self._plan = self._plan_of(queries, since, manifest.notes)
         self._sinks = {name: self._sink(name) for name in queries}
         with_plan(manifest, self._plan).write(checkpoint.files)

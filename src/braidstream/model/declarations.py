@@ -1,0 +1,49 @@
+"""Queries as a program declared them, in a form that a manifest keeps: what later declarations are compared with.
+
+Values; nothing here decides (`query.evolution` does). Size: that of the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from braidstream.model.values import Value
+
+__all__ = ["Declared", "Target"]
+
+
+class Target(Value, frozen=True):
+    """Where something goes, as far as it can be written down: of a function (`to` is None) only that it is one."""
+
+    to: str | None = None
+    path: str | None = None
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.to is None:
+            return "a function"
+        return f"{self.to} files in {self.path}" if self.path else self.to
+
+
+class Declared(Value, frozen=True):
+    """A query as a program declared it. Without a text, one of which only the fingerprint was kept."""
+
+    fingerprint: str
+    text: str = ""
+    sink: Target | None = None
+    late: Target | None = None
+    recovered: bool = False
+    since: int = -1
+    """The last epoch before it was added; -1: it was there from the beginning."""
+
+    def is_same(self, other: Declared) -> bool:
+        """Whether it is the same query, wherever its results go."""
+        return self.fingerprint == other.fingerprint or bool(self.text and self.text == other.text)
+
+    def goes_elsewhere(self, other: Declared) -> bool:
+        """Whether it is known that something of it goes elsewhere, or results say other things of themselves."""
+        if self.sink is None or other.sink is None:
+            return False
+        return (self.sink, self.late, self.recovered) != (other.sink, other.late, other.recovered)

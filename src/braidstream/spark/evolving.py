@@ -1,0 +1,199 @@
+"""A flow that is declared otherwise than its checkpoint was left: what changes, what is refused, and how it is done.
+
+A start compares (`query.evolution`), shows, and does it on its way of prepare, commit and run. Nothing is changed
+before everything was checked. Then, under the lease and with no epoch running:
+
+1. what is owed to a query that ends, or goes on otherwise, is delivered under the old declaration (`settled`), from the
+   text and sink that the manifest has of it;
+2. an epoch that Spark has logged and that was never committed is going to be replayed under the new declaration. What a
+   lost attempt delivered of it is replaced, as in every replay; in folders that nothing is delivered to any more it is
+   deleted (`Launch.forget`), so that what is there ends with the last committed epoch;
+3. the manifest of that epoch is replaced by one with the new declaration: the commit.
+
+A crash before 3 leaves the old declaration, under which a start replays and delivers the epoch again; one after it the
+new one. Streams may get columns that may be NULL, and nothing else: Spark knows sources by their order.
+
+Invariant: the results of an epoch are those of the declaration in the manifest before it. Cost: the number of queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from braidstream.epoch.owed import is_in_step
+from braidstream.errors import CheckpointMismatch
+from braidstream.model.declarations import Declared, Target
+from braidstream.model.faults import reach
+from braidstream.plan.catalogue import held_queries, held_streams, with_declared
+from braidstream.query import Query
+from braidstream.query.evolution import Held, Step, added_columns, compare
+from braidstream.spark.declared import ContinuousQuery, resolved
+from braidstream.spark.launch import Launch, Prepared
+from braidstream.spark.sinks import CallableSink, FileSink, MemorySink, Sink, TableSink, make_sink
+from braidstream.state.checkpoint import Identity
+from braidstream.state.generations import pushed_stores
+from braidstream.state.manifest import Manifest
+
+__all__ = ["Begun", "Evolution", "declared_of", "evolution", "held_before", "may_owe", "refuse_recognized", "target_of"]
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What changes at a start."""
+
+    held: Held
+    declared: Mapping[str, Declared]
+    streams: Mapping[str, Mapping[str, str]]
+    steps: tuple[Step, ...] = ()
+    told: tuple[str, ...] = ()
+    """What is said of streams."""
+    expected: Identity | None = None
+    """What a checkpoint that was made for something else belongs to."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All that changes, a line each."""
+        return (*self.told, *(step.line for step in self.steps))
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """The queries, by their old names, that from now on give nothing, or give it otherwise."""
+        return frozenset(step.ends for step in self.steps if step.ends)
+
+    def check(self, mine: Identity, shown: str) -> None:
+        """Refuse streams that are others."""
+        if self.expected is not None:
+            self.expected.check(mine, shown)
+
+    def noted(self, manifest: Manifest) -> Manifest:
+        """The manifest with the change, effective after its epoch."""
+        return with_declared(manifest, self.declared, self.steps, self.streams)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A start that was checked: what it writes first, and runs then."""
+
+    launch: Launch
+    prepared: Prepared
+    manifest: Manifest
+    identity: Identity
+    is_new: bool
+    """Whether the checkpoint is made, or made anew because nothing was ever committed to it."""
+    warnings: tuple[str, ...]
+    changes: Evolution
+    held: Mapping[str, ContinuousQuery]
+    """What ran until now, if something may be owed to it."""
+
+    def committed(self) -> tuple[Prepared, Manifest]:
+        """Write what runs from now on; if that is something else than until now, after what is owed to the latter."""
+        launch, prepared, changes, last = self.launch, self.prepared, self.changes, self.manifest
+        if not changes.lines:
+            return prepared, launch.commit(prepared, changes.noted(last))
+        reach("change-prepared")
+        if self.held:
+            last = launch.settled(self.held, last, changes.ends)
+            prepared = launch.planned(prepared.queries, changes.noted(last))
+        launch.forget(prepared, last)
+        reach("change-settled")
+        committed = launch.commit(prepared, changes.noted(last))
+        reach("change-committed")
+        return prepared, committed
+
+
+def evolution(
+    known: Identity,
+    last: Manifest,
+    mine: Identity,
+    declared: Mapping[str, Declared],
+    parsed: Callable[[str, str], Query],
+) -> Evolution:
+    """What changes from what a checkpoint holds to what is declared now."""
+    streams, told = dict(held_streams(known, last)), []
+    for name, one in mine.streams.items():
+        before = streams.get(name, {})
+        more = added_columns(before.get("schema", ""), one["schema"]) if before.get("time") == one["time"] else None
+        if more:
+            columns = f"{'a column' if len(more) == 1 else 'columns'} more: {', '.join(more)}"
+            told.append(f"stream {name!r} has {columns}; for queries that come later, older rows have NULL there")
+        if more is not None:
+            streams[name] = one
+    held = held_queries(known, last, parsed)
+    is_other = streams != dict(mine.streams)
+    expected = replace(known, streams=streams, queries=mine.queries) if is_other else None
+    steps = () if is_other else compare(held, declared, parsed, last.epoch)
+    return Evolution(held, declared, mine.streams, steps, tuple(told), expected)
+
+
+def declared_of(query: ContinuousQuery) -> Declared:
+    """A query as it is declared, in a form that can be written down."""
+    late = None if query.late_sink is None else _target(*query.late_sink)
+    sink = None if query.sink is None else target_of(query.sink)
+    return Declared(query.query.fingerprint, query.query.text, sink, late, query.recovered)
+
+
+def target_of(sink: Sink) -> Target:
+    """Where a sink's results go."""
+    if isinstance(sink, FileSink):
+        return Target(sink.format, resolved(sink.path), dict(sink.options))
+    if isinstance(sink, TableSink):
+        return Target(sink.format, None, dict(sink.options))
+    return Target(None if isinstance(sink, CallableSink) else "memory" if isinstance(sink, MemorySink) else "noop")
+
+
+def _target(to: Any, path: Any, options: Mapping[str, str]) -> Target:
+    """Where late tuples go: a folder for each stream below a path."""
+    return Target(to.lower() if isinstance(to, str) else None, None if path is None else resolved(str(path)), options)
+
+
+def may_owe(manifest: Manifest) -> bool:
+    """Whether results may be missing that tuples from before the manifest give: of pushed state, or suspended joins."""
+    return bool(manifest.notes.suspended or is_in_step(manifest) or pushed_stores(manifest))
+
+
+def held_before(
+    found: Evolution, manifest: Manifest, parsed: Callable[[str, str], Query], shown: str
+) -> dict[str, ContinuousQuery]:
+    """The queries that a checkpoint ran until now, with their sinks, as far as the manifest has them."""
+    running: dict[str, ContinuousQuery] = {}
+    for name, one in found.held.then.items():
+        if name not in found.held.withdrawn and name not in found.held.submitted:
+            late = None if one.late is None else (_known(one.late, name, shown), one.late.path, one.late.options)
+            sink = _made(one.sink if one.text else None, name, shown)
+            running[name] = ContinuousQuery(parsed(one.text, name), sink, one.since, late, one.recovered)
+    for name, entry in manifest.notes.submitted.items():
+        sink = _made(Target(entry.to, entry.path, entry.options), name, shown)
+        running[name] = ContinuousQuery(parsed(entry.text, name), sink, entry.since)
+    return running
+
+
+def _made(target: Target | None, name: str, shown: str) -> Sink:
+    return make_sink(_known(target, name, shown), target.path if target else None, target.options if target else {})
+
+
+def _known(target: Target | None, name: str, shown: str) -> str:
+    """Results that are owed can be delivered only to a sink that is written down."""
+    if target is None or target.to is None:
+        what = "went to a function" if target is not None else "was declared by an earlier version"
+        raise CheckpointMismatch(
+            f"the checkpoint {shown} owes results to query {name!r}, which {what}",
+            "its old declaration, until they are delivered",
+            "start once as it was declared, until what is there is read, and change it then",
+        )
+    return target.to
+
+
+def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], begun: int, shown: str) -> None:
+    """Refuse to replay an epoch into a table that may have it already, and would not take it from another query."""
+    for step in found.steps:
+        query = queries.get(step.name)
+        is_delta = query is not None and isinstance(query.sink, TableSink) and query.sink.idempotent
+        if step.kind in ("replace", "alter") and is_delta:
+            raise CheckpointMismatch(
+                f"epoch {begun} of the checkpoint {shown} was begun, and its results may be in the table of query "
+                f"{step.name!r} already",
+                "the old declaration until the epoch is done",
+                "start once as it was declared, and change it then; or send the new query elsewhere",
+            )
