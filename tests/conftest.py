@@ -69,7 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def wanted(config: pytest.Config, tier: str) -> bool:
-    return config.getoption(f"--{tier}") or tier in config.getoption("-m")
+    """Whether a tier is asked for; who asks for acceptance also gets what is slow."""
+    tiers = {tier, "acceptance"}
+    return any(config.getoption(f"--{one}") or one in config.getoption("-m") for one in tiers)
 
 
 @pytest.fixture(scope="session")

@@ -300,6 +300,7 @@ def test_equal_joins_are_enumerated_once_whatever_they_select(
         assert harness.manifest.totals[f"{name}.matches"] == 2
 
 
+@pytest.mark.slow
 def test_the_random_cases_have_results_and_trees_of_every_form() -> None:
     """Not a property of the engine: a test against cases without results would hold for an engine that does nothing."""
     sizes: list[int] = []

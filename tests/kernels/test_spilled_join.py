@@ -220,6 +220,7 @@ def test_queries_that_share_stores_are_cleaned_up_in_one_pass(
         assert multiset(harness.results("self")) == composites_of(twice, [("a.k", "b.k")])
 
 
+@pytest.mark.slow
 def test_these_tests_push_and_clean_up_in_every_way() -> None:
     """Not a property of the engine: budgets that nothing exceeds would prove nothing."""
     seen: Counter[str] = Counter()

@@ -162,9 +162,9 @@ def test_a_hot_range_of_the_second_stage_goes_while_the_first_stage_stays(
 ) -> None:
     """The keys of the first stage are even, those of the second are in the first groups, which are all at slot 0.
 
-    Every row costs a millisecond, slept; the windows of two epochs do not meet, so that all epochs are alike.
+    Every row costs four milliseconds, slept; the windows of two epochs do not meet, so that all epochs are alike.
     """
-    monkeypatch.setattr(slowness, "_row_s", 1e-3)
+    monkeypatch.setattr(slowness, "_row_s", 4e-3)
     controller = Controller(SETTINGS, policies=(Splitting(SETTINGS),) if kind is Split else None)
     schemas, rates = dict.fromkeys("ABC", SCHEMA), stories.Statistics({"C": 10.0})
     harness = QueryHarness(tmp_path, schemas, {"q": CHAIN}, slots=2, groups=8, controller=controller, statistics=rates)

@@ -157,6 +157,7 @@ def test_a_restart_with_other_slots_goes_on(spark: SparkSession, tmp_path: Path)
     assert {c: v for c, v in view.items() if v[0]} == right
 
 
+@pytest.mark.slow
 def test_expressions_filters_and_outputs_over_aggregates(spark: SparkSession, tmp_path: Path) -> None:
     streams = ("R", "S")
     feed(tmp_path, streams, EPOCHS)
@@ -223,6 +224,7 @@ def test_queries_that_must_enumerate_composites_give_the_same_and_say_so(spark: 
     assert not list((tmp_path / "ck" / "staged").iterdir())
 
 
+@pytest.mark.slow
 def test_aggregates_over_a_join_on_different_keys(spark: SparkSession, tmp_path: Path) -> None:
     streams = ("R", "S", "T")
     feed(tmp_path, streams, EPOCHS)

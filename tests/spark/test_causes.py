@@ -13,7 +13,9 @@ import pytest
 
 from braidstream import Flow, RunError, SinkFailed
 from braidstream.errors import BraidstreamError
+from braidstream.query import Schema, parse
 from braidstream.spark.causes import has_gone, in_expression, logged, one_line
+from braidstream.spark.resolve import refused
 from tests.cli.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -209,8 +211,11 @@ def test_a_sink_whose_function_fails_in_a_worker_says_why(tmp_path: Path, spark:
 
 @pytest.mark.spark
 def test_an_expression_that_fails_on_results_is_not_blamed_on_the_sink(
-    tmp_path: Path, spark: SparkSession, flows: Any
+    tmp_path: Path, spark: SparkSession, flows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # As in a new process, where another query was resolved before Spark's Python side wrote to its log of errors.
+    monkeypatch.delitem(logging.root.manager.loggerDict, "SQLQueryContextLogger", raising=False)
+    refused(spark, parse(CQL, dict.fromkeys("RS", Schema.from_ddl(SCHEMA))), lambda: None)
     r = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "R"))
     told = flows(r, cql=CQL.replace("R.v AS rv", "R.v / (R.v - R.v) AS rv"))
     assert "an expression over the results of query 'q' failed at epoch 0: [DIVIDE_BY_ZERO]" in told

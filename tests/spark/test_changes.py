@@ -151,6 +151,7 @@ def test_a_typo_is_found_before_the_start_and_the_checkpoint_takes_the_corrected
     assert "'q' is another one now" in stage.flow(("q", SELECT + " AND R.v < 0")).check(tmp_path / "ck")[0]
 
 
+@pytest.mark.slow
 def test_what_was_withdrawn_stays_withdrawn_when_its_name_is_used_again(spark: SparkSession, tmp_path: Path) -> None:
     stage = Stage(spark, tmp_path)
     flow = stage.flow(("base", SELECT), ("q", SELECT))

@@ -165,6 +165,7 @@ def test_all_processes_die_at_random_times_while_slots_come_and_go(tmp_path: Pat
     check_output(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_executor_is_killed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     for _ in script_of(tmp_path, {}, 8).acts():
         pass

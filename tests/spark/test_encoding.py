@@ -93,6 +93,7 @@ def contents(path: Path) -> list[str]:
     return in_order(tuple(row.values()) for row in pq.read_table(file).to_pylist())  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_results_are_encoded_alike_whoever_writes_them(spark: SparkSession, tmp_path: Path) -> None:
     """Plain results are written by slots, those with a predicate by Spark; files are read directly, or by Spark."""
     write(tmp_path)

@@ -256,6 +256,7 @@ def test_the_same_job_started_twice_loses_nothing(stage: Stage, n: int) -> None:
         print(f"overlap {number + 1}: {stage.n_rows} rows of each stream, as DuckDB", flush=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, pytest.param(20, marks=pytest.mark.acceptance)])
 def test_a_stopped_process_that_wakes_up_after_a_takeover_changes_nothing(stage: Stage, n: int) -> None:
     stage.ttl_s = 3

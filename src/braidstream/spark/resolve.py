@@ -11,7 +11,6 @@ Cost: some milliseconds an expression.
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any
 
 import sqlglot
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from sqlglot import exp
@@ -110,7 +110,7 @@ def _results(spark: SparkSession, query: Query, plan: Plan) -> None:
 
 def refused(spark: SparkSession, query: Query, analyze: Callable[[], Any]) -> Any:
     """What `analyze` gives; what Spark's analyzer refuses there, as an error of the query."""
-    log = logging.getLogger("SQLQueryContextLogger")  # pyspark's: it would say the same on standard error, as JSON
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")  # it would say the same on standard error, as JSON
     before, log.disabled = log.disabled, True
     try:
         return analyze()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ SHARES = [0.2, 0.5, 0.8, 0.9, 1.0, 1.1]
 """The memory of a peer, in windows."""
 MORE_SHARES = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.25]
 WANTED = [0.5, 0.8, 0.95]
+WAYS: Any = [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 
 
 def memory(join: Join, share: float, n_nodes: int = 4) -> int:
@@ -28,7 +30,7 @@ def memory(join: Join, share: float, n_nodes: int = 4) -> int:
 
 @pytest.mark.parametrize("shedding", ["planned", "sample"])
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_completeness_follows_equation_11_at_any_memory(ways: int, share: float, shedding: str) -> None:
     join = Join(ways)
     room = memory(join, share)
@@ -48,7 +50,7 @@ def test_completeness_follows_equation_11_at_any_memory(ways: int, share: float,
     ],
 )
 @pytest.mark.parametrize("shedding", ["planned", "sample"])
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_completeness_follows_equation_11_over_the_whole_grid(
     ways: int,
     shedding: str,
@@ -74,7 +76,7 @@ def just_enough(ways: int, wanted: float, tuples: int = 4000, n_nodes: int = 5) 
 
 @pytest.mark.parametrize("shedding", ["planned", "oldest"])
 @pytest.mark.parametrize("wanted", WANTED)
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_equation_12_names_enough_nodes(ways: int, wanted: float, shedding: str) -> None:
     """In the least favourable case, where the number of nodes needs no rounding; `oldest` is the default."""
     join, room = Join(ways), just_enough(ways, wanted)
@@ -84,7 +86,7 @@ def test_equation_12_names_enough_nodes(ways: int, wanted: float, shedding: str)
 
 
 @pytest.mark.parametrize("wanted", WANTED)
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_equation_12_names_enough_nodes_for_a_sample(ways: int, wanted: float) -> None:
     """With room for 850 tuples of each stream rounding up adds 2 points or more to what is wanted."""
     join, room = Join(ways), 850
@@ -95,7 +97,7 @@ def test_equation_12_names_enough_nodes_for_a_sample(ways: int, wanted: float) -
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("wanted", WANTED)
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_equation_12_over_seeds_and_memories(
     ways: int, wanted: float, record_property: Callable[[str, object], None]
 ) -> None:

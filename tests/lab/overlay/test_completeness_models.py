@@ -7,6 +7,7 @@ is right here too. `test_completeness_measured.py` has thousands of tuples at a 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from braidstream.lab.overlay.workload import Feed, Submission, Workload
 from tests.lab.overlay.answers import network
 
 RATE, WINDOW_S, SEED, DOMAIN = 200.0, 10.0, 1, 4000
+WAYS: Any = [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 EQUATION_12 = [
     *(("oldest", ways, 0.85, True) for ways in (2, 3, 4)),
     ("oldest", 4, 0.9, False),
@@ -86,7 +88,7 @@ def expected(ways: int, n_nodes: int, memory: int, shedding: str) -> float:
     return completeness_over(shares, [Load(RATE, WINDOW_S, memory)] * ways, MODELS[shedding])
 
 
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_at_even_times_refusing_what_does_not_fit_is_equation_11(ways: int) -> None:
     """Nine tenths of the window. Four runs of the 4-way join gave 0.65 to 0.70, eight others 0.65 on average."""
     memory = round(0.9 * RATE * WINDOW_S / 4)
@@ -99,7 +101,7 @@ def test_at_even_times_refusing_what_does_not_fit_is_equation_11(ways: int) -> N
 @pytest.mark.parametrize(
     "shedding", ["sample", "planned", "refuse", "oldest", pytest.param("random", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_every_way_to_shed_follows_its_exact_model(ways: int, shedding: str, share: float) -> None:
     memory = round(share * RATE * WINDOW_S / 4)
     assert measured(ways, 4, memory, shedding) == pytest.approx(expected(ways, 4, memory, shedding), abs=0.03)
@@ -114,7 +116,7 @@ def test_at_random_times_refusing_loses_more_than_equation_11_says() -> None:
 
 
 @pytest.mark.parametrize("shedding", ["oldest", pytest.param("random", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_giving_up_stored_tuples_loses_less_as_derived(ways: int, shedding: str) -> None:
     memory = round(0.6 * RATE * WINDOW_S / 4)
     loads = [Load(RATE, WINDOW_S, memory)] * ways
@@ -122,7 +124,7 @@ def test_giving_up_stored_tuples_loses_less_as_derived(ways: int, shedding: str)
 
 
 @pytest.mark.parametrize("wanted", [pytest.param(0.5, marks=pytest.mark.slow), 0.85, 0.95])
-@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("ways", WAYS)
 def test_the_wanted_completeness_is_reached_with_the_planned_number_of_nodes(ways: int, wanted: float) -> None:
     memory = 150
     loads = [Load(RATE, WINDOW_S, memory)] * ways
