@@ -96,6 +96,14 @@ def test_the_plain_form_is_json_and_goes_on_as_before() -> None:
     assert msgspec.json.decode(msgspec.json.encode(report), type=Frequent) == report
 
 
+def test_a_tracker_that_is_kept_has_no_sketch_in_memory() -> None:
+    """Else a manifest that lives as long as the process has the sketch library complain of leaks at its end."""
+    tracker = Tracker.of(2).seen([Frequent(5, ((7, 5),))], 10)
+    assert tracker.largest(1) == [(7, 5)]
+    assert not vars(tracker.unasked())
+    assert tracker.unasked() == tracker
+
+
 def test_an_epoch_without_reports_forgets_what_is_too_old() -> None:
     tracker = Tracker.of(2, window=100).seen([Frequent(5, ((7, 5),))], 10)
     assert tracker.seen([], 60).rows == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -44,6 +45,12 @@ def test_a_failure_is_raised_as_the_error_that_it_was(error: RunError) -> None:
     with pytest.raises(type(error)) as caught:
         decoded([report, encoded(Failure.of(1, error)), report])
     assert caught.value.args == error.args
+
+
+def test_numbers_of_numpy_arrive_as_numbers() -> None:
+    """They are floats and integers to the type checker, and to `json` the floats were."""
+    report = SlotReport(slot=0, executor="", stage=0, rows=np.int64(3), busy_s=np.float64(0.5))  # type: ignore[arg-type]
+    assert decoded([encoded(report)]) == [SlotReport(slot=0, executor="", stage=0, rows=3, busy_s=0.5)]
 
 
 def test_clean_ups_are_told_apart() -> None:

@@ -111,6 +111,10 @@ class Tracker(Value, frozen=True, dict=True):
         """The error as a share of all rows."""
         return self.error / self.rows if self.rows else 0.0
 
+    def unasked(self) -> Tracker:
+        """The same without the merged sketch that answers were read from: what is kept holds no memory of C++."""
+        return changed(self)
+
     def resized(self, n_slots: int) -> Tracker:
         """The tracker for another number of slots: new panes get sketches of the size it needs."""
         return changed(self, lg_size=max(self.lg_size, sketch_size(n_slots)))

@@ -38,7 +38,8 @@ def heavy_keys_of(manifest: Manifest) -> tuple[HeavyKey, ...]:
     """The keys that have a grid now, the most frequent first."""
     if not manifest.grids:
         return ()
-    made = [_heavy_key(grid, manifest.notes.heavy.trackers) for grid in manifest.grids]
+    trackers = {name: tracker.unasked() for name, tracker in manifest.notes.heavy.trackers.items()}
+    made = [_heavy_key(grid, trackers) for grid in manifest.grids]
     return tuple(sorted(made, key=lambda key: -key.share))
 
 

@@ -52,8 +52,8 @@ class GridRouter:
             for change in plan.changes
             if change.regrid.grid is None or may_have_grid(manifest, change.regrid.family, change.regrid.hash)
         ]
-        notes = changed(manifest.notes, heavy=Heavy(trackers, plan.next_id))
-        return manifest.with_notes(notes), decisions
+        heavy = Heavy({name: tracker.unasked() for name, tracker in trackers.items()}, plan.next_id)
+        return manifest.with_notes(changed(manifest.notes, heavy=heavy)), decisions
 
     def _tracked(
         self, manifest: Manifest, stores: Sequence[Store], reports: Sequence[SlotReport]

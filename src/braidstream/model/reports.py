@@ -17,7 +17,7 @@ import msgspec
 
 from braidstream.errors import DamagedState, RunError
 from braidstream.model.parts import Part, Segment
-from braidstream.model.values import Value
+from braidstream.model.values import Value, of_numpy
 
 __all__ = [
     "CellCount",
@@ -224,7 +224,7 @@ class Failure(Value, frozen=True, tag="failure"):
 
 Report: TypeAlias = "SlotReport | CleanUpReport"
 
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder(enc_hook=of_numpy)
 _TALLIES = msgspec.json.Decoder(Tally)
 _REPORTS: msgspec.json.Decoder[SlotReport | CleanUpReport | Failure] = msgspec.json.Decoder(
     SlotReport | CleanUpReport | Failure

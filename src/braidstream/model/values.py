@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     from msgspec.structs import replace as changed
 
-__all__ = ["Json", "Value", "changed"]
+__all__ = ["Json", "Value", "changed", "of_numpy"]
 
 Json: TypeAlias = Any
 """What a parser made of JSON or TOML, and nobody has looked at: whoever takes it checks it right there."""
@@ -26,3 +27,10 @@ Json: TypeAlias = Any
 
 class Value(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The base of what is sent or kept."""
+
+
+def of_numpy(value: object) -> Json:
+    """A hook of encoders: NumPy's numbers, which are Python's to the type checker, are written as these."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} is not sent or kept")

@@ -124,7 +124,7 @@ def later_stage(task: FunctionTask, stage: int) -> Callable[[Iterator[pa.RecordB
             if not head:
                 outbox.said.append(decoded(blob.to_pybytes()))
                 continue
-            address = _ADDRESSES.decode(head)
+            address = _address(head)
             if address.stage != stage:
                 yield outbox.forward(address, blob)
             else:
@@ -207,6 +207,10 @@ class _Address(Value, frozen=True):
 
 
 _ADDRESSES = msgspec.json.Decoder(_Address)
+
+
+def _address(head: str) -> _Address:
+    return _ADDRESSES.decode(head)  # a decoder cannot travel with the function that Spark runs, this can
 
 
 def _head(address: _Address) -> str:

@@ -20,7 +20,7 @@ from braidstream.model.dead_rows import Filter
 from braidstream.model.declarations import Declared
 from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
 from braidstream.model.reports import SampleCounts
-from braidstream.model.values import Json, Value
+from braidstream.model.values import Json, Value, of_numpy
 
 __all__ = [
     "Cleaning",
@@ -188,9 +188,7 @@ class Notes(Value, frozen=True):
 
 def encoded_note(value: object) -> Json:
     """What JSON has in the place of a value that msgspec does not know."""
-    if isinstance(value, KeptFigures):
-        return figures_to_rows(value.figures)
-    raise TypeError(f"a {type(value).__name__} is no note")
+    return figures_to_rows(value.figures) if isinstance(value, KeptFigures) else of_numpy(value)
 
 
 def read_note(kind: type, plain: Json) -> KeptFigures:
