@@ -68,8 +68,8 @@ def test_a_job_with_a_controller_runs_under_it(spark: SparkSession, tmp_path: Pa
     job = read(shop.folder, "[control]\nenabled = true\nevery = 2\nsplit_above = 0.02\nmerge_below = 0.0\n")
     handle = jobs.start(job, spark)
     handle.await_termination()
-    reorganizer = handle._runner.reorganizer
+    reorganizer = handle._runner.flow.decider.reorganizer
     assert reorganizer is not None
     assert reorganizer.controller.settings.every == 2
-    assert "controller" in handle._runner.manifest.memory
+    assert handle.manifest.notes.controller.base_groups is not None
     assert {decision.epoch for decision in handle.decisions} <= {1, 3}
