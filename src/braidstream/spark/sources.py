@@ -52,7 +52,6 @@ DIRECT_OPTIONS = frozenset(
 """Options that say which files are read, not how: a stream with only these can be read directly."""
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 1 << 27
-_ROWS_AT_ONCE = 1_000_000
 _FIRST_FILES = 8
 
 
