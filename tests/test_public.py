@@ -173,3 +173,26 @@ def test_packages_of_0_1_0_are_found_under_their_old_names() -> None:
         "import braidstream.lab.workloads as now\nprint(UniformKeys is now.UniformKeys)"
     )
     assert run(program) == "braidstream.workloads is braidstream.lab.workloads now\nTrue\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("workloads", ("UniformKeys", "write_stream", "append_files")),
+        ("workloads.digits", ("DIMENSIONS",)),
+        ("overlay", ("Scenario", "simulate")),
+        ("control.directory", ("Directory",)),
+        ("control.instructions", ("apply",)),
+        ("control.reports", ("GroupReport", "SlotReport")),
+        ("functions.batch", ("WindowBatch",)),
+        ("functions.picture", ("draw", "to_dot")),
+        ("functions.windows", ("WindowSpec",)),
+        ("testing.faults", ("armed",)),
+        ("testing.harness", ("Harness",)),
+    ],
+)
+def test_what_0_1_0_documented_is_found_where_it_was_with_a_warning(module: str, names: tuple[str, ...]) -> None:
+    imports = f"from braidstream.{module} import {', '.join(names)}"
+    ran = subprocess.run([sys.executable, "-W", "default", "-c", imports], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert f"DeprecationWarning: braidstream.{module} is braidstream." in ran.stderr
