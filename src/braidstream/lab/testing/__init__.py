@@ -6,8 +6,8 @@
     strategies  random streams for Hypothesis
     harness     the engine without Spark, in one process
 
-`braidstream.model.faults` has the named points at which a process dies, for crash tests. Import the module you need; none
-is imported here, so that no test tool is loaded where only one is used.
+`braidstream.model.faults` has the named points at which a process dies, for crash tests. Import the module you need;
+none is imported here, so that no test tool is loaded where only one is used.
 """
 
 __all__ = ["batch", "harness", "oracle", "script", "strategies"]
