@@ -17,6 +17,7 @@ import pytest
 
 from braidstream import Flow
 from braidstream.errors import InputError
+from tests.scale import examples
 from tests.spark.meanings import DDL, Answer, Case, batch, draw, rows_of, types_of, write_streams
 
 if TYPE_CHECKING:
@@ -191,8 +192,8 @@ def test_direct_general_and_batch_agree_on_random_expressions(
     interpreted: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     found, seed = Found(), request.config.getoption("--seed")
-    run_cases(interpreted, tmp_path / "a", seed, 12, found, direct=False, sink="parquet", files=1)
-    run_cases(interpreted, tmp_path / "b", seed, 8, found, direct=True, sink="memory", files=2)
+    run_cases(interpreted, tmp_path / "a", seed, examples(12, least=4), found, direct=False, sink="parquet", files=1)
+    run_cases(interpreted, tmp_path / "b", seed, examples(8, least=3), found, direct=True, sink="memory", files=2)
     assert not found.differences, _report(found)
 
 
