@@ -145,13 +145,13 @@ def test_a_changed_query_is_shown_by_check_and_done_by_run(braid: Braid, tmp_pat
     workshop = Workshop.make(tmp_path, files=1, rows_per_file=20)
     assert braid("run", workshop.job()).code == 0
     wider = ("R.v AS rv,", "R.v AS rv, R.ts AS at,")
-    before = workshop.tree()
+    before = workshop.tree("ck")
     outcome = braid("check", workshop.job(("[queries.pairs]", "[queries.other]")))
     assert (outcome.code, "would change: query 'pairs' is called 'other' now" in outcome.out) == (0, True), outcome
     told = "query 'pairs' is another one now (R.ts was not stored)"
     outcome = braid("check", workshop.job(wider))
     assert (outcome.code, f"would change: {told}" in outcome.out) == (0, True), outcome
-    assert workshop.tree() == before
+    assert workshop.tree("ck") == before
     outcome = braid("run", workshop.job(wider))
     shown = " ".join((outcome.out + outcome.err).split())
     assert (outcome.code, told in shown) == (0, True), outcome
