@@ -219,6 +219,7 @@ class FakeHandle:
         self.told: list[str] = []
         self.delays: dict[str, str] = {}
         self.warnings: tuple[str, ...] = ()
+        self.changes: tuple[str, ...] = ()
         self.progress: list[EpochProgress] = []
         self.decisions: list[Decision] = [
             a_decision(),

@@ -87,7 +87,7 @@ class Spiller:
         for count in (count for report in slot_reports(reports) for count in report.groups):
             if count.rows:
                 touched[count.group] = manifest.epoch
-            outputs[count.group] = outputs.get(count.group, 0) + count.matches
+            outputs[count.group] = outputs.get(count.group, 0.0) + count.matches
         cleaned = (report for report in reports if isinstance(report, CleanUpReport) and report.bytes)
         rates = [report.bytes / max(report.busy_s, 1e-3) for report in cleaned]
         rate = (known.rate + min(rates)) / 2 if rates else known.rate

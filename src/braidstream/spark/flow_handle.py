@@ -70,7 +70,7 @@ class FlowHandle(Handle[EpochProgress]):
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided recently, and on which figures: the controller's, refused ones too, and changes of grids."""
+        """What was decided recently, and on which figures, refused decisions too."""
         return list(self._runner.flow.decider.decisions)
 
     def withdraw(self, name: str) -> None:
