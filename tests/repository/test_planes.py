@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PLANES = ("model", "kernels", "control", "state", "slot", "epoch", "query", "plan", "lab.sim")
+PLANES = ("model", "kernels", "control", "state", "slot", "epoch", "query", "plan", "functions", "lab.sim")
 
 LOAD = """
 import importlib, pkgutil, sys

@@ -86,6 +86,18 @@ BREACHES = [
         f"{PACKAGE}/plan/explain.py",
         "from braidstream.epoch import spiller",
     ),
+    (
+        "a function's epoch asks Spark",
+        planes_keep_to_their_imports,
+        f"{PACKAGE}/functions/function_epoch.py",
+        "from braidstream.spark.sinks import deliver",
+    ),
+    (
+        "epochs know of functions",
+        planes_keep_to_their_imports,
+        f"{PACKAGE}/epoch/runner.py",
+        "from braidstream.functions import nodes",
+    ),
     ("state imports pyspark", planes_keep_to_their_imports, f"{PACKAGE}/state/files.py", "from pyspark.sql import Row"),
     (
         "the simulator imports the Spark plane",

@@ -406,3 +406,34 @@ def test_random_plans_on_spark_give_what_they_give_in_one_process(spark: SparkSe
     found = [] if table is None else [(row["seq"], row["total"]) for row in table.to_pylist()]
     assert found == expected
     assert [seq for seq, _ in found] == sorted({seq for seq, _ in found})
+
+
+def test_what_is_refused_at_a_start_has_changed_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither another plan, nor a sink that is another flow's, in the stream's folder or in the checkpoint."""
+    numbers_files(tmp_path / "n", [(np.arange(8), np.arange(8))])
+
+    def started(out: Path, plan: Any = total) -> Any:
+        flow = Flow(spark).files("n", tmp_path / "n", schema="ts timestamp, v double", time="ts")
+        flow.windows(4).apply(plan, name="sums").to("parquet", path=str(out))
+        return flow
+
+    def kept() -> dict[str, bytes]:
+        files = (path for folder in ("ck", "n", "out", "other") for path in (tmp_path / folder).rglob("*"))
+        return {str(path): path.read_bytes() for path in files if path.is_file() and "lease" not in path.parts}
+
+    started(tmp_path / "out").start(tmp_path / "ck", warm=False).await_termination()
+    started(tmp_path / "other").start(tmp_path / "ck2", warm=False).await_termination()
+    before, other = kept(), wd(2, total)
+    for out, wrong in [
+        (tmp_path / "other", "belongs to another flow"),
+        (tmp_path / "n", "is the folder of stream 'n'"),
+        (tmp_path / "ck" / "out", "is inside the checkpoint"),
+    ]:
+        with pytest.raises(SinkError, match=wrong):
+            started(out, other).check(tmp_path / "ck")
+        with pytest.raises(SinkError, match=wrong):
+            started(out, other).start(tmp_path / "ck", warm=False)
+        assert kept() == before
+    started(tmp_path / "new", other).check(tmp_path / "ck")
+    assert kept() == before
+    assert not (tmp_path / "new").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,18 +101,3 @@ def test_whoever_meets_it_slot_or_driver(tmp_path: Path, number: int, method: st
 
 def test_an_error_that_may_pass_is_left_to_sparks_retries() -> None:
     assert unwritable(OSError(errno.EIO, "for the moment"), "ck") is None
-
-
-def test_a_full_disk_in_a_task_of_a_function_is_said_and_not_tried_again() -> None:
-    from braidstream.functions.node_reports import NodeFailure, Said, decoded, encoded
-    from braidstream.spark.function_stages import _Guard
-
-    said: list[Said] = []
-    with _Guard(said, "ck"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "ck/segments/a.arrow")
-    (told,) = (decoded(encoded(one)) for one in said)
-    assert isinstance(told, NodeFailure)
-    assert "ck/segments/a.arrow cannot be written: No space left on device" in str(told.error())
-    with pytest.raises(ConnectionResetError), _Guard(said, "ck"):  # may pass: Spark tries again
-        raise ConnectionResetError(errno.ECONNRESET, "reset")
-    assert len(said) == 1

@@ -13,7 +13,7 @@ from braidstream.cli import words
 
 if TYPE_CHECKING:
     from braidstream.epoch.progress import EpochProgress
-    from braidstream.spark.function_epoch import FunctionProgress
+    from braidstream.functions.function_progress import FunctionProgress
 
 __all__ = ["Reading", "reading"]
 

@@ -58,7 +58,7 @@ class FlowRun(Generic[EnvelopesT]):
 
     def late_of(self, stream: str) -> Outlet:
         """The outlet of a stream's late tuples."""
-        return Outlet(stream, self.late[stream])
+        return Outlet(stream, self.late[stream], is_late=True)
 
     def woken(self, run: SlotFunction, before: Manifest) -> Reports:
         """Wake every slot to run a function, and gather the reports."""

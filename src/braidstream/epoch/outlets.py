@@ -19,7 +19,7 @@ __all__ = ["Outlet", "Outlets"]
 
 @dataclass(frozen=True)
 class Outlet:
-    """What goes to one sink: the results of a query, or, without one, the late tuples of a stream."""
+    """What goes to one sink: the results of a query or of a function, or the late tuples of a stream."""
 
     name: str
     schema: pa.Schema
@@ -27,11 +27,12 @@ class Outlet:
     finished: bool = True
     """Whether that is the result itself, or the engine still has to evaluate predicates and expressions."""
     query: Query | None = None
+    is_late: bool = False
 
     @property
     def shown(self) -> str:
         """For messages."""
-        return self.name if self.query is not None else f"late {self.name}"
+        return f"late {self.name}" if self.is_late else self.name
 
 
 class Outlets(Protocol):

@@ -2,18 +2,18 @@
 
     exchange -> slots join, store, report -> results to the sinks -> manifest (the commit) -> Spark commits its offsets
 
-`epoch.steps` says what an epoch does. When an epoch's manifest is already there, the process died between our commit
-and Spark's: there is nothing left to do. Nothing here grows with the stream.
+`epoch.steps` says what an epoch does. Nothing here grows with the stream.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, TypeVar
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
@@ -25,7 +25,9 @@ from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
 
-__all__ = ["RECENT", "EpochRunner", "Running", "Stopped"]
+__all__ = ["RECENT", "EpochRunner", "Epochs", "Running", "Stopped"]
+
+ProgressT = TypeVar("ProgressT")
 
 RECENT = 200
 """How many epochs `progress` looks back."""
@@ -68,8 +70,40 @@ class Running:
             self.lock.release()
 
 
+class Epochs(ABC, Generic[EnvelopesT, ProgressT]):
+    """Epochs one after the other, each once: what the runners of joins and of functions share.
+
+    When an epoch's manifest is already there, the process died between our commit and Spark's: there is nothing to do.
+    """
+
+    manifest: Manifest
+    """The last one."""
+    progress: deque[ProgressT]
+    running: Running
+
+    @property
+    @abstractmethod
+    def checkpoint(self) -> Checkpoint:
+        """Where the state is."""
+
+    @abstractmethod
+    def epoch(self, envelopes: EnvelopesT, before: Manifest, number: int) -> tuple[Manifest, ProgressT]:
+        """All steps of an epoch: the manifest that was committed, and what there is to say of it."""
+
+    def __call__(self, envelopes: EnvelopesT, epoch: int) -> None:
+        """Run one epoch."""
+        with self.running.epoch(self.checkpoint.root):
+            self.checkpoint.fence()
+            if epoch <= self.manifest.epoch:
+                return
+            if self.manifest.epoch != epoch - 1:
+                self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
+            self.manifest, entry = self.epoch(envelopes, self.manifest, epoch)
+            self.progress.append(entry)
+
+
 @dataclass
-class EpochRunner(Generic[EnvelopesT]):
+class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
     """Runs epochs one after the other, and remembers only the last manifest and recent progress."""
 
     flow: FlowRun[EnvelopesT]
@@ -82,16 +116,9 @@ class EpochRunner(Generic[EnvelopesT]):
         """Where the state is."""
         return self.flow.checkpoint
 
-    def __call__(self, envelopes: EnvelopesT, epoch: int) -> None:
-        """Run one epoch."""
-        with self.running.epoch(self.checkpoint.root):
-            self.checkpoint.fence()
-            if epoch <= self.manifest.epoch:
-                return
-            if self.manifest.epoch != epoch - 1:
-                self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
-            self.manifest, entry = run_epoch(self.flow, envelopes, self.manifest, epoch)
-            self.progress.append(entry)
+    def epoch(self, envelopes: EnvelopesT, before: Manifest, number: int) -> tuple[Manifest, EpochProgress]:
+        """All steps of an epoch."""
+        return run_epoch(self.flow, envelopes, before, number)
 
     def finish(self) -> None:
         """At the end of a finite flow, after Spark's last batch: deliver what is owed, until nothing is.

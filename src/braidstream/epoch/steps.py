@@ -11,7 +11,6 @@ replay. Cost: what the reports and the manifest have; nothing grows with the str
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
@@ -22,6 +21,7 @@ from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
 from braidstream.epoch.owed import clean, cleaned
+from braidstream.epoch.phases import Steps, run_phases
 from braidstream.epoch.progress import EpochProgress, tallies_of
 from braidstream.model.faults import reach
 from braidstream.model.reports import slot_reports
@@ -56,12 +56,7 @@ def run_epoch(
     started = time.perf_counter()
     reach("epoch-start", epoch=number)
     epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
-    for phase, steps in PHASES.items():
-        begun = time.perf_counter() if epoch.seconds else started
-        for step in steps:
-            step(flow, epoch)
-        epoch.seconds[phase] = time.perf_counter() - begun
-    epoch.seconds["total"] = time.perf_counter() - started
+    run_phases(PHASES, flow, epoch)
     return epoch.after, EpochProgress.of(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
 
 
@@ -142,9 +137,7 @@ def retire(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     flow.checkpoint.retire(epoch.number)
 
 
-Step = Callable[[FlowRun[Any], Epoch[Any]], None]
-
-PHASES: Mapping[str, tuple[Step, ...]] = {
+PHASES: Steps[FlowRun[Any], Epoch[Any]] = {
     "join": (join, aggregate_composites, wake_silent, resume, clean_up),
     "deliver": (deliver,),
     "commit": (decide, commit, retire),

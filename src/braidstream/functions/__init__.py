@@ -1,7 +1,8 @@
 """Stream functions: expensive computations on windows of numbers, in parallel, in the order of the stream (GSDM).
 
 What is computed is a `StreamFunction` over a `WindowBatch`; how it is spread over nodes is a template (`Central`,
-`PCC`); `nodes` has what each node does in an epoch, pure; `spark/functions.py` has where it runs.
+`PCC`); `nodes` has what each node does in an epoch, pure; `function_epoch` has the epoch, `node_cluster` the port to
+where it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark as the cluster of a flow's epochs: exchange, slots' tasks, and what SQL computes between them.
+"""Spark as the cluster of epochs: exchange, tasks of slots and of nodes, and what SQL computes between them.
 
 The exchange is `repartitionById`: the slot is the Spark partition. Where there are many executors slots are pinned: the
 exchanged rows are joined to a cached row for each slot (the anchor), and tasks follow the cached block.
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.epoch.cluster import SlotFunction
-from braidstream.epoch.runner import EpochRunner
+from braidstream.functions.node_cluster import NodeStage
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import ENVELOPE
 from braidstream.model.envelopes import Content, Kind
@@ -31,6 +31,9 @@ from braidstream.state.manifest import Manifest
 
 __all__ = ["SparkCluster"]
 
+_NODE_ENVELOPE = "slot int, head string, blob binary"
+"""`functions.node_cluster.NODE_ENVELOPE` in Spark's words."""
+
 
 class SparkCluster:
     """Spark, for one start of a flow."""
@@ -42,7 +45,7 @@ class SparkCluster:
         self._anchor: DataFrame | None = None
         self._anchored_on = 0
 
-    def batches(self, runner: EpochRunner[DataFrame]) -> Callable[[DataFrame, int], None]:
+    def batches(self, runner: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """What `foreachBatch` calls for each epoch."""
 
         def run(envelopes: DataFrame, epoch: int) -> None:
@@ -62,6 +65,14 @@ class SparkCluster:
             frame = self._exchange(frame, before).mapInArrow(stage, ENVELOPE)
         frame = self._exchange(frame, before).mapInArrow(stages[-1], REPORTS)
         return [bytes(row.report) for row in frame.collect()]
+
+    def run_nodes(self, rows: DataFrame, stages: Sequence[NodeStage]) -> list[bytes]:
+        """A Spark job: the first stage is one task over all partitions, others have one task a node."""
+        first, *later = stages
+        frame = rows.coalesce(1).mapInArrow(first.run, _NODE_ENVELOPE)
+        for stage in later:
+            frame = frame.repartitionById(stage.n_nodes, "slot").mapInArrow(stage.run, _NODE_ENVELOPE)
+        return [bytes(row.blob) for row in frame.collect()]
 
     def ticks(self, n_slots: int) -> DataFrame:
         """Envelopes that only wake every slot."""

@@ -60,13 +60,15 @@ from braidstream.spark.declared_files import checked_stream, declared_files, rea
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.flow_handle import Change, FlowHandle
-from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, start_function
+from braidstream.spark.function_launch import prepare_function, start_function
+from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
-from braidstream.spark.session import cores, default_memory, warm_up
+from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import FilesSource, Stream
+from braidstream.spark.starting import begin, identity_of
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
@@ -288,16 +290,9 @@ class Flow:
     ) -> FlowHandle:
         """Start with the lease of the checkpoint."""
         begun = self._prepared(store, shown, trigger, interval)
-        launch, prepared = begun.launch, begun.prepared
-        if begun.is_new:
-            store.create(begun.identity, begun.manifest)
-        # once the checkpoint says which flow this is: a start that dies here can be repeated
-        launch.claim(prepared.queries.values())
-        for sink in [*prepared.sinks.values(), *prepared.late.values()]:
-            sink.sweep()
-        store.sweep()
-        if warm:
-            warm_up(self.spark)
+        launch, prepared, first = begun.launch, begun.prepared, begun.manifest
+        outputs = [sink for query in prepared.queries.values() for sink in query.outputs]
+        begin(self.spark, store, begun.identity, first if begun.is_new else None, outputs, warm=warm)
         self._queries, self._arranged = dict(prepared.queries), dict(launch.streams)
         running = launch.run(*begun.committed())
         self._handle = FlowHandle(*running, self.explain, launch, begun.warnings, begun.changes.lines)
@@ -308,10 +303,11 @@ class Flow:
 
         Nothing is started or written.
         """
+        store, trigger = Checkpoint(located(checkpoint)), trigger_of("available")
         if self._function is not None:
+            prepare_function(self, self._function, store, trigger, str(checkpoint))
             return ()
-        store = Checkpoint(located(checkpoint))
-        return self._prepared(store, str(checkpoint), trigger_of("available"), None).changes.lines
+        return self._prepared(store, str(checkpoint), trigger, None).changes.lines
 
     def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
@@ -453,13 +449,8 @@ class Flow:
         return self.slots or cores(self.spark)
 
     def _identity(self, known: Identity | None) -> Identity:
-        streams = {
-            name: {"schema": stream.schema.simpleString(), "time": stream.time}
-            for name, stream in self._streams.items()
-        }
         queries = {name: q.query.fingerprint for name, q in self._queries.items()}
-        made = Identity.new(self.name, streams, queries)
-        return made if known is None else replace(made, flow=known.flow)
+        return identity_of(self.name, self._streams, queries, known)
 
     def _first(self, before: Manifest | None) -> Manifest:
         """The manifest of a new checkpoint; `before` is that of one without commits, whose notes stay."""

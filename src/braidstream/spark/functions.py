@@ -17,53 +17,38 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from braidstream.errors import CheckpointMismatch, InputError, SinkError
+from braidstream.errors import InputError, SinkError
 from braidstream.functions.arrays import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
-from braidstream.functions.nodes import Setup
 from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
 from braidstream.model.values import Json, Value
-from braidstream.plan.keys import quoted
 from braidstream.spark.arrow_types import arrow_schema, readable_columns
-from braidstream.spark.file_order import arrange
-from braidstream.spark.function_epoch import FunctionProgress, FunctionRunner, first_manifest, plan_of, with_plan
-from braidstream.spark.function_stages import RowReader
-from braidstream.spark.handle import Handle
-from braidstream.spark.moved import refuse_moved_streams
-from braidstream.spark.parquet import ParquetReader, is_case_sensitive
-from braidstream.spark.session import own_session, warm_up
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
 from braidstream.spark.sources import Stream
-from braidstream.state.checkpoint import Checkpoint, Identity
-from braidstream.state.manifest import Manifest
 
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
 __all__ = [
-    "FunctionHandle",
     "FunctionQuery",
     "WindowedStream",
     "attach_job_function",
     "explain_function",
     "ship_modules_of",
-    "start_function",
 ]
-
-_PATHS = "path string, modificationTime timestamp, length long, content binary"
 
 
 @dataclass(frozen=True)
@@ -96,6 +81,13 @@ class WindowedStream:
         if spec.size is not None:
             declared.windowed(spec.size)
         return cls(flow, stream, spec, declared)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read of the stream."""
+        schema = arrow_schema(self.stream.schema)
+        needed = (column for entry in self.declared.values for column in needed_columns(entry, schema))
+        return tuple(dict.fromkeys([self.stream.time, *needed]))
 
     @property
     def windows(self) -> StreamType:
@@ -157,17 +149,8 @@ class FunctionQuery:
     def reads_files(self) -> bool:
         """Whether the first node reads Parquet files itself."""
         readable = readable_columns(self.source.stream)
-        read = set(_columns(self.source)).intersection(self.source.stream.schema.names)
+        read = set(self.source.columns).intersection(self.source.stream.schema.names)
         return readable is not None and read <= readable
-
-
-class FunctionHandle(Handle[FunctionProgress]):
-    """A running function: look at it, wait for it, stop it. No controller moves its state, and nodes are not pinned."""
-
-    @property
-    def plan(self) -> str:
-        """The plan of the next epoch, by its short name."""
-        return plan_of(self.manifest)
 
 
 class _SinkTable(Value, frozen=True):
@@ -216,87 +199,3 @@ def explain_function(name: str, query: FunctionQuery) -> str:
         lines.append(f"    may switch to {', '.join(others)}")
     lines.append(f"    to {query.sink.description}" if query.sink is not None else "    to no sink yet")
     return "\n".join(lines)
-
-
-def start_function(
-    flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, str | bool], *, warm: bool, shown: str
-) -> FunctionHandle:
-    """Start a function's flow, or go on where its checkpoint ends."""
-    if query.sink is None:
-        raise SinkError(f"function {query.name!r} has no sink", "a sink", ".to('parquet', path='...') or .to('memory')")
-    stream = query.source.stream
-    known = store.identity()
-    streams = {stream.name: {"schema": stream.schema.simpleString(), "time": stream.time}}
-    mine = Identity.new(flow.name, streams, {query.name: query.fingerprint})
-    if known is None:
-        first = first_manifest(query.plan)
-    else:
-        mine = replace(mine, flow=known.flow)
-        known.check(mine, shown)
-        first = _resumed(store, query, shown)
-        refuse_moved_streams(store, {stream.name: stream.files.path if stream.files else None}, shown)
-    query.sink.find(flow.spark)
-    arranged, made = arrange(flow.spark, store, first, {stream.name: stream}, is_finite="availableNow" in trigger)
-    if made != first and known is not None:
-        made.write(store.files)
-    first = made
-    query.sink.check(mine.flow)
-    if known is None:
-        store.create(mine, first)
-    query.sink.claim(mine.flow, store.owner)  # once the checkpoint says which flow this is
-    query.sink.sweep()
-    store.sweep()
-    if warm:
-        warm_up(flow.spark)
-    query = replace(query, source=replace(query.source, stream=arranged[stream.name]))
-    runner = _runner(store, query, first)
-    frame = _direct(flow.spark, query, store.root) if query.reads_files else _general(query, runner.reader)
-    running = frame.writeStream.foreachBatch(runner).option("checkpointLocation", store.offsets)
-    return FunctionHandle(running.trigger(**trigger).start(), runner, lambda: explain_function(flow.name, query))
-
-
-def _resumed(store: Checkpoint, query: FunctionQuery, shown: str) -> Manifest:
-    last = store.latest()
-    store.check_offsets(last.epoch)
-    store.verify(last)
-    current = last.notes.plan
-    if current == query.plan.strategy or (query.monitor is not None and current in query.plans):
-        return last
-    changed = with_plan(last, query.plan)
-    if changed is None:
-        raise CheckpointMismatch(
-            f"the checkpoint {shown} has windows that wait in the plan {current}; this flow has {query.plan.strategy}",
-            "the plan that the checkpoint was made with, until they are through",
-            f"start once more with {current}, or start with a new checkpoint folder",
-        )
-    changed.write(store.files)
-    return changed
-
-
-def _runner(store: Checkpoint, query: FunctionQuery, first: Manifest) -> FunctionRunner:
-    source = query.source
-    schema = arrow_schema(source.stream.schema)
-    files = ParquetReader(schema, is_case_sensitive(source.stream.frame.sparkSession))
-    reader = RowReader(source.declared, source.stream.time, _columns(source), query.reads_files, files)
-    setup = Setup(source.stream.name, source.spec, source.stream.delay_us, query.plan)
-    assert query.sink is not None
-    time_type = schema.field(source.stream.time).type
-    return FunctionRunner(store, query.name, query.plans, setup, reader, query.sink, time_type, first, query.monitor)
-
-
-def _columns(source: WindowedStream) -> tuple[str, ...]:
-    """The columns that are read of a stream."""
-    schema = arrow_schema(source.stream.schema)
-    needed = (c for f in source.declared.values for c in needed_columns(f, schema))
-    return tuple(dict.fromkeys([source.stream.time, *needed]))
-
-
-def _direct(spark: SparkSession, query: FunctionQuery, root: str) -> DataFrame:
-    files = query.source.stream.files
-    assert files is not None
-    source = own_session(spark, root).readStream.format("binaryFile").schema(_PATHS).options(**files.options)
-    return source.load(files.pattern).select("path")
-
-
-def _general(query: FunctionQuery, reader: RowReader) -> DataFrame:
-    return query.source.stream.frame.select(*(quoted(name) for name in reader.columns))

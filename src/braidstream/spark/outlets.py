@@ -16,16 +16,16 @@ __all__ = ["SparkOutlets"]
 
 
 class SparkOutlets:
-    """The sinks of queries, and those of late tuples by stream."""
+    """The sinks of queries or of a function, and those of late tuples by stream."""
 
     def __init__(
         self,
         session: Callable[[], SparkSession],
         root: str,
         sinks: Mapping[str, Sink],
-        late: Mapping[str, Sink],
+        late: Mapping[str, Sink] | None = None,
     ) -> None:
-        self._session, self._root, self._sinks, self._late = session, root, sinks, late
+        self._session, self._root, self._sinks, self._late = session, root, sinks, late or {}
 
     def staging(self, outlet: Outlet) -> Staging:
         """Where the outlet's sink takes files from."""
@@ -44,4 +44,4 @@ class SparkOutlets:
             sink.end(Files(staging.root), files)
 
     def _sink(self, outlet: Outlet) -> Sink:
-        return self._late[outlet.name] if outlet.query is None else self._sinks[outlet.name]
+        return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]

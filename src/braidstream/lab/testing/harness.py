@@ -40,6 +40,7 @@ from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.epoch.spiller import Spiller
+from braidstream.functions.node_cluster import NodeStage
 from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.measures import EPOCH, WATERMARK, AggregatePlan
@@ -302,6 +303,14 @@ class LocalCluster:
             envelopes = _exchanged(envelopes, stage)
         return [report.as_py() for batch in envelopes for report in batch.column("report")]
 
+    def run_nodes(self, rows: Sequence[pa.RecordBatch], stages: Sequence[NodeStage]) -> list[bytes]:
+        """Node after node, stage after stage."""
+        first, *later = stages
+        envelopes = list(first.run(iter(rows)))
+        for stage in later:
+            envelopes = _exchanged(envelopes, stage.run)
+        return [blob.as_py() for batch in envelopes for blob in batch.column("blob")]
+
     def ticks(self, n_slots: int) -> Sequence[pa.RecordBatch]:
         """Envelopes that only wake every slot."""
         ticks = [Envelope(slot, Kind(Content.TICK), b"") for slot in range(n_slots)]
@@ -351,7 +360,7 @@ class LocalOutlets:
             sink.end(Files(staging.root), files)
 
     def _sink(self, outlet: Outlet) -> FileSink:
-        return self._late[outlet.name] if outlet.query is None else self._sinks[outlet.name]
+        return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
 
 
 def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:

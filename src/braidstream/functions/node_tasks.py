@@ -1,4 +1,4 @@
-"""The tasks of a function's plan on Spark: one `mapInArrow` a stage, one partition a node.
+"""The tasks of a function's plan: what a worker runs for a stage, over the envelopes of its nodes.
 
     rows or paths -> stage 0 (form windows, partition, or all of Central) -> exchange -> compute -> exchange -> combine
 
@@ -7,8 +7,9 @@ and what it is, and a packed batch of windows. An envelope for a later stage (wi
 The last stage stages the results and gives the reports of all nodes to the driver.
 
 Everything a task does is a function of the manifest before and of the rows; it writes only files with names of their
-own. So Spark may run it twice: what counts is the report that arrives. A failure of user code is reported, not raised:
-trying again would not help. Cost: one pack and one unpack of every window for each exchange.
+own. So an engine may run it twice: what counts is the report that arrives. A failure of user code, damaged state and a
+full disk are reported, not raised: trying again would not help. Cost: one pack and one unpack of every window for each
+exchange.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from braidstream.epoch.cluster import SlotFunction
 from braidstream.errors import BraidstreamError, DamagedState
 from braidstream.functions.arrays import result_arrays, result_schema, to_batches
+from braidstream.functions.node_cluster import NODE_ENVELOPE
 from braidstream.functions.node_reports import Done, NodeFailure, Said, decoded, encoded
 from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
 from braidstream.functions.stream_types import StreamType
@@ -32,20 +36,23 @@ from braidstream.functions.window_batch import WindowBatch, pack, pieces, unpack
 from braidstream.model.faults import reach
 from braidstream.model.reports import Result
 from braidstream.model.values import Value
-from braidstream.spark.parquet import ParquetReader
 from braidstream.state.files import Files, unwritable
 from braidstream.state.notes import NodeNote
 from braidstream.state.segments import FOLDER
-from braidstream.state.staging import Discard, Stage, Staging, Writer
+from braidstream.state.staging import Staging
 
-__all__ = ["ENVELOPE", "FunctionTask", "RowReader", "first_stage", "later_stage"]
+__all__ = ["FileReader", "FunctionTask", "RowReader", "first_stage", "later_stage"]
 
-ENVELOPE = "slot int, head string, blob binary"
-_SCHEMA = pa.schema([("slot", pa.int32()), ("head", pa.string()), ("blob", pa.binary())])
 SEND_BYTES = 16 << 20
 """The most that one envelope holds, so that a value stays small for the JVM."""
-FLUSH_BYTES = 64 << 20
-"""Results are written when this much is waiting: windows are large, and counting rows would hold too much."""
+
+
+class FileReader(Protocol):
+    """Reads the files of a stream."""
+
+    def read(self, path: str, columns: Sequence[str]) -> pa.Table:
+        """These columns of a file, in the types of the stream."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -55,22 +62,24 @@ class RowReader:
     declared: StreamType
     time: str
     columns: tuple[str, ...]
-    reads_files: bool
-    files: ParquetReader
+    files: FileReader | None = None
+    """Where the first node is given paths of files; else it is given rows."""
 
-    def batches(self, tables: Iterator[pa.Table]) -> tuple[list[WindowBatch], int]:
-        """Tables in the order of arrival, as batches; and how many rows were left out."""
+    def batches(self, received: Iterator[pa.RecordBatch]) -> tuple[list[WindowBatch], int]:
+        """What an epoch brings, in the order of arrival (files by path), and how many rows were left out."""
         found: list[WindowBatch] = []
         n_left_out = 0
-        for table in tables:
+        for table in self._tables(received):
             made, left_out = to_batches(table, self.declared, self.time)
             found += made
             n_left_out += left_out
         return found, n_left_out
 
-    def read(self, path: str) -> pa.Table:
-        """A Parquet file."""
-        return self.files.read(path, self.columns)
+    def _tables(self, received: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        if self.files is None:
+            return (pa.Table.from_batches([batch]) for batch in received)
+        files, paths = self.files, (path for batch in received for path in batch.column(0).to_pylist())
+        return (files.read(path, self.columns) for path in sorted(paths))
 
 
 @dataclass(frozen=True)
@@ -93,17 +102,14 @@ class FunctionTask:
         return len(self.setup.plan.stages) - 1
 
 
-def first_stage(task: FunctionTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def first_stage(task: FunctionTask) -> SlotFunction:
     """Stage 0: it gets the paths, or the rows, of the whole epoch."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
-        tables = (
-            _paths(task.reader, batches) if task.reader.reads_files else (pa.Table.from_batches([b]) for b in batches)
-        )
         outbox = _Outbox(task, 0)
         with outbox.guard():
-            rows, left_out = task.reader.batches(tables)
+            rows, left_out = task.reader.batches(batches)
             read_s = time.perf_counter() - started
             step = run_node(task.setup, 0, 0, [], _state(task, 0, 0), rows)
             step.report.null_rows = left_out
@@ -114,7 +120,7 @@ def first_stage(task: FunctionTask) -> Callable[[Iterator[pa.RecordBatch]], Iter
     return run
 
 
-def later_stage(task: FunctionTask, stage: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def later_stage(task: FunctionTask, stage: int) -> SlotFunction:
     """Any other stage: it gets the envelopes of its nodes."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,7 +216,7 @@ _ADDRESSES = msgspec.json.Decoder(_Address)
 
 
 def _address(head: str) -> _Address:
-    return _ADDRESSES.decode(head)  # a decoder cannot travel with the function that Spark runs, this can
+    return _ADDRESSES.decode(head)  # a decoder cannot travel with the function that workers run, this can
 
 
 def _head(address: _Address) -> str:
@@ -218,7 +224,7 @@ def _head(address: _Address) -> str:
 
 
 class _Guard:
-    """Turns an error that is meant for the user into a report; a full disk too, for trying again would not help."""
+    """Turns an error that is meant for the user into a report; one that may pass with the next attempt is raised."""
 
     def __init__(self, said: list[Said], root: str) -> None:
         self.said, self.root = said, root
@@ -227,11 +233,10 @@ class _Guard:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, OSError):
-            error = unwritable(error, self.root)
-        if not isinstance(error, BraidstreamError):
+        told = unwritable(error, self.root) if isinstance(error, OSError) else error
+        if not isinstance(told, BraidstreamError):
             return False
-        self.said.append(NodeFailure.of(0, error))
+        self.said.append(NodeFailure.of(0, told))
         return True
 
 
@@ -239,7 +244,7 @@ def _envelope(slot: int, head: str, blob: pa.Buffer) -> pa.RecordBatch:
     offsets = pa.py_buffer(np.array([0, blob.size], dtype=np.int32))
     binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, blob])
     columns = [pa.array([slot], pa.int32()), pa.array([head], pa.string()), binary]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=NODE_ENVELOPE)
 
 
 def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer]]:
@@ -247,11 +252,6 @@ def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer
         heads, blobs = (batch.column(name) for name in ("head", "blob"))
         for i in range(batch.num_rows):
             yield heads[i].as_py(), blobs[i].as_buffer()
-
-
-def _paths(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    for path in sorted(path for batch in batches for path in batch.column(0).to_pylist()):
-        yield reader.read(path)
 
 
 def _state(task: FunctionTask, stage: int, node: int) -> NodeState:
@@ -283,33 +283,12 @@ def _keep(task: FunctionTask, stage: int, node: int, state: NodeState) -> NodeNo
     return NodeNote(f"{stage}-{node}", numbers, name, table.num_rows, files.size(name) or 0, state.holds_windows)
 
 
-class _WideStage(Stage):
-    """Writes row groups by their size in bytes, not by their number of rows."""
-
-    waiting_bytes = 0
-
-    def write(self, columns: Sequence[pa.Array]) -> None:
-        super().write(columns)
-        self.waiting_bytes += sum(column.nbytes for column in columns)
-        if self.waiting_bytes >= FLUSH_BYTES:
-            self._flush()
-            self.waiting_bytes = 0
-
-
 def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: NodeReport) -> Result:
     started = time.perf_counter()
     schema = result_schema(task.gives, task.reader.time, task.time_type)
-    writer = _writer(task, schema)
+    writer = task.staging.writer(schema, task.epoch, 0)
     for batch in results:
         for piece in pieces(batch, SEND_BYTES):
             writer.write(result_arrays(piece, task.gives, task.time_type))
     report.exchange_s += time.perf_counter() - started
     return Result(writer.rows, writer.close())
-
-
-def _writer(task: FunctionTask, schema: pa.Schema) -> Writer:
-    staging = task.staging
-    if staging.root is None:
-        return Discard()
-    name = f"{staging.folder}/{task.epoch:010d}-0-{uuid.uuid4().hex}.parquet"
-    return _WideStage(Files(staging.root), name, schema, staging)

@@ -1,0 +1,98 @@
+"""What there is to say of one epoch of a function, for handles, views and logs; `epoch.progress` is that of joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from braidstream.control.estimate import Interval
+from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
+from braidstream.functions.nodes import NodeReport, Setup
+from braidstream.state.manifest import Manifest
+
+__all__ = ["FunctionProgress"]
+
+
+@dataclass(frozen=True)
+class FunctionProgress:
+    """One epoch of a function."""
+
+    epoch: int
+    plan: str
+    rows: Mapping[str, int]
+    """Samples (or rows) read, by stream."""
+    late: Mapping[str, int]
+    null_rows: int
+    windows: int
+    results: int
+    given_up: int
+    """Windows without a result that the stream went on without."""
+    lost: int
+    deferred: int
+    waiting: int
+    """Windows at the last node that are neither results nor given up."""
+    watermark: int | None
+    state_bytes: int
+    seconds: Mapping[str, float]
+    """Time of the steps compute, deliver, commit, and in total."""
+    nodes: tuple[NodeReport, ...]
+    """What each node did, with times and bytes."""
+    warnings: tuple[str, ...] = ()
+    """More than 1% of the stream's samples were late, in this epoch or in all so far."""
+
+    @property
+    def step(self) -> int:
+        """Always 0: functions push no state, so no step of a clean-up comes after their epochs."""
+        return 0
+
+    @property
+    def untimed(self) -> Mapping[str, int]:
+        """None: samples without a time are no samples (`null_rows`)."""
+        return {}
+
+    @property
+    def late_by(self) -> Mapping[str, int]:
+        """None: by how much samples were late is not measured."""
+        return {}
+
+    @property
+    def state_rows(self) -> int | None:
+        """None: state is windows, of any length."""
+        return None
+
+    @property
+    def completeness_so_far(self) -> Mapping[str, Interval]:
+        """None: functions shed nothing."""
+        return {}
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows through this epoch, per second."""
+        return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
+
+    @classmethod
+    def of(
+        cls, setup: Setup, after: Manifest, nodes: tuple[NodeReport, ...], seconds: Mapping[str, float]
+    ) -> FunctionProgress:
+        """Of what nodes said of an epoch, and the manifest after it."""
+        first = next(node for node in nodes if node.stage == 0)
+        last = max(nodes, key=lambda node: node.stage)
+        late = {setup.stream: Lateness(first.samples, first.late_samples)}
+        return cls(
+            epoch=after.epoch,
+            plan=setup.plan.strategy,
+            rows={setup.stream: first.samples},
+            late={setup.stream: first.late_samples},
+            null_rows=first.null_rows,
+            windows=first.windows,
+            results=last.results,
+            given_up=last.given_up,
+            lost=sum(node.lost for node in nodes),
+            deferred=sum(node.deferred for node in nodes),
+            waiting=last.waiting,
+            watermark=after.watermark,
+            state_bytes=sum(segment.bytes for segment in after.segments),
+            seconds=seconds,
+            nodes=nodes,
+            warnings=tuple(late_warnings(after.epoch, late, late_in_all(after))),
+        )
