@@ -408,6 +408,23 @@ def test_random_plans_on_spark_give_what_they_give_in_one_process(spark: SparkSe
     assert [seq for seq, _ in found] == sorted({seq for seq, _ in found})
 
 
+def test_what_never_committed_may_still_change(spark: SparkSession, tmp_path: Path) -> None:
+    """As in a flow of joins: a first epoch that failed binds nobody to its windows; one that is done does."""
+    numbers_files(tmp_path / "n", [(np.arange(8), np.arange(8))])
+
+    def run(size: int) -> None:
+        flow = Flow(spark).files("n", tmp_path / "n", schema="ts timestamp, v double", time="ts")
+        flow.windows(size).apply(total, name="sums").to("parquet", path=str(tmp_path / "out"))
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with armed("after-results:0:raise"), pytest.raises(RunError, match="injected fault"):
+        run(4)
+    run(2)
+    assert results(tmp_path / "out").column("total").to_pylist() == [1.0, 5.0, 9.0, 13.0]
+    with pytest.raises(CheckpointMismatch):
+        run(4)
+
+
 def test_what_is_refused_at_a_start_has_changed_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Neither another plan, nor a sink that is another flow's, in the stream's folder or in the checkpoint."""
     numbers_files(tmp_path / "n", [(np.arange(8), np.arange(8))])

@@ -62,7 +62,7 @@ class PreparedFunction:
     sink: Sink
     identity: Identity
     last: Manifest | None
-    """What the checkpoint ends with; None: it is made."""
+    """What the checkpoint ends with; None: it is made, or made anew because nothing was ever committed to it."""
     manifest: Manifest
     reader: RowReader
     frame: DataFrame
@@ -77,10 +77,11 @@ def prepare_function(
         raise SinkError(f"function {query.name!r} has no sink", "a sink", ".to('parquet', path='...') or .to('memory')")
     known, streams = store.identity(), {stream.name: stream}
     mine = identity_of(flow.name, streams, {query.name: query.fingerprint}, known)
-    last, manifest = None, first_manifest(query.plan)
-    if known is not None:
+    last, manifest = None if known is None else store.latest(), first_manifest(query.plan)
+    if last is not None and known is not None and last.epoch < 0 and known != mine:
+        last = None  # what never committed may still change
+    if last is not None and known is not None:
         known.check(mine, shown)
-        last = store.latest()
         manifest = _resumed(store, last, query, shown)
         refuse_moved_streams(store, {stream.name: stream.files.path if stream.files else None}, shown)
     _check_sink(flow.spark, query, sink, mine, store)
