@@ -10,7 +10,8 @@ import pytest
 from braidstream.control.controller import Controller
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.declustering import Declustering
-from braidstream.control.policies.splitting import Merging, Splitting
+from braidstream.control.policies.merging import Merging
+from braidstream.control.policies.splitting import Splitting
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings

@@ -22,7 +22,8 @@ from braidstream.control.load import View, observe
 from braidstream.control.policies import Policy, Suggestion
 from braidstream.control.policies.declustering import Declustering, arriving_work, wish
 from braidstream.control.policies.disk import memory_policies
-from braidstream.control.policies.splitting import Merging, Splitting
+from braidstream.control.policies.merging import Merging
+from braidstream.control.policies.splitting import Splitting
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.remembered import Memory, after, remember
 from braidstream.control.settings import Settings

@@ -9,7 +9,7 @@ groups are pushed the earlier. Groups with inactive generations are cleaned up
 3. when time is to spare, as much as fits into half of it;
 4. at the end of a finite flow, all of them.
 
-Some generations of a group are cleaned up among themselves when they have become many (`to_join`, `policies.merging`).
+Some generations of a group are cleaned up among themselves when they have become many (`policies.generation_tiers`).
 
 Invariant: a slot that pushes in an epoch does not begin clean-ups of the second and third kind. The choice depends on
 figures alone. Cost: O(groups log groups).
@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from braidstream.control.policies.merging import Generation, alike
+from braidstream.control.policies.generation_tiers import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
 from braidstream.model.instructions import CleanUp, Decision, Spill
 from braidstream.options import BudgetOptions, parse_size

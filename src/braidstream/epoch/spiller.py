@@ -29,7 +29,7 @@ from braidstream.control.overflow import (
     to_join,
     to_spill,
 )
-from braidstream.control.policies.merging import Generation
+from braidstream.control.policies.generation_tiers import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision

@@ -25,7 +25,7 @@ from braidstream.epoch.owed import clean, cleaned
 from braidstream.epoch.progress import EpochProgress, tallies_of
 from braidstream.model.faults import reach
 from braidstream.model.reports import slot_reports
-from braidstream.model.stores import COMPOSITES
+from braidstream.model.stores import Stage
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.task import EpochTask, routes_of, slot_task
@@ -84,7 +84,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
     seen = tallies_of(slot_reports(epoch.reports)).values()
     reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark)
-    last = slot_task(replace(task, reached=reached), COMPOSITES)
+    last = slot_task(replace(task, reached=reached), Stage.COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
     for name in (name for names in staged.values() for name in names):
         flow.checkpoint.files.delete(name)
