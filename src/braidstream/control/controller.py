@@ -5,8 +5,8 @@ last adaptation has not passed (pushes to disk do not wait: the memory is needed
 was chosen in this epoch (D-CAPE 6: one at a time), when it touches a slot that an accepted one touches, or when it is
 not legal. Refusals are decisions too, without instructions.
 
-Everything is an argument: the same reports, directory, memory, clock and seed give the same decisions, so an epoch that
-Spark replays is decided the same way. The memory belongs into the manifest.
+Everything is an argument: the same reports, directory, memory, measures, clock and seed give the same decisions, so an
+epoch that Spark replays is decided the same way. Memory and measures belong into the manifest.
 
 Cost: O(reports + groups log groups) once every `every` epochs.
 """
@@ -29,6 +29,7 @@ from braidstream.control.remembered import Memory, after, remember
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
 from braidstream.model.figures import SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import (
     AddSlot,
     Decision,
@@ -74,11 +75,15 @@ class Controller:
         directory: Directory,
         n_slots: int,
         memory: Memory,
+        measures: GroupMeasures,
         clock_s: float,
         seed: int = 0,
     ) -> tuple[list[Decision], Memory]:
-        """The decisions of a reorganization epoch, and the memory for the next."""
-        view = observe(reports, directory, n_slots, clock_s, self.settings)
+        """The decisions of a reorganization epoch, and the memory for the next.
+
+        The measures are those of all epochs so far, these reports included.
+        """
+        view = observe(reports, directory, n_slots, measures, clock_s, self.settings)
         known = remember(memory, view)
         known = changed(known, wish=wish(view, known, self.settings))
         if view.epoch < 0:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 
 __all__ = ["GroupLoad", "SlotLoad", "View", "even_s", "observe", "occupancy"]
 
@@ -86,6 +87,8 @@ class View:
     """How long it would take if its work were spread evenly."""
     is_absolute: bool
     """Whether `length_s` is a given interval, so that all slots together can be too many or too few."""
+    measures: GroupMeasures
+    """The results and the last tuple of each group, since long before the view."""
 
     @property
     def n_slots(self) -> int:
@@ -110,7 +113,12 @@ class View:
 
 
 def observe(
-    reports: Sequence[SlotFigures], directory: Directory, n_slots: int, clock_s: float, settings: Settings
+    reports: Sequence[SlotFigures],
+    directory: Directory,
+    n_slots: int,
+    measures: GroupMeasures,
+    clock_s: float,
+    settings: Settings,
 ) -> View:
     """The view of a reorganization epoch's reports."""
     epochs = sorted({report.epoch for report in reports})
@@ -125,7 +133,7 @@ def observe(
     )
     groups = _group_loads(slots, by_slot, directory, max(len(epochs), 1))
     last = epochs[-1] if epochs else -1
-    return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None)
+    return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None, measures)
 
 
 def even_s(slots: Sequence[SlotLoad]) -> float:

@@ -62,6 +62,7 @@ class Reorganizer:
             manifest.directory,
             manifest.n_slots,
             manifest.notes.controller,
+            manifest.notes.measures,
             self.clock(),
             self.seed,
         )

@@ -33,14 +33,13 @@ from braidstream.control.policies.generation_tiers import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision
-from braidstream.model.reports import CleanUpReport, Report, slot_reports
+from braidstream.model.reports import CleanUpReport, Report
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
 from braidstream.state import compaction, generations
 from braidstream.state.acting import intent, pinned_groups
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Measures
 
 __all__ = ["Spiller"]
 
@@ -81,17 +80,14 @@ class Spiller:
         return 0.0 if self.interval_s is None else max(self.interval_s - elapsed_s, 0.0)
 
     def remembered(self, manifest: Manifest, reports: Sequence[Report]) -> Manifest:
-        """The manifest with what this epoch's reports say of each group: T_u and P_o, and how fast clean-ups were."""
-        known = manifest.notes.spilling
-        touched, outputs = dict(known.touched), dict(known.outputs)
-        for count in (count for report in slot_reports(reports) for count in report.groups):
-            if count.rows:
-                touched[count.group] = manifest.epoch
-            outputs[count.group] = outputs.get(count.group, 0) + count.matches
+        """The manifest with what this epoch's reports say of how fast clean-ups are."""
+        known = manifest.notes.measures
         cleaned = (report for report in reports if isinstance(report, CleanUpReport) and report.bytes)
         rates = [report.bytes / max(report.busy_s, 1e-3) for report in cleaned]
-        rate = (known.rate + min(rates)) / 2 if rates else known.rate
-        return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, rate)))
+        if not rates:
+            return manifest
+        rate = (known.rate + min(rates)) / 2
+        return manifest.with_notes(changed(manifest.notes, measures=changed(known, rate=rate)))
 
     def pushes(self, manifest: Manifest, before: Directory) -> list[Decision]:
         """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
@@ -111,7 +107,7 @@ class Spiller:
         """What the next epoch is to clean up, after what was pushed now."""
         if self._is_at_ease(manifest):
             return []
-        groups, room = self.groups(manifest), manifest.notes.spilling.rate * spare_s
+        groups, room = self.groups(manifest), manifest.notes.measures.rate * spare_s
         wanted = to_clean_up(groups, self.overflow, list(pushed), room, bytes_in_cells(manifest, self.stores))
         some = to_join(groups, self.overflow, wanted, manifest.watermark)
         return clean_up_decisions(groups, manifest.epoch, wanted, some)
@@ -137,7 +133,7 @@ class Spiller:
 
     def groups(self, manifest: Manifest, stores: Collection[str] | None = None) -> list[GroupMemory]:
         """What each group holds of the state that may be pushed, or of some stores, and its measures."""
-        measures = manifest.notes.spilling
+        measures = manifest.notes.measures
         held, found = generations.account(manifest, self.stores if stores is None else stores), []
         watermark = manifest.watermark
         for group in manifest.directory.groups:

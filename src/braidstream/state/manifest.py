@@ -194,7 +194,7 @@ class _Form(Value, frozen=True, kw_only=True):
             self.watermark,
             self.executors,
             self.totals,
-            self.memory,
+            self.memory.renewed(),
             self.grids,
             self.retired,
         )

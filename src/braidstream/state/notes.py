@@ -19,8 +19,9 @@ from braidstream.control.remembered import Memory
 from braidstream.model.dead_rows import Filter
 from braidstream.model.declarations import Declared
 from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.reports import SampleCounts
-from braidstream.model.values import Json, Value, of_numpy
+from braidstream.model.values import Json, Value, changed, of_numpy
 
 __all__ = [
     "Cleaning",
@@ -65,11 +66,9 @@ class Heavy(Value, frozen=True):
     next_id: int = 1
 
 
-class Measures(Value, frozen=True):
-    """Of `epoch.spiller`: T_u and P_o by group, and how many bytes a slot cleans up in a second."""
+class Measures(GroupMeasures, frozen=True):
+    """What is known of groups, and (of `epoch.spiller`) how many bytes a slot cleans up in a second."""
 
-    touched: Mapping[int, int] = msgspec.field(default_factory=dict)
-    outputs: Mapping[int, float] = msgspec.field(default_factory=dict)
     rate: float = FIRST_RATE
 
 
@@ -148,7 +147,7 @@ class Notes(Value, frozen=True):
     reports: KeptFigures = KeptFigures()
     """Figures that wait for the next reorganization (`epoch.reorganizer`)."""
     heavy: Heavy = Heavy()
-    spilling: Measures = Measures()
+    measures: Measures = msgspec.field(name="spilling", default=Measures())
     cleaning: Cleaning | None = None
     steps: int = 0
     """Steps of clean-up so far; none is used twice."""
@@ -184,6 +183,18 @@ class Notes(Value, frozen=True):
     """Written by functions of 0.1.0; nobody reads it."""
     next_grid: int = 1
     """Of `lab.testing.restless_grids`: the next free id."""
+
+    def renewed(self) -> Notes:
+        """These notes, with measures that 0.1.0 kept in the controller's memory where they are now.
+
+        The budget's, if it had any, are the same ones, counted more exactly.
+        """
+        old, known = self.controller, self.measures
+        if not old.outputs and not old.touched:
+            return self
+        has_own = known.outputs or known.touched
+        measures = known if has_own else changed(known, touched=old.touched, outputs=old.outputs)
+        return changed(self, controller=changed(old, outputs={}, touched={}), measures=measures)
 
 
 def encoded_note(value: object) -> Json:

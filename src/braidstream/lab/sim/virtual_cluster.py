@@ -32,6 +32,7 @@ from braidstream.lab.sim.relocation import Message, Relocation
 from braidstream.lab.sim.slave import Background, Batch, Slave, no_background
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import AddSlot, Decision, Instruction, Merge, Move, RemoveSlot, Split
 
 __all__ = ["Cluster", "ClusterSettings", "simulate"]
@@ -79,6 +80,7 @@ class Cluster:
         self.meter = Meter(settings.warm_up_s, settings.duration_s, demand.tick_s)
         self.controller = _controller(settings.control, demand) if settings.control is not None else None
         self.memory = Memory()
+        self.measures = GroupMeasures()
         self.directory = Directory.of(settings.n_groups, settings.n_slaves)
         n_possible = max(settings.n_slaves, settings.max_slaves)
         self.slaves = [self._slave(slot) for slot in range(n_possible)]
@@ -197,6 +199,8 @@ class Cluster:
             stored = self.demand.stored(rows, tick)
             self.meter.stored(float(stored.sum()) * TUPLE_BYTES)
             self.reports.append(self._slot_report(slave, epoch, groups, stored))
+        brought = (part for report in self.reports[-self.n_slots :] for part in report.groups)
+        self.measures = self.measures.counted(brought, self.directory, epoch)
 
     def _slot_report(self, slave: Slave, epoch: int, groups: Sequence[int], stored: Floats) -> SlotFigures:
         done = self.meter.taken(slave)
@@ -226,13 +230,13 @@ class Cluster:
         if self.relocating or self.leaving or self.controller is None:
             return
         decisions, self.memory = self.controller.decide(
-            reports, self.directory, self.n_slots, self.memory, self.clock.now, self.settings.seed
+            reports, self.directory, self.n_slots, self.memory, self.measures, self.clock.now, self.settings.seed
         )
         self.decisions += decisions
         self._carry_out([one for decision in decisions for one in decision.instructions])
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
-        moves: list[Move] = []
+        moves, before = list[Move](), self.directory
         for one in instructions:
             if isinstance(one, AddSlot):
                 self.n_slots += 1
@@ -245,6 +249,8 @@ class Cluster:
                 self._merge(one)
             elif isinstance(one, Move):
                 moves.append(one)  # WSJ's slaves have no disk: nothing else is asked of them
+        if self.directory is not before:
+            self.measures = self.measures.carried(before, self.directory)
         self._relocate(moves)
         self._leave()
 

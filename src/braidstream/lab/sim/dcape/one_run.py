@@ -26,6 +26,7 @@ from braidstream.lab.sim.dcape.pushed_state import GenerationJoin, Recovered
 from braidstream.lab.sim.dcape.streams import Streams
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import Instruction, Move, Spill, apply
 
 __all__ = ["CleanUpTime", "Cluster", "Measured", "Results", "simulate"]
@@ -141,6 +142,7 @@ class _Run:
         self.directory = _placed(cluster.placement)
         self.active, self.inactive = (np.zeros(streams.n_groups, dtype=np.int64) for _ in range(2))
         self.memory = Memory()
+        self.measures = GroupMeasures()
         self.done: list[tuple[float, int]] = []
         self.held: list[tuple[int, ...]] = []
         self.n_moves = self.n_forced = self.moved_bytes = 0
@@ -220,8 +222,10 @@ class _Run:
     def _decide(self, tick: int, now_s: float, reports: list[SlotFigures]) -> None:
         controller = self.cluster.controller
         assert controller is not None
+        brought = (part for report in reports for part in report.groups)
+        self.measures = self.measures.counted(brought, self.directory, tick)
         decisions, self.memory = controller.decide(
-            reports, self.directory, len(self.machines), self.memory, now_s, self.cluster.seed
+            reports, self.directory, len(self.machines), self.memory, self.measures, now_s, self.cluster.seed
         )
         for decision in decisions:
             self._act(tick, now_s, decision.instructions)
@@ -258,6 +262,7 @@ class _Run:
         self.join.spill(groups.tolist(), tick)
         self.inactive[groups] += self.active[groups]
         self.active[groups] = 0
+        self.measures = self.measures.begun_anew(groups.tolist())
 
     def _adapt(self, machine: VirtualMachine, begin_s: float, seconds: float) -> None:
         machine.work(begin_s, seconds)

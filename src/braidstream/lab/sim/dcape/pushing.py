@@ -35,7 +35,7 @@ class RivalSpilling:
         budget = self.settings.spill_above * (self.settings.memory_bytes or float("inf"))
         suggestions = []
         for slot in view.slots:
-            groups = group_states(view, memory, slot.slot)
+            groups = group_states(view, slot.slot)
             total = sum(one.bytes for one in groups)
             if total > budget:
                 amount = max(self.settings.spill_share * total, total - budget)
