@@ -40,6 +40,7 @@ from braidstream.model.instructions import (
     apply,
     slots_touched,
 )
+from braidstream.model.numbers import EpochNumber, SlotId
 from braidstream.model.values import changed
 
 __all__ = ["Controller", "default_policies"]
@@ -65,7 +66,7 @@ class Controller:
     settings: Settings = field(default_factory=Settings)
     policies: tuple[Policy, ...] | None = None
 
-    def is_due(self, epoch: int) -> bool:
+    def is_due(self, epoch: EpochNumber) -> bool:
         """Whether `epoch` (from 0) ends a reorganization epoch."""
         return (epoch + 1) % self.settings.every == 0
 
@@ -104,7 +105,7 @@ class _Session:
         self.decisions: list[Decision] = []
         self.accepted: list[Instruction] = []
         self.kinds: set[str] = set()
-        self.touched: set[int] = set()
+        self.touched: set[SlotId] = set()
         self.applied = (view.directory, view.n_slots)
 
     def consider(self, suggestion: Suggestion) -> None:
@@ -157,7 +158,7 @@ class _Session:
             return wrong.wrong
         return ""
 
-    def _yielding(self) -> dict[int, float]:
+    def _yielding(self) -> dict[SlotId, float]:
         """The slots that yield load now, with their pace: memory balance leaves them alone until they are faster."""
         groups = [one.group for one in self.accepted if isinstance(one, (Move, Split))]
         known = [self.view.groups[group] for group in groups if group in self.view.groups]  # not halves split off now

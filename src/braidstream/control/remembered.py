@@ -13,6 +13,7 @@ import msgspec
 
 from braidstream.control.load import View
 from braidstream.model.instructions import Instruction, Spill, Split
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.model.values import Value, changed
 
 __all__ = ["Memory", "after", "remember"]
@@ -23,11 +24,11 @@ class Memory(Value, frozen=True):
 
     base_groups: int | None = None
     """As many groups there were at first: merges go no further."""
-    solid: Mapping[int, float] = msgspec.field(default_factory=dict)
+    solid: Mapping[GroupId, float] = msgspec.field(default_factory=dict)
     """By group that a split did not help: its demand then."""
-    split: Mapping[int, tuple[int, float]] = msgspec.field(default_factory=dict)
+    split: Mapping[GroupId, tuple[GroupId, float]] = msgspec.field(default_factory=dict)
     """By group that was split: the other half, and the demand of both, to see whether it helped."""
-    yielded: Mapping[int, float] = msgspec.field(default_factory=dict)
+    yielded: Mapping[SlotId, float] = msgspec.field(default_factory=dict)
     """By slot that had to yield load: its pace then."""
     forced_bytes: int = 0
     """Of forced spills."""
@@ -37,9 +38,9 @@ class Memory(Value, frozen=True):
     """More slots (1), fewer (-1) or as many, and for how many reorganization epochs in a row."""
     too_few: Mapping[int, float] = msgspec.field(default_factory=dict)
     """By number of slots that proved too few: the work that arrived then."""
-    outputs: Mapping[int, float] = msgspec.field(default_factory=dict)
+    outputs: Mapping[GroupId, float] = msgspec.field(default_factory=dict)
     """In manifests of 0.1.0: P_o, which `state.notes` takes over. Empty now."""
-    touched: Mapping[int, int] = msgspec.field(default_factory=dict)
+    touched: Mapping[GroupId, EpochNumber] = msgspec.field(default_factory=dict)
     """Likewise T_u."""
 
 
@@ -61,7 +62,7 @@ def after(memory: Memory, view: View, instructions: Sequence[Instruction]) -> Me
         if isinstance(one, Split):
             if one.group in view.groups:  # not a half that was split off just now: nothing is known of its load
                 splits[one.group] = (next_id, view.groups[one.group].demand_s)
-            next_id += 1
+            next_id = GroupId(next_id + 1)
         elif isinstance(one, Spill) and one.forced and one.group in view.groups:
             forced_bytes += view.groups[one.group].stored_bytes
     last_s = memory.last_s if _only_spills(instructions) else view.clock_s
@@ -73,7 +74,7 @@ def _only_spills(instructions: Iterable[Instruction]) -> bool:
     return all(isinstance(one, Spill) for one in instructions)
 
 
-def _solid(memory: Memory, view: View) -> dict[int, float]:
+def _solid(memory: Memory, view: View) -> dict[GroupId, float]:
     """The groups that a split did not help, one key carrying most of them, with their demand.
 
     Such a group is left alone until its demand has halved; spreading one key is the grid router's work.

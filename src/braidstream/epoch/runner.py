@@ -20,6 +20,7 @@ from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.owed import intended, is_in_step, owes, run_step
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.steps import run_epoch
+from braidstream.model.numbers import EpochNumber
 from braidstream.state import generations
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import unwritable
@@ -90,7 +91,7 @@ class EpochRunner(Generic[EnvelopesT]):
                 return
             if self.manifest.epoch != epoch - 1:
                 self.manifest = Manifest.read(self.checkpoint.files, epoch - 1)
-            self.manifest, entry = run_epoch(self.flow, envelopes, self.manifest, epoch)
+            self.manifest, entry = run_epoch(self.flow, envelopes, self.manifest, EpochNumber(epoch))
             self.progress.append(entry)
 
     def finish(self) -> None:

@@ -33,6 +33,7 @@ from braidstream.control.policies.generation_tiers import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision
+from braidstream.model.numbers import GroupId, SlotId, slot_ids
 from braidstream.model.reports import CleanUpReport, Report
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
@@ -96,14 +97,14 @@ class Spiller:
         groups, taken = self.groups(manifest), bytes_in_cells(manifest, self.stores)
         chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
         if chosen and manifest.directory != before:
-            held: dict[int, int] = defaultdict(int, taken)
+            held: dict[SlotId, int] = defaultdict(int, taken)
             for one in groups:
                 held[one.state.slot] += one.state.bytes
             urgent = {slot for slot, size in held.items() if size > _URGENT * self.overflow.memory_bytes}
             chosen = [group for group in chosen if manifest.directory.by_id[group].slot in urgent]
         return push_decisions(groups, self.overflow, manifest.epoch, chosen, taken)
 
-    def clean_ups(self, manifest: Manifest, pushed: Collection[int], spare_s: float) -> list[Decision]:
+    def clean_ups(self, manifest: Manifest, pushed: Collection[GroupId], spare_s: float) -> list[Decision]:
         """What the next epoch is to clean up, after what was pushed now."""
         if self._is_at_ease(manifest):
             return []
@@ -122,7 +123,7 @@ class Spiller:
         del sheds
         return manifest
 
-    def may_push(self, manifest: Manifest) -> frozenset[int]:
+    def may_push(self, manifest: Manifest) -> frozenset[GroupId]:
         """The groups that may be pushed when somebody asks for it."""
         return frozenset(manifest.directory.by_id) - pinned_groups(manifest)
 
@@ -151,7 +152,9 @@ class Spiller:
             found.append(GroupMemory(state, int(own.inactive_bytes), len(inactive), past, inactive))
         return found
 
-    def cleaned(self, manifest: Manifest, groups: Sequence[int], some: Mapping[int, Collection[int]]) -> Manifest:
+    def cleaned(
+        self, manifest: Manifest, groups: Sequence[GroupId], some: Mapping[GroupId, Collection[int]]
+    ) -> Manifest:
         """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation.
 
         Nothing is missing now, so what is past its deadline goes first. Of other groups `some` generations are one.
@@ -168,9 +171,9 @@ class Spiller:
         """Whether state is pushed that may not be any more, because of queries that came since."""
         return bool(generations.pushed_stores(manifest) - self.stores)
 
-    def incomplete(self, manifest: Manifest) -> list[int]:
+    def incomplete(self, manifest: Manifest) -> list[GroupId]:
         """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot."""
-        chosen, room = [], dict.fromkeys(range(manifest.n_slots), float(self.overflow.memory_bytes))
+        chosen, room = [], dict.fromkeys(slot_ids(manifest.n_slots), float(self.overflow.memory_bytes))
         stores = self.stores | generations.pushed_stores(manifest)
         for one in sorted(self.groups(manifest, stores), key=lambda one: (-one.bytes, one.state.group)):
             if one.is_incomplete and one.generations and room[one.state.slot] > 0:

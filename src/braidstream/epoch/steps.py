@@ -24,6 +24,7 @@ from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
 from braidstream.epoch.owed import clean, cleaned
 from braidstream.epoch.progress import EpochProgress, tallies_of
 from braidstream.model.faults import reach
+from braidstream.model.numbers import EpochNumber
 from braidstream.model.reports import slot_reports
 from braidstream.model.stores import Stage
 from braidstream.plan.aggregate_plan import composites_of
@@ -38,7 +39,7 @@ __all__ = ["PHASES", "Epoch", "run_epoch"]
 class Epoch(Generic[EnvelopesT]):
     """An epoch on its way."""
 
-    number: int
+    number: EpochNumber
     envelopes: EnvelopesT
     before: Manifest
     task: EpochTask
@@ -50,7 +51,7 @@ class Epoch(Generic[EnvelopesT]):
 
 
 def run_epoch(
-    flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, before: Manifest, number: int
+    flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, before: Manifest, number: EpochNumber
 ) -> tuple[Manifest, EpochProgress]:
     """Run all steps; the manifest that was committed, and what there is to say of the epoch."""
     started = time.perf_counter()

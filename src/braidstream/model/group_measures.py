@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from braidstream.model.directory import Directory, Group
+from braidstream.model.numbers import EpochNumber, GroupId
 from braidstream.model.values import Value, changed
 
 __all__ = ["Brought", "GroupMeasures"]
@@ -27,7 +28,7 @@ class Brought(Protocol):
     """What an epoch brought to a group: `model.reports.GroupCount`, or `model.figures.GroupFigures`."""
 
     @property
-    def group(self) -> int:
+    def group(self) -> GroupId:
         """Its id."""
         ...
 
@@ -45,12 +46,12 @@ class Brought(Protocol):
 class GroupMeasures(Value, frozen=True):
     """T_u and P_o, by group."""
 
-    touched: Mapping[int, int] = msgspec.field(default_factory=dict)
+    touched: Mapping[GroupId, EpochNumber] = msgspec.field(default_factory=dict)
     """T_u: the epoch of its last new tuple, or the first in which the group was seen."""
-    outputs: Mapping[int, float] = msgspec.field(default_factory=dict)
+    outputs: Mapping[GroupId, float] = msgspec.field(default_factory=dict)
     """P_o: the results of its active generation so far."""
 
-    def counted(self: MeasuresT, brought: Iterable[Brought], directory: Directory, epoch: int) -> MeasuresT:
+    def counted(self: MeasuresT, brought: Iterable[Brought], directory: Directory, epoch: EpochNumber) -> MeasuresT:
         """The measures after an epoch; of groups that are no more nothing is kept."""
         touched = {group: self.touched.get(group, epoch) for group in directory.by_id}
         outputs = {group: self.outputs.get(group, 0.0) for group in directory.by_id}
@@ -62,7 +63,7 @@ class GroupMeasures(Value, frozen=True):
 
     def carried(self: MeasuresT, before: Directory, after: Directory) -> MeasuresT:
         """The measures after splits and merges: halves share what their whole gave, buddies add up."""
-        touched, outputs = dict[int, int](), dict[int, float]()
+        touched, outputs = dict[GroupId, EpochNumber](), dict[GroupId, float]()
         for group in after.groups:
             whole = before.at(group.low)
             old = [whole] if whole.depth <= group.depth else _within(before, group)
@@ -72,7 +73,7 @@ class GroupMeasures(Value, frozen=True):
                 touched[group.id] = max(seen)
         return changed(self, touched=touched, outputs=outputs)
 
-    def begun_anew(self: MeasuresT, groups: Iterable[int]) -> MeasuresT:
+    def begun_anew(self: MeasuresT, groups: Iterable[GroupId]) -> MeasuresT:
         """The measures after pushes: the next generation of these groups has given nothing yet."""
         return changed(self, outputs={**self.outputs, **dict.fromkeys(groups, 0.0)})
 

@@ -31,6 +31,7 @@ from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.directory import Directory
 from braidstream.model.faults import reach
+from braidstream.model.numbers import BEFORE_FIRST, EpochNumber
 from braidstream.model.values import changed
 from braidstream.spark.function_stages import ENVELOPE, FunctionTask, RowReader, first_stage, later_stage
 from braidstream.spark.session import QUERY_SETTINGS
@@ -106,7 +107,7 @@ class FunctionProgress:
 
 def first_manifest(plan: FunctionPlan) -> Manifest:
     """The manifest before the first epoch."""
-    return Manifest(-1, Directory.of(1), plan.degree, notes=Notes(plan=plan.strategy))
+    return Manifest(BEFORE_FIRST, Directory.of(1), plan.degree, notes=Notes(plan=plan.strategy))
 
 
 def plan_of(manifest: Manifest) -> str:
@@ -238,7 +239,7 @@ class FunctionRunner:
         newest = {} if newest_us is None else {stream: newest_us}
         return replace(
             self.manifest,
-            epoch=epoch,
+            epoch=EpochNumber(epoch),
             segments=segments,
             newest=newest,
             watermark=watermark,

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from braidstream.model.dead_rows import Filter
 from braidstream.model.instructions import CleanUp, Instruction, Regrid, Shed, Spill, apply
+from braidstream.model.numbers import GroupId
 from braidstream.model.values import changed
 from braidstream.state import generations
 from braidstream.state.cells import address_of_grid, regridded, resettled
@@ -45,13 +46,13 @@ def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collect
     return manifest
 
 
-def pinned_groups(manifest: Manifest) -> set[int]:
+def pinned_groups(manifest: Manifest) -> set[GroupId]:
     """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
     return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
 
 
 def intent(
-    manifest: Manifest, groups: Sequence[int], step: int, some: Mapping[int, Sequence[int]] | None = None
+    manifest: Manifest, groups: Sequence[GroupId], step: int, some: Mapping[GroupId, Sequence[int]] | None = None
 ) -> Manifest:
     """The manifest with the intent to clean up groups: in the next epoch, or in a numbered step of its own.
 

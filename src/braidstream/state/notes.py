@@ -20,6 +20,7 @@ from braidstream.model.dead_rows import Filter
 from braidstream.model.declarations import Declared
 from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
 from braidstream.model.group_measures import GroupMeasures
+from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import SampleCounts
 from braidstream.model.values import Json, Value, changed, of_numpy
 
@@ -75,16 +76,16 @@ class Measures(GroupMeasures, frozen=True):
 class Cleaning(Value, frozen=True):
     """What the next epoch cleans up, or a step of its own after the last one: an intent (`epoch.spiller`)."""
 
-    groups: tuple[int, ...] = ()
+    groups: tuple[GroupId, ...] = ()
     step: int = 0
     """Above 0: not in an epoch, but in that step."""
-    some: Mapping[int, frozenset[int]] = msgspec.field(default_factory=dict)
+    some: Mapping[GroupId, frozenset[int]] = msgspec.field(default_factory=dict)
     """Groups of which only these generations are cleaned up, among themselves."""
     resumed: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Instead of groups: suspended joins, each with the last epoch that it has joined."""
 
     @property
-    def only_some(self) -> dict[int, frozenset[int]]:
+    def only_some(self) -> dict[GroupId, frozenset[int]]:
         """`some`, without groups that are cleaned up as a whole."""
         return {group: numbers for group, numbers in self.some.items() if group not in self.groups}
 
@@ -105,9 +106,9 @@ class Shedding(Value, frozen=True):
     """By query: the counts of the last epoch."""
     run: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
     """Those of all epochs."""
-    yields: Mapping[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    yields: Mapping[Address, tuple[float, float]] = msgspec.field(default_factory=dict)
     """By the address where a group begins: its results of late, and the bytes that it held for them."""
-    held: Mapping[int, float] = msgspec.field(default_factory=dict)
+    held: Mapping[Address, float] = msgspec.field(default_factory=dict)
     """Likewise the bytes that live."""
     live_bytes: int | None = None
     ended: int | None = None

@@ -31,6 +31,7 @@ from braidstream.control.policies.spilling import GroupState, choose_spills, lea
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.instructions import Spill
+from braidstream.model.numbers import GroupId, SlotId
 
 __all__ = ["ForcedSpilling", "Spilling", "group_states", "memory_policies"]
 
@@ -44,7 +45,7 @@ def memory_policies(settings: Settings) -> tuple[Policy, ...]:
     return (MemoryBalance(settings), Spilling(settings), ForcedSpilling(settings))
 
 
-def group_states(view: View, slot: int) -> list[GroupState]:
+def group_states(view: View, slot: SlotId) -> list[GroupState]:
     """The active state of a slot's groups."""
     return [_state(view, load) for load in view.of_slot(slot)]
 
@@ -125,7 +126,7 @@ def _within(groups: list[GroupState], room: float) -> list[GroupState]:
     return groups[: int(np.searchsorted(sizes, room, side="right"))]
 
 
-def _overflow(view: View, slot: SlotLoad, chosen: list[int], budget: int) -> Suggestion:
+def _overflow(view: View, slot: SlotLoad, chosen: list[GroupId], budget: int) -> Suggestion:
     pushed = sum(view.groups[group].stored_bytes for group in chosen)
     figures = {"slot_bytes": float(slot.stored_bytes), "budget_bytes": float(budget), "pushed_bytes": float(pushed)}
     reason = f"slot {slot.slot} holds more than it may"
