@@ -9,6 +9,7 @@ from braidstream.control.controller import Controller
 from braidstream.control.remembered import Memory
 from braidstream.model.directory import HASH_BITS, Directory, Group
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import Decision, Instruction, apply
 
 
@@ -66,6 +67,7 @@ class ConstantLoad:
     sizes: Sequence[int]
     paces: Sequence[float]
     memory: Memory = field(default_factory=Memory)
+    measures: GroupMeasures = field(default_factory=GroupMeasures)
     epoch: int = 0
 
     def reports(self) -> list[SlotFigures]:
@@ -74,10 +76,13 @@ class ConstantLoad:
 
     def reorganize(self, controller: Controller, seed: int = 0) -> list[Decision]:
         """One reorganization epoch: report, decide, apply."""
+        reports, before = self.reports(), self.directory
+        self.measures = self.measures.counted(brought(reports), before, self.epoch)
         decisions, self.memory = controller.decide(
-            self.reports(), self.directory, self.n_slots, self.memory, clock_s=float(self.epoch), seed=seed
+            reports, before, self.n_slots, self.memory, self.measures, clock_s=float(self.epoch), seed=seed
         )
-        self.directory, self.n_slots = apply(self.directory, self.n_slots, instructions_of(decisions))
+        self.directory, self.n_slots = apply(before, self.n_slots, instructions_of(decisions))
+        self.measures = self.measures.carried(before, self.directory)
         self.epoch += 1
         return decisions
 
@@ -100,6 +105,16 @@ class ConstantLoad:
         width = 1.0 if group.depth <= bits else 2.0 ** (bits - group.depth)
         rows, size = int(sum(self.rows[share]) * width), int(sum(self.sizes[share]) * width)
         return GroupFigures(group.id, rows, 0, rows, size, sum(self.seconds[share]) * width * pace)
+
+
+def brought(reports: Sequence[SlotFigures]) -> list[GroupFigures]:
+    """What the reports say of groups."""
+    return [part for report in reports for part in report.groups]
+
+
+def measured(reports: Sequence[SlotFigures], directory: Directory) -> GroupMeasures:
+    """The measures when these reports are the first."""
+    return GroupMeasures().counted(brought(reports), directory, reports[0].epoch)
 
 
 def instructions_of(decisions: Sequence[Decision]) -> list[Instruction]:

@@ -10,14 +10,16 @@ import pytest
 from braidstream.control.controller import Controller
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.declustering import Declustering
-from braidstream.control.policies.splitting import Merging, Splitting
+from braidstream.control.policies.merging import Merging
+from braidstream.control.policies.splitting import Splitting
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
 from braidstream.model.figures import SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import apply
-from tests.control.cluster import instructions_of, placed, placement, report
+from tests.control.cluster import instructions_of, measured, placed, placement, report
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ def outcome(case: Case, policy: type) -> list[list[int]]:
     settings = Settings(**case.settings)
     n_groups = 1 + max(g for slot in case.before for g in slot)
     directory = placed([list(slot) for slot in case.before], n_groups)
+    reports = _reports(case)
     decisions, _ = Controller(settings, (policy(settings),)).decide(
-        _reports(case), directory, len(case.before), case.memory, clock_s=100.0, seed=7
+        reports, directory, len(case.before), case.memory, measured(reports, directory), clock_s=100.0, seed=7
     )
     return placement(*apply(directory, len(case.before), instructions_of(decisions)))
 
@@ -325,7 +328,7 @@ def test_declustering(case: Case) -> None:
     n_groups = 1 + max(g for slot in case.before for g in slot)
     directory = placed([list(slot) for slot in case.before], n_groups)
     decisions, _ = Controller(settings, (Declustering(settings),)).decide(
-        _reports(case), directory, len(case.before), case.memory, clock_s=0.0
+        _reports(case), directory, len(case.before), case.memory, GroupMeasures(), clock_s=0.0
     )
     after, n_slots = apply(directory, len(case.before), instructions_of(decisions))
     assert placement(after, n_slots) == case.after
@@ -337,7 +340,9 @@ def test_random_choice_follows_the_seed() -> None:
     reports = [report(0, dict.fromkeys(range(16), 1.0)), report(1, {16: 0.1})]
 
     def chosen(seed: int) -> object:
-        return instructions_of(Controller(settings).decide(reports, directory, 2, Memory(), 0.0, seed)[0])
+        return instructions_of(
+            Controller(settings).decide(reports, directory, 2, Memory(), GroupMeasures(), 0.0, seed)[0]
+        )
 
     assert [chosen(seed) for seed in range(8)] == [chosen(seed) for seed in range(8)]
     assert len({str(chosen(seed)) for seed in range(8)}) > 1

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
-from braidstream.control.policies import merging
+from braidstream.control.policies import generation_tiers
 from braidstream.control.settings import Settings
 from braidstream.epoch.assignment import epoch_task
 from braidstream.lab.testing.harness import Harness, Indexed
@@ -58,7 +58,7 @@ def often_compacted() -> Iterator[None]:
     """So are pushed parts, and two generations are enough to make them one."""
     with (
         only_often_compacted(),
-        mock.patch.object(merging, "FAN", 2),
+        mock.patch.object(generation_tiers, "FAN", 2),
         mock.patch.object(pushed, "FAN", 2),
     ):
         yield

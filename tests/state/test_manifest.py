@@ -52,7 +52,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         watermark=draw(st.none() | times),
         executors=draw(st.dictionaries(st.integers(0, 4), st.text())),
         totals=draw(st.dictionaries(st.text(), st.integers(0, 2**63))),
-        notes=draw(values(Notes)),
+        notes=draw(values(Notes)).renewed(),
     )
 
 

@@ -94,14 +94,14 @@ def written(folder: Path, memory: dict[str, Any]) -> Files:
 def test_notes_that_were_a_dictionary_are_read(tmp_path: Path) -> None:
     notes = Manifest.read(written(tmp_path, BEFORE), 0).notes
     assert notes.controller == Memory(
-        outputs={0: 4, 7: 1}, touched={0: 3}, base_groups=8, split={0: (7, 0.5)}, yielded={1: 0.001},
+        base_groups=8, split={0: (7, 0.5)}, yielded={1: 0.001},
         forced_bytes=170, last_s=90, wish=(1, 2), too_few={1: 400},
     )  # fmt: skip
     group = GroupFigures(3, 5, 2, 9, 80, 0.5)
     first = SlotFigures(0, 7, 5, 2, 80, 0.5, (group,), "here:1", work_s=0.25)
     assert notes.reports == KeptFigures([first, SlotFigures(1, 7, 0, 0, 0, 0.0, ())])
     assert (notes.heavy.next_id, notes.heavy.trackers["R[k]"].labels) == (4, {9: "nine"})
-    assert notes.spilling == Measures({0: 5}, {0: 12}, 1000)
+    assert notes.measures == Measures({0: 5}, {0: 12}, 1000), "the budget's, where both kept them"
     assert notes.cleaning == Cleaning((1, 2), 3, {4: frozenset({1, 2})}, {"q:(A⋈B)": 5})
     assert (notes.steps, notes.suspended, notes.rates) == (2, {"q:(A⋈B)": 5}, {"R": (1.0, 2.0)})
     assert (notes.fanouts, notes.lateness) == ({"q": {0: 2.5}}, {"R": LateRows(1, 2)})
@@ -118,6 +118,18 @@ def test_notes_that_were_a_dictionary_are_read(tmp_path: Path) -> None:
     assert notes.nodes == {"0-0": NodeNote("0-0", {"newest": None, "skip": 1})}
 
 
+@pytest.mark.parametrize("spilling", [{}, {"spilling": {"rate": 1000.0}}], ids=["no budget", "a budget of no epoch"])
+def test_measures_that_only_the_controller_kept_are_taken_over(tmp_path: Path, spilling: dict[str, Any]) -> None:
+    files = written(tmp_path, {"controller": BEFORE["controller"], **spilling})
+    read = Manifest.read(files, 0)
+    assert (read.notes.measures.outputs, read.notes.measures.touched) == ({0: 4, 7: 1}, {0: 3})
+    assert read.notes.controller.forced_bytes == 170
+    read.write(files)
+    assert b'"outputs":{"0":4.0,"7":1.0}' in (tmp_path / manifest_name(0)).read_bytes()
+    assert (tmp_path / manifest_name(0)).read_bytes().count(b'"outputs"') == 1
+    assert Manifest.read(files, 0) == read
+
+
 def test_the_manifests_of_0_1_0_say_the_same_when_they_are_written_again(tmp_path: Path) -> None:
     with zipfile.ZipFile(ARCHIVE) as archive:
         archive.extractall(tmp_path)
@@ -125,7 +137,7 @@ def test_the_manifests_of_0_1_0_say_the_same_when_they_are_written_again(tmp_pat
     epochs = Manifest.epochs(files)
     read = [Manifest.read(files, epoch) for epoch in epochs]
     assert {name for one in read for name in one.notes.heavy.trackers}
-    assert any(one.notes.spilling.outputs for one in read)
+    assert any(one.notes.measures.outputs for one in read)
     for one in read:
         one.write(files)
     assert [Manifest.read(files, epoch) for epoch in epochs] == read

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.control.overflow import Overflow
-from braidstream.control.policies.merging import FAN as GENERATIONS
+from braidstream.control.policies.generation_tiers import FAN as GENERATIONS
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
 from braidstream.state.compaction import SegmentMerge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -27,6 +27,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     """Values of a type."""
     if kind in LEAVES:
         return LEAVES[kind]
+    if isinstance(kind, NewType):
+        return values(kind.__supertype__)
     if kind is KeptFigures:
         return st.lists(values(SlotFigures), max_size=2).map(KeptFigures)
     if isinstance(kind, type) and (issubclass(kind, Struct) or is_dataclass(kind)):

@@ -17,6 +17,7 @@ from rich.table import Table
 from braidstream.cli import JOBS, app, words
 from braidstream.epoch.lateness import late_in_all, warning
 from braidstream.errors import InputError
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 from braidstream.model.stores import shown_stage, shown_store
 from braidstream.query import describe_duration
 from braidstream.state.cells import Cells
@@ -37,7 +38,7 @@ _MOST_SHOWN = 20
 @dataclass(frozen=True)
 class _Snapshot:
     identity: Identity
-    epochs: list[int]
+    epochs: list[EpochNumber]
     latest: Manifest
 
     def as_plain(self, checkpoint: str) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class _Snapshot:
         }
 
     @cached_property
-    def held(self) -> dict[int, Held]:
+    def held(self) -> dict[GroupId, Held]:
         """What each group holds."""
         return account(self.latest)
 
@@ -109,7 +110,7 @@ class _Snapshot:
                 {
                     "stage": shown_stage(stage),
                     "groups": len(held),
-                    "per_slot": [groups[slot] for slot in range(self.latest.n_slots)],
+                    "per_slot": [groups[slot] for slot in slot_ids(self.latest.n_slots)],
                     "rows": sum(one.active_rows + one.inactive_rows for one in held),
                     "bytes": round(sum(one.active_bytes + one.inactive_bytes for one in held)),
                 }
@@ -118,7 +119,7 @@ class _Snapshot:
 
     def per_slot(self) -> list[dict[str, int]]:
         """Groups of all stages and stored rows of each slot."""
-        groups, rows = Counter[int](), Counter[int]()
+        groups, rows = Counter[SlotId](), Counter[SlotId]()
         for group in self.latest.directory.groups:
             own = self.held[group.id]
             groups[group.slot] += 1
@@ -126,13 +127,13 @@ class _Snapshot:
         cells, in_cells = self._cells()
         return [
             {"slot": i, "groups": groups[i], "cells": cells[i], "rows": rows[i] + in_cells[i]}
-            for i in range(self.latest.n_slots)
+            for i in slot_ids(self.latest.n_slots)
         ]
 
-    def _cells(self) -> tuple[Counter[int], Counter[int]]:
+    def _cells(self) -> tuple[Counter[SlotId], Counter[SlotId]]:
         """Cells of heavy keys, and rows stored in cells, by slot; rows of earlier grids count for no slot."""
         cells = Counter(slot for grid in self.latest.grids for slot in grid.slots)
-        known, rows = Cells(self.latest), Counter[int]()
+        known, rows = Cells(self.latest), Counter[SlotId]()
         for code, n_rows in (cell for segment in self.latest.segments for cell in segment.cells):
             slot = known.slot_of(code)
             if slot is not None:

@@ -5,8 +5,8 @@ last adaptation has not passed (pushes to disk do not wait: the memory is needed
 was chosen in this epoch (D-CAPE 6: one at a time), when it touches a slot that an accepted one touches, or when it is
 not legal. Refusals are decisions too, without instructions.
 
-Everything is an argument: the same reports, directory, memory, clock and seed give the same decisions, so an epoch that
-Spark replays is decided the same way. The memory belongs into the manifest.
+Everything is an argument: the same reports, directory, memory, measures, clock and seed give the same decisions, so an
+epoch that Spark replays is decided the same way. Memory and measures belong into the manifest.
 
 Cost: O(reports + groups log groups) once every `every` epochs.
 """
@@ -22,12 +22,14 @@ from braidstream.control.load import View, observe
 from braidstream.control.policies import Policy, Suggestion
 from braidstream.control.policies.declustering import Declustering, arriving_work, wish
 from braidstream.control.policies.disk import memory_policies
-from braidstream.control.policies.splitting import Merging, Splitting
+from braidstream.control.policies.merging import Merging
+from braidstream.control.policies.splitting import Splitting
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.remembered import Memory, after, remember
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
 from braidstream.model.figures import SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import (
     AddSlot,
     Decision,
@@ -38,6 +40,7 @@ from braidstream.model.instructions import (
     apply,
     slots_touched,
 )
+from braidstream.model.numbers import EpochNumber, SlotId
 from braidstream.model.values import changed
 
 __all__ = ["Controller", "default_policies"]
@@ -63,7 +66,7 @@ class Controller:
     settings: Settings = field(default_factory=Settings)
     policies: tuple[Policy, ...] | None = None
 
-    def is_due(self, epoch: int) -> bool:
+    def is_due(self, epoch: EpochNumber) -> bool:
         """Whether `epoch` (from 0) ends a reorganization epoch."""
         return (epoch + 1) % self.settings.every == 0
 
@@ -73,11 +76,15 @@ class Controller:
         directory: Directory,
         n_slots: int,
         memory: Memory,
+        measures: GroupMeasures,
         clock_s: float,
         seed: int = 0,
     ) -> tuple[list[Decision], Memory]:
-        """The decisions of a reorganization epoch, and the memory for the next."""
-        view = observe(reports, directory, n_slots, clock_s, self.settings)
+        """The decisions of a reorganization epoch, and the memory for the next.
+
+        The measures are those of all epochs so far, these reports included.
+        """
+        view = observe(reports, directory, n_slots, measures, clock_s, self.settings)
         known = remember(memory, view)
         known = changed(known, wish=wish(view, known, self.settings))
         if view.epoch < 0:
@@ -98,7 +105,7 @@ class _Session:
         self.decisions: list[Decision] = []
         self.accepted: list[Instruction] = []
         self.kinds: set[str] = set()
-        self.touched: set[int] = set()
+        self.touched: set[SlotId] = set()
         self.applied = (view.directory, view.n_slots)
 
     def consider(self, suggestion: Suggestion) -> None:
@@ -151,7 +158,7 @@ class _Session:
             return wrong.wrong
         return ""
 
-    def _yielding(self) -> dict[int, float]:
+    def _yielding(self) -> dict[SlotId, float]:
         """The slots that yield load now, with their pace: memory balance leaves them alone until they are faster."""
         groups = [one.group for one in self.accepted if isinstance(one, (Move, Split))]
         known = [self.view.groups[group] for group in groups if group in self.view.groups]  # not halves split off now

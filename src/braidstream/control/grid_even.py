@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.model.grids import Candidate, Change, Family, Grid, GridPlan, Regrid, cell_load, slot_loads
+from braidstream.model.numbers import FIRST_SLOT, SlotId, slot_ids
 
 __all__ = ["EvenSettings", "plan"]
 
@@ -209,7 +210,7 @@ class _Search:
             key=lambda cell: (-cell[0], cell[1], cell[2]),
         )
         room = _Room(self._lights(dims), sum(load for load, _, _ in cells))
-        slots: dict[Key, list[int]] = {key: [0] * prod(d) for key, d in dims.items()}
+        slots: dict[Key, list[SlotId]] = {key: [FIRST_SLOT] * prod(d) for key, d in dims.items()}
         for load, key, i in cells:
             held = self.held.get(key)
             home = held.slots[i] if held is not None and held.dims == dims[key] else None
@@ -241,10 +242,10 @@ class _Room:
     def __init__(self, loads: list[float], to_come: float) -> None:
         self.loads = loads
         self.limit = _NEARLY * (sum(loads) + to_come) / len(loads)
-        self.heap = [(load, slot) for slot, load in enumerate(loads)]
+        self.heap = list(zip(loads, slot_ids(len(loads)), strict=True))
         heapq.heapify(self.heap)
 
-    def place(self, load: float, home: int | None) -> int:
+    def place(self, load: float, home: SlotId | None) -> SlotId:
         """The slot of a cell: its home where there is room, else the least loaded one."""
         fits = home is not None and home < len(self.loads) and self.loads[home] + load <= self.limit
         slot = home if fits and home is not None else self._least()
@@ -252,7 +253,7 @@ class _Room:
         heapq.heappush(self.heap, (self.loads[slot], slot))
         return slot
 
-    def _least(self) -> int:
+    def _least(self) -> SlotId:
         while True:  # entries of slots that got something since are stale
             load, slot = heapq.heappop(self.heap)
             if load == self.loads[slot]:

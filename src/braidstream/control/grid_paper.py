@@ -29,6 +29,7 @@ from dataclasses import replace
 from math import floor, log2, prod
 
 from braidstream.model.grids import Candidate, Change, Family, Grid, GridPlan, Regrid, coordinates
+from braidstream.model.numbers import SlotId, slot_ids
 
 __all__ = ["desired_dims", "heavy_keys", "plan", "stepped"]
 
@@ -88,7 +89,7 @@ class _Session:
     def __init__(self, n_slots: int, grids: Sequence[Grid], next_id: int) -> None:
         self.n_slots, self.grids, self.next_id = n_slots, grids, next_id
         held = Counter(slot for grid in grids for slot in grid.slots)
-        self.tasks = [1 + held[slot] for slot in range(n_slots)]
+        self.tasks = [1 + held[slot] for slot in slot_ids(n_slots)]
         self.kept: list[Grid] = []
         self.changes: list[Change] = []
 
@@ -136,11 +137,11 @@ class _Session:
         reason = f"key {grid.label or grid.hash}: light again"
         self.changes.append(Change(Regrid(family.name, grid.hash, None), figures, reason))
 
-    def _kept(self, slot: int | None) -> int:
+    def _kept(self, slot: SlotId | None) -> SlotId:
         return slot if slot is not None and slot < self.n_slots else self._fewest()
 
-    def _fewest(self) -> int:
-        slot = min(range(self.n_slots), key=lambda s: (self.tasks[s], s))
+    def _fewest(self) -> SlotId:
+        slot = min(slot_ids(self.n_slots), key=lambda s: (self.tasks[s], s))
         self.tasks[slot] += 1
         return slot
 

@@ -31,6 +31,7 @@ import msgspec
 from datasketches import frequent_items_error_type, frequent_strings_sketch
 
 from braidstream.model.grids import Candidate
+from braidstream.model.numbers import FIRST_SLOT, SlotId
 from braidstream.model.reports import Frequent
 from braidstream.model.values import Value, changed
 
@@ -171,7 +172,7 @@ def sketch_size(n_slots: int) -> int:
 def candidates(
     trackers: Sequence[Tracker],
     n: int,
-    slot_of: Callable[[int], int] = lambda _hash: 0,
+    slot_of: Callable[[int], SlotId] = lambda _hash: FIRST_SLOT,
     also: Iterable[int] = (),
 ) -> list[Candidate]:
     """The `n` most frequent keys over a family's stores, and those of `also` (keys with a grid), with their counts.

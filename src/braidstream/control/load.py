@@ -28,6 +28,8 @@ from dataclasses import dataclass, replace
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
+from braidstream.model.numbers import BEFORE_FIRST, EpochNumber, GroupId, SlotId, slot_ids
 
 __all__ = ["GroupLoad", "SlotLoad", "View", "even_s", "observe", "occupancy"]
 
@@ -36,8 +38,8 @@ __all__ = ["GroupLoad", "SlotLoad", "View", "even_s", "observe", "occupancy"]
 class GroupLoad:
     """One group, averaged over the epochs of the view; state as at its end."""
 
-    group: int
-    slot: int
+    group: GroupId
+    slot: SlotId
     rows: float
     matches: float
     demand_s: float
@@ -49,7 +51,7 @@ class GroupLoad:
 class SlotLoad:
     """One slot, averaged over the epochs of the view; state as at its end."""
 
-    slot: int
+    slot: SlotId
     occupancy: float
     demand_s: float
     busy_s: float
@@ -75,24 +77,26 @@ class SlotLoad:
 class View:
     """What the policies see: the placement and the load on it."""
 
-    epoch: int
+    epoch: EpochNumber
     clock_s: float
     directory: Directory
     slots: tuple[SlotLoad, ...]
-    groups: Mapping[int, GroupLoad]
+    groups: Mapping[GroupId, GroupLoad]
     length_s: float
     """How long an epoch may take."""
     even_s: float
     """How long it would take if its work were spread evenly."""
     is_absolute: bool
     """Whether `length_s` is a given interval, so that all slots together can be too many or too few."""
+    measures: GroupMeasures
+    """The results and the last tuple of each group, since long before the view."""
 
     @property
     def n_slots(self) -> int:
         """How many slots there are."""
         return len(self.slots)
 
-    def of_slot(self, slot: int) -> list[GroupLoad]:
+    def of_slot(self, slot: SlotId) -> list[GroupLoad]:
         """The groups of a slot, in the order of the hash space."""
         return [self.groups[group.id] for group in self.directory.of_slot(slot)]
 
@@ -106,26 +110,31 @@ class View:
 
     def with_slot(self) -> View:
         """The view with one more, empty slot."""
-        return replace(self, slots=(*self.slots, SlotLoad(self.n_slots, 0.0, 0.0, 0.0, 0.0, 0.0, 0)))
+        return replace(self, slots=(*self.slots, SlotLoad(SlotId(self.n_slots), 0.0, 0.0, 0.0, 0.0, 0.0, 0)))
 
 
 def observe(
-    reports: Sequence[SlotFigures], directory: Directory, n_slots: int, clock_s: float, settings: Settings
+    reports: Sequence[SlotFigures],
+    directory: Directory,
+    n_slots: int,
+    measures: GroupMeasures,
+    clock_s: float,
+    settings: Settings,
 ) -> View:
     """The view of a reorganization epoch's reports."""
     epochs = sorted({report.epoch for report in reports})
-    by_slot: dict[int, list[SlotFigures]] = defaultdict(list)
+    by_slot: dict[SlotId, list[SlotFigures]] = defaultdict(list)
     for report in sorted(reports, key=lambda r: r.epoch):
         by_slot[report.slot].append(report)
-    bare = [_bare_load(slot, by_slot[slot], max(len(epochs), 1)) for slot in range(n_slots)]
+    bare = [_bare_load(slot, by_slot[slot], max(len(epochs), 1)) for slot in slot_ids(n_slots)]
     even = even_s(bare)
     length_s = settings.epoch_s if settings.epoch_s is not None else even
     slots = tuple(
         replace(one, occupancy=_mean_occupancy(by_slot[one.slot], length_s, len(epochs), settings)) for one in bare
     )
     groups = _group_loads(slots, by_slot, directory, max(len(epochs), 1))
-    last = epochs[-1] if epochs else -1
-    return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None)
+    last = epochs[-1] if epochs else BEFORE_FIRST
+    return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None, measures)
 
 
 def even_s(slots: Sequence[SlotLoad]) -> float:
@@ -150,7 +159,7 @@ def _mean_occupancy(reports: Sequence[SlotFigures], length_s: float, n_epochs: i
     return sum(occupancy(report, length_s, settings) for report in reports) / max(n_epochs, 1)
 
 
-def _bare_load(slot: int, reports: Sequence[SlotFigures], n_epochs: int) -> SlotLoad:
+def _bare_load(slot: SlotId, reports: Sequence[SlotFigures], n_epochs: int) -> SlotLoad:
     """A slot's load without its occupancy, which needs the length of the epoch."""
     if not reports:
         return SlotLoad(slot, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
@@ -173,8 +182,8 @@ def _growth(reports: Sequence[SlotFigures]) -> float:
 
 
 def _group_loads(
-    slots: Sequence[SlotLoad], by_slot: Mapping[int, Sequence[SlotFigures]], directory: Directory, n_epochs: int
-) -> dict[int, GroupLoad]:
+    slots: Sequence[SlotLoad], by_slot: Mapping[SlotId, Sequence[SlotFigures]], directory: Directory, n_epochs: int
+) -> dict[GroupId, GroupLoad]:
     loads = {group.id: GroupLoad(group.id, group.slot, 0.0, 0.0, 0.0, 0) for group in directory.groups}
     for slot in slots:
         for load in _groups_of(slot, by_slot.get(slot.slot, ()), n_epochs):
@@ -184,7 +193,7 @@ def _group_loads(
 
 
 def _groups_of(slot: SlotLoad, reports: Sequence[SlotFigures], n_epochs: int) -> list[GroupLoad]:
-    parts: dict[int, list[GroupFigures]] = defaultdict(list)
+    parts: dict[GroupId, list[GroupFigures]] = defaultdict(list)
     for report in reports:
         for part in report.groups:
             parts[part.group].append(part)

@@ -9,7 +9,7 @@ groups are pushed the earlier. Groups with inactive generations are cleaned up
 3. when time is to spare, as much as fits into half of it;
 4. at the end of a finite flow, all of them.
 
-Some generations of a group are cleaned up among themselves when they have become many (`to_join`, `policies.merging`).
+Some generations of a group are cleaned up among themselves when they have become many (`policies.generation_tiers`).
 
 Invariant: a slot that pushes in an epoch does not begin clean-ups of the second and third kind. The choice depends on
 figures alone. Cost: O(groups log groups).
@@ -22,9 +22,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from braidstream.control.policies.merging import Generation, alike
+from braidstream.control.policies.generation_tiers import Generation, alike
 from braidstream.control.policies.spilling import GroupState, choose_spills
 from braidstream.model.instructions import CleanUp, Decision, Spill
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.options import BudgetOptions, parse_size
 
 __all__ = [
@@ -45,7 +46,7 @@ FREE = 0.5
 SMALLEST_PIECE = 1 << 16
 """No piece of a clean-up is meant to be smaller than this: each has to open its segments."""
 _SPARE = 0.5
-_NOTHING: Mapping[int, int] = MappingProxyType({})
+_NOTHING: Mapping[SlotId, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,15 @@ class GroupMemory:
 def to_spill(
     groups: Sequence[GroupMemory],
     overflow: Overflow,
-    now: int,
-    pinned: Collection[int] = (),
-    taken: Mapping[int, int] = _NOTHING,
-) -> list[int]:
+    now: EpochNumber,
+    pinned: Collection[GroupId] = (),
+    taken: Mapping[SlotId, int] = _NOTHING,
+) -> list[GroupId]:
     """The groups to push, for every slot above its budget. Groups that are pinned stay, and take their room of it.
 
     So do the bytes that are `taken` at a slot by what is in no group.
     """
-    chosen: list[int] = []
+    chosen: list[GroupId] = []
     for slot, states in _by_slot(groups).items():
         own = [one.state for one in states if one.state.group not in pinned]
         kept = sum(one.state.bytes for one in states if one.state.group in pinned) + taken.get(slot, 0)
@@ -114,12 +115,12 @@ def to_spill(
 def to_clean_up(
     groups: Sequence[GroupMemory],
     overflow: Overflow,
-    spilled: Sequence[int],
+    spilled: Sequence[GroupId],
     spare_bytes: float,
-    taken: Mapping[int, int] = _NOTHING,
-) -> list[int]:
+    taken: Mapping[SlotId, int] = _NOTHING,
+) -> list[GroupId]:
     """The groups to clean up in the next epoch; `spare_bytes` is what a slot could join in the time it has to spare."""
-    chosen: list[int] = []
+    chosen: list[GroupId] = []
     for slot, own in _by_slot(groups).items():
         held = [one for one in own if one.generations]
         chosen += [one.state.group for one in held if one.is_expired]
@@ -138,14 +139,14 @@ def to_clean_up(
 
 
 def to_join(
-    groups: Sequence[GroupMemory], overflow: Overflow, wanted: Collection[int], watermark: int | None
-) -> dict[int, list[int]]:
+    groups: Sequence[GroupMemory], overflow: Overflow, wanted: Collection[GroupId], watermark: int | None
+) -> dict[GroupId, list[int]]:
     """By group, the generations to clean up among themselves, of groups that are not cleaned up altogether (`wanted`).
 
     A slot takes no more at once than its budget, or a single group.
     """
-    chosen: dict[int, list[int]] = {}
-    room: dict[int, float] = defaultdict(lambda: float(overflow.memory_bytes))
+    chosen: dict[GroupId, list[int]] = {}
+    room: dict[SlotId, float] = defaultdict(lambda: float(overflow.memory_bytes))
     for one in sorted(groups, key=lambda one: (-one.generations, one.state.group)):
         numbers = [] if one.state.group in wanted else alike(one.inactive, watermark)
         if numbers and room[one.state.slot] > 0:
@@ -155,7 +156,11 @@ def to_join(
 
 
 def push_decisions(
-    groups: Sequence[GroupMemory], overflow: Overflow, epoch: int, chosen: Sequence[int], taken: Mapping[int, int]
+    groups: Sequence[GroupMemory],
+    overflow: Overflow,
+    epoch: EpochNumber,
+    chosen: Sequence[GroupId],
+    taken: Mapping[SlotId, int],
 ) -> list[Decision]:
     """The groups that were chosen to be pushed, as decisions: one for each slot."""
     found, wanted = [], set(chosen)
@@ -171,7 +176,7 @@ def push_decisions(
 
 
 def clean_up_decisions(
-    groups: Sequence[GroupMemory], epoch: int, wanted: Sequence[int], some: Mapping[int, Sequence[int]]
+    groups: Sequence[GroupMemory], epoch: EpochNumber, wanted: Sequence[GroupId], some: Mapping[GroupId, Sequence[int]]
 ) -> list[Decision]:
     """The groups that were chosen to be cleaned up, as one decision."""
     asked = (*(CleanUp(group) for group in wanted), *(CleanUp(group, tuple(n)) for group, n in some.items()))
@@ -183,10 +188,13 @@ def clean_up_decisions(
 
 
 def fits_again(
-    groups: Sequence[GroupMemory], overflow: Overflow, cleaned: Sequence[int], taken: Mapping[int, int] = _NOTHING
-) -> set[int]:
+    groups: Sequence[GroupMemory],
+    overflow: Overflow,
+    cleaned: Sequence[GroupId],
+    taken: Mapping[SlotId, int] = _NOTHING,
+) -> set[GroupId]:
     """Those of the cleaned groups that are active from now on; the others stay one inactive generation."""
-    fitting: set[int] = set()
+    fitting: set[GroupId] = set()
     for slot, own in _by_slot(groups).items():
         held = sum(one.state.bytes for one in own if one.state.group not in cleaned) + taken.get(slot, 0)
         for one in sorted((one for one in own if one.state.group in cleaned), key=lambda one: one.bytes):
@@ -196,8 +204,8 @@ def fits_again(
     return fitting
 
 
-def _by_slot(groups: Sequence[GroupMemory]) -> dict[int, list[GroupMemory]]:
-    found: dict[int, list[GroupMemory]] = defaultdict(list)
+def _by_slot(groups: Sequence[GroupMemory]) -> dict[SlotId, list[GroupMemory]]:
+    found: dict[SlotId, list[GroupMemory]] = defaultdict(list)
     for one in groups:
         found[one.state.slot].append(one)
     return found

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.model.dead_rows import Filter, Piece
+from braidstream.model.numbers import Address, SlotId
 from braidstream.model.values import changed
 from braidstream.options import STRATEGIES
 
@@ -64,8 +65,8 @@ class Span:
 class Stock:
     """The rows of one store that a group has in one segment."""
 
-    slot: int
-    low: int
+    slot: SlotId
+    low: Address
     """Where its group begins."""
     store: str
     epoch: int
@@ -127,7 +128,7 @@ def shed(
     budget: float,
     by: str,
     epoch: int,
-    yields: Mapping[int, float],
+    yields: Mapping[Address, float],
 ) -> Filter:
     """The filter after an epoch. `yields` has for each group, by where it begins, its results for each byte held."""
     filter_ = changed(filter_, bits=_bits(filter_, stocks, spans, budget))
@@ -151,7 +152,7 @@ def shed(
 
 def _bits(filter_: Filter, stocks: Sequence[Stock], spans: Mapping[str, Span], budget: float) -> int:
     """A smaller sample where a slot's would take too much."""
-    held: dict[int, float] = {}
+    held: dict[SlotId, float] = {}
     for stock, size in zip(stocks, live_bytes(stocks, filter_, spans), strict=True):
         if stock.is_sample:
             held[stock.slot] = held.get(stock.slot, 0.0) + size
@@ -187,10 +188,10 @@ def _level(own: Sequence[Stock], live: F64, filter_: Filter, room: float) -> flo
 
 
 def _emptied(
-    own: Sequence[Stock], live: F64, filter_: Filter, room: float, yields: Mapping[int, float]
-) -> dict[int, float]:
+    own: Sequence[Stock], live: F64, filter_: Filter, room: float, yields: Mapping[Address, float]
+) -> dict[Address, float]:
     """The caps of the least productive groups: 0 until the rest fits, and for the last one what room there is."""
-    held: dict[int, float] = {}
+    held: dict[Address, float] = {}
     for stock, size in zip(own, live, strict=True):
         held[stock.low] = held.get(stock.low, 0.0) + size
     excess, caps = float(live.sum()) - room, {}
@@ -209,13 +210,13 @@ def _stepped(share: float) -> float:
     return 0.0 if share < 1e-6 else float(_STEP ** np.floor(np.log(share) / np.log(_STEP)))
 
 
-def _raised(filter_: Filter, lows: Iterable[int], floors: Mapping[str, int]) -> Filter:
+def _raised(filter_: Filter, lows: Iterable[Address], floors: Mapping[str, int]) -> Filter:
     chosen = set(lows)
     pieces = (piece.raised(floors) if piece.low in chosen else piece for piece in filter_.pieces)
     return changed(filter_, pieces=tuple(pieces))
 
 
-def _capped(filter_: Filter, caps: Mapping[int, float], epoch: int) -> Filter:
+def _capped(filter_: Filter, caps: Mapping[Address, float], epoch: int) -> Filter:
     pieces = (piece.capped(epoch, caps[piece.low]) if piece.low in caps else piece for piece in filter_.pieces)
     return changed(filter_, pieces=tuple(pieces))
 

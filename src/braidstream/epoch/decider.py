@@ -23,6 +23,7 @@ from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision, Instruction, Spill
 from braidstream.model.reports import Report, SlotReport, slot_reports
 from braidstream.model.stores import Store
+from braidstream.model.values import changed
 from braidstream.state.acting import act, intent
 from braidstream.state.manifest import Manifest
 
@@ -64,6 +65,7 @@ class Decider:
     ) -> Manifest:
         """The manifest to commit after the reports of its epoch."""
         before, joined = manifest.directory, slot_reports(reports)
+        manifest = self._measured(manifest, joined)
         if self.spiller is not None:
             manifest = self.spiller.remembered(manifest, reports)
         asked: list[Instruction] = []
@@ -76,6 +78,14 @@ class Decider:
         if self.spiller is not None:
             manifest = self._within_budget(self.spiller, manifest, before, asked, spare_s)
         return manifest
+
+    def _measured(self, manifest: Manifest, reports: Sequence[SlotReport]) -> Manifest:
+        """The manifest with what the epoch brought to each group, where somebody chooses groups by it."""
+        if self.reorganizer is None and self.spiller is None:
+            return manifest
+        brought = (count for report in reports for count in report.groups)
+        measures = manifest.notes.measures.counted(brought, manifest.directory, manifest.epoch)
+        return manifest.with_notes(changed(manifest.notes, measures=measures))
 
     def _within_budget(
         self, spiller: Spiller, manifest: Manifest, before: Directory, asked: Sequence[Instruction], spare_s: float

@@ -19,6 +19,7 @@ from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.lateness import late_in_epoch, remembered
 from braidstream.epoch.progress import tallies_of
+from braidstream.model.numbers import EpochNumber
 from braidstream.model.reports import Report, SlotReport, Tally, slot_reports
 from braidstream.model.values import changed
 from braidstream.slot.aggregation import reached_watermark
@@ -33,7 +34,7 @@ __all__ = ["fold"]
 def fold(
     flow: FlowRun[EnvelopesT],
     before: Manifest,
-    epoch: int,
+    epoch: EpochNumber,
     reports: Sequence[Report],
     *,
     expires: bool = True,

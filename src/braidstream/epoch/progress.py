@@ -12,6 +12,7 @@ from braidstream.epoch.heavy_keys import HeavyKey, heavy_keys_of
 from braidstream.epoch.lateness import late_in_all, late_in_epoch, late_warnings
 from braidstream.epoch.shedder import completeness_of
 from braidstream.epoch.stages import StageProgress, stages_of
+from braidstream.model.numbers import slot_ids
 from braidstream.model.reports import CleanUpReport, Report, SlotReport, Tally, slot_reports
 from braidstream.state.cell_memory import InCells, in_cells
 from braidstream.state.generations import account, held_groups, sizes
@@ -181,7 +182,7 @@ def tallies_of(reports: Sequence[SlotReport]) -> dict[str, Tally]:
 def _by_slot(manifest: Manifest) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """What each slot probes, and of that the rows and bytes in cells."""
     found, held = in_cells(manifest), account(manifest)
-    cells = [found.get(slot, InCells()) for slot in range(manifest.n_slots)]
+    cells = [found.get(slot, InCells()) for slot in slot_ids(manifest.n_slots)]
     probed = [one.bytes for one in cells]
     for group in manifest.directory.groups:
         probed[group.slot] += held[group.id].active_bytes

@@ -22,6 +22,7 @@ from braidstream.kernels.stripes import store_of
 from braidstream.model.dead_rows import Piece
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Grid
+from braidstream.model.numbers import Address
 from braidstream.model.stores import Store
 from braidstream.model.values import changed
 from braidstream.state.filters import filter_of
@@ -62,7 +63,7 @@ def _with_copy(manifest: Manifest, stage: int) -> Manifest:
     directory = manifest.directory.with_copy(stage)
     made = replace(manifest, directory=directory)
     if (known := filter_of(manifest)) is not None:
-        own = known.pieces[: known.place(address_of(1, 0) - 1) + 1]
+        own = known.pieces[: known.place(Address(address_of(1, 0) - 1)) + 1]
         pieces = [changed(piece, low=address_of(stage, piece.low)) for piece in own]
         made = _with_pieces(made, pieces, list(range(len(own))))
     first, copies = manifest.directory.region(0).groups, directory.region(stage).groups

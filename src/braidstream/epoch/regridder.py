@@ -23,6 +23,7 @@ from braidstream.kernels.stripes import split_code, store_of
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Family, GridPlan
 from braidstream.model.instructions import Decision
+from braidstream.model.numbers import SlotId
 from braidstream.model.reports import Frequent, SlotReport
 from braidstream.model.stores import Store
 from braidstream.model.values import changed
@@ -81,7 +82,7 @@ class GridRouter:
         return decide(families, None, manifest.n_slots, manifest.grids, next_id, self.settings)
 
 
-def _slot_of(manifest: Manifest, stage: int, key: int) -> int:
+def _slot_of(manifest: Manifest, stage: int, key: int) -> SlotId:
     return manifest.directory.at(address_of(stage, key)).slot
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from braidstream.control.controller import Controller
 from braidstream.model.figures import GroupFigures, SlotFigures, folded
 from braidstream.model.instructions import Decision
+from braidstream.model.numbers import GroupId, SlotId, slot_ids
 from braidstream.model.reports import SlotReport
 from braidstream.model.values import changed
 from braidstream.state.cell_memory import bytes_in_cells
@@ -62,6 +63,7 @@ class Reorganizer:
             manifest.directory,
             manifest.n_slots,
             manifest.notes.controller,
+            manifest.notes.measures,
             self.clock(),
             self.seed,
         )
@@ -82,11 +84,11 @@ def slot_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> list[Slot
 
     Each stage has groups of its own, so a stage's time is shared out among them.
     """
-    rows: dict[int, int] = defaultdict(int)
-    matches: dict[int, int] = defaultdict(int)
-    busy: dict[int, float] = defaultdict(float)
-    of_group: dict[int, float] = defaultdict(float)
-    executors: dict[int, str] = {}
+    rows: dict[GroupId, int] = defaultdict(int)
+    matches: dict[GroupId, int] = defaultdict(int)
+    busy: dict[SlotId, float] = defaultdict(float)
+    of_group: dict[GroupId, float] = defaultdict(float)
+    executors: dict[SlotId, str] = {}
     for report in reports:
         busy[report.slot] += report.busy_s
         executors[report.slot] = report.executor
@@ -97,7 +99,7 @@ def slot_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> list[Slot
             of_group[one.group] += pace_s * (one.rows + one.matches)
     stored, taken, work_s = account(manifest), bytes_in_cells(manifest), _work_s(reports)
     made = []
-    for slot in range(manifest.n_slots):
+    for slot in slot_ids(manifest.n_slots):
         groups = manifest.directory.of_slot(slot)
         entries = tuple(
             GroupFigures(
@@ -127,17 +129,17 @@ def slot_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> list[Slot
     return made
 
 
-def _work_s(reports: Sequence[SlotReport]) -> dict[int, float] | None:
+def _work_s(reports: Sequence[SlotReport]) -> dict[SlotId, float] | None:
     """By slot the seconds that its rows and matches take at the mean pace of their stage; None: there is one stage."""
     if len({report.stage for report in reports}) < 2:
         return None
     busy: dict[int, float] = defaultdict(float)
-    work: dict[tuple[int, int], int] = defaultdict(int)
+    work: dict[tuple[SlotId, int], int] = defaultdict(int)
     for report in reports:
         busy[report.stage] += report.busy_s
         work[report.slot, report.stage] += report.units
     totals = {stage: sum(n for (_, at), n in work.items() if at == stage) for stage in busy}
-    found: dict[int, float] = defaultdict(float)
+    found: dict[SlotId, float] = defaultdict(float)
     for (slot, stage), units in work.items():
         found[slot] += busy[stage] * units / max(totals[stage], 1)
     return found

@@ -20,6 +20,7 @@ from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.owed import intended, is_in_step, owes, run_step
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.steps import run_epoch
+from braidstream.model.numbers import EpochNumber
 from braidstream.state import generations
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import unwritable
@@ -118,7 +119,7 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
 
     def epoch(self, envelopes: EnvelopesT, before: Manifest, number: int) -> tuple[Manifest, EpochProgress]:
         """All steps of an epoch."""
-        return run_epoch(self.flow, envelopes, before, number)
+        return run_epoch(self.flow, envelopes, before, EpochNumber(number))
 
     def finish(self) -> None:
         """At the end of a finite flow, after Spark's last batch: deliver what is owed, until nothing is.

@@ -27,6 +27,7 @@ from braidstream.epoch.spiller import Spiller
 from braidstream.model.dead_rows import FIRST_BITS, Filter
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision, Shed
+from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import Report, SampleCounts, SlotReport, slot_reports
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
@@ -89,7 +90,7 @@ class Shedder(Spiller):
         del manifest, before
         return []
 
-    def may_push(self, manifest: Manifest) -> frozenset[int]:
+    def may_push(self, manifest: Manifest) -> frozenset[GroupId]:
         """None, whoever asks for it."""
         del manifest
         return frozenset()
@@ -113,7 +114,7 @@ class Shedder(Spiller):
         """The manifest with what lives by group, and the share of the results to expect of each."""
         known, spans, after = manifest.notes.shedding or Shedding(), self._spans(manifest), 0.0
         filter_, left = _fitted(manifest), self._stocks(manifest)
-        held: dict[int, float] = defaultdict(float)
+        held: dict[Address, float] = defaultdict(float)
         for stock, size in zip(left, live_bytes(left, filter_, spans), strict=True):
             held[stock.low] += float(size)
             after += float(size)
@@ -247,9 +248,9 @@ def _counted(
     return kept[0], kept[1]
 
 
-def _yields(directory: Directory, known: Shedding, reports: Sequence[SlotReport]) -> dict[int, tuple[float, float]]:
+def _yields(directory: Directory, known: Shedding, reports: Sequence[SlotReport]) -> dict[Address, tuple[float, float]]:
     """Of each group, of late: its results, and the bytes that it held for them."""
-    matched: dict[int, int] = defaultdict(int)
+    matched: dict[GroupId, int] = defaultdict(int)
     for report in reports:
         for one in report.groups:
             matched[one.group] += one.matches

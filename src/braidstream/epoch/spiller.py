@@ -29,18 +29,18 @@ from braidstream.control.overflow import (
     to_join,
     to_spill,
 )
-from braidstream.control.policies.merging import Generation
+from braidstream.control.policies.generation_tiers import Generation
 from braidstream.control.policies.spilling import GroupState
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision
-from braidstream.model.reports import CleanUpReport, Report, slot_reports
+from braidstream.model.numbers import GroupId, SlotId, slot_ids
+from braidstream.model.reports import CleanUpReport, Report
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
 from braidstream.state import compaction, generations
 from braidstream.state.acting import intent, pinned_groups
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Measures
 
 __all__ = ["Spiller"]
 
@@ -81,17 +81,14 @@ class Spiller:
         return 0.0 if self.interval_s is None else max(self.interval_s - elapsed_s, 0.0)
 
     def remembered(self, manifest: Manifest, reports: Sequence[Report]) -> Manifest:
-        """The manifest with what this epoch's reports say of each group: T_u and P_o, and how fast clean-ups were."""
-        known = manifest.notes.spilling
-        touched, outputs = dict(known.touched), dict(known.outputs)
-        for count in (count for report in slot_reports(reports) for count in report.groups):
-            if count.rows:
-                touched[count.group] = manifest.epoch
-            outputs[count.group] = outputs.get(count.group, 0.0) + count.matches
+        """The manifest with what this epoch's reports say of how fast clean-ups are."""
+        known = manifest.notes.measures
         cleaned = (report for report in reports if isinstance(report, CleanUpReport) and report.bytes)
         rates = [report.bytes / max(report.busy_s, 1e-3) for report in cleaned]
-        rate = (known.rate + min(rates)) / 2 if rates else known.rate
-        return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, rate)))
+        if not rates:
+            return manifest
+        rate = (known.rate + min(rates)) / 2
+        return manifest.with_notes(changed(manifest.notes, measures=changed(known, rate=rate)))
 
     def pushes(self, manifest: Manifest, before: Directory) -> list[Decision]:
         """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
@@ -100,18 +97,18 @@ class Spiller:
         groups, taken = self.groups(manifest), bytes_in_cells(manifest, self.stores)
         chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
         if chosen and manifest.directory != before:
-            held: dict[int, int] = defaultdict(int, taken)
+            held: dict[SlotId, int] = defaultdict(int, taken)
             for one in groups:
                 held[one.state.slot] += one.state.bytes
             urgent = {slot for slot, size in held.items() if size > _URGENT * self.overflow.memory_bytes}
             chosen = [group for group in chosen if manifest.directory.by_id[group].slot in urgent]
         return push_decisions(groups, self.overflow, manifest.epoch, chosen, taken)
 
-    def clean_ups(self, manifest: Manifest, pushed: Collection[int], spare_s: float) -> list[Decision]:
+    def clean_ups(self, manifest: Manifest, pushed: Collection[GroupId], spare_s: float) -> list[Decision]:
         """What the next epoch is to clean up, after what was pushed now."""
         if self._is_at_ease(manifest):
             return []
-        groups, room = self.groups(manifest), manifest.notes.spilling.rate * spare_s
+        groups, room = self.groups(manifest), manifest.notes.measures.rate * spare_s
         wanted = to_clean_up(groups, self.overflow, list(pushed), room, bytes_in_cells(manifest, self.stores))
         some = to_join(groups, self.overflow, wanted, manifest.watermark)
         return clean_up_decisions(groups, manifest.epoch, wanted, some)
@@ -126,7 +123,7 @@ class Spiller:
         del sheds
         return manifest
 
-    def may_push(self, manifest: Manifest) -> frozenset[int]:
+    def may_push(self, manifest: Manifest) -> frozenset[GroupId]:
         """The groups that may be pushed when somebody asks for it."""
         return frozenset(manifest.directory.by_id) - pinned_groups(manifest)
 
@@ -137,7 +134,7 @@ class Spiller:
 
     def groups(self, manifest: Manifest, stores: Collection[str] | None = None) -> list[GroupMemory]:
         """What each group holds of the state that may be pushed, or of some stores, and its measures."""
-        measures = manifest.notes.spilling
+        measures = manifest.notes.measures
         held, found = generations.account(manifest, self.stores if stores is None else stores), []
         watermark = manifest.watermark
         for group in manifest.directory.groups:
@@ -155,7 +152,9 @@ class Spiller:
             found.append(GroupMemory(state, int(own.inactive_bytes), len(inactive), past, inactive))
         return found
 
-    def cleaned(self, manifest: Manifest, groups: Sequence[int], some: Mapping[int, Collection[int]]) -> Manifest:
+    def cleaned(
+        self, manifest: Manifest, groups: Sequence[GroupId], some: Mapping[GroupId, Collection[int]]
+    ) -> Manifest:
         """The manifest after a clean-up of these groups: active again if they fit, else one inactive generation.
 
         Nothing is missing now, so what is past its deadline goes first. Of other groups `some` generations are one.
@@ -172,9 +171,9 @@ class Spiller:
         """Whether state is pushed that may not be any more, because of queries that came since."""
         return bool(generations.pushed_stores(manifest) - self.stores)
 
-    def incomplete(self, manifest: Manifest) -> list[int]:
+    def incomplete(self, manifest: Manifest) -> list[GroupId]:
         """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot."""
-        chosen, room = [], dict.fromkeys(range(manifest.n_slots), float(self.overflow.memory_bytes))
+        chosen, room = [], dict.fromkeys(slot_ids(manifest.n_slots), float(self.overflow.memory_bytes))
         stores = self.stores | generations.pushed_stores(manifest)
         for one in sorted(self.groups(manifest, stores), key=lambda one: (-one.bytes, one.state.group)):
             if one.is_incomplete and one.generations and room[one.state.slot] > 0:

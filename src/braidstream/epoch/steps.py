@@ -24,8 +24,9 @@ from braidstream.epoch.owed import clean, cleaned
 from braidstream.epoch.phases import Steps, run_phases
 from braidstream.epoch.progress import EpochProgress, tallies_of
 from braidstream.model.faults import reach
+from braidstream.model.numbers import EpochNumber
 from braidstream.model.reports import slot_reports
-from braidstream.model.stores import COMPOSITES
+from braidstream.model.stores import Stage
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.task import EpochTask, routes_of, slot_task
@@ -38,7 +39,7 @@ __all__ = ["PHASES", "Epoch", "run_epoch"]
 class Epoch(Generic[EnvelopesT]):
     """An epoch on its way."""
 
-    number: int
+    number: EpochNumber
     envelopes: EnvelopesT
     before: Manifest
     task: EpochTask
@@ -50,7 +51,7 @@ class Epoch(Generic[EnvelopesT]):
 
 
 def run_epoch(
-    flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, before: Manifest, number: int
+    flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, before: Manifest, number: EpochNumber
 ) -> tuple[Manifest, EpochProgress]:
     """Run all steps; the manifest that was committed, and what there is to say of the epoch."""
     started = time.perf_counter()
@@ -79,7 +80,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
     seen = tallies_of(slot_reports(epoch.reports)).values()
     reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark)
-    last = slot_task(replace(task, reached=reached), COMPOSITES)
+    last = slot_task(replace(task, reached=reached), Stage.COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
     for name in (name for names in staged.values() for name in names):
         flow.checkpoint.files.delete(name)

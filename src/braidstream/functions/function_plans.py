@@ -15,6 +15,7 @@ from braidstream.errors import RunError
 from braidstream.functions.node_reports import Done
 from braidstream.functions.templates import FunctionPlan
 from braidstream.model.directory import Directory
+from braidstream.model.numbers import BEFORE_FIRST, EpochNumber
 from braidstream.model.values import changed
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.notes import NodeNote, Notes
@@ -27,7 +28,7 @@ FORMER = ("next_seq", "arrived", "skip", "newest", "watermark", "now")
 
 def first_manifest(plan: FunctionPlan) -> Manifest:
     """The manifest before the first epoch."""
-    return Manifest(-1, Directory.of(1), plan.degree, notes=Notes(plan=plan.strategy))
+    return Manifest(BEFORE_FIRST, Directory.of(1), plan.degree, notes=Notes(plan=plan.strategy))
 
 
 def plan_of(manifest: Manifest) -> str:
@@ -56,7 +57,7 @@ def after_nodes(before: Manifest, epoch: int, done: Sequence[Done], function: st
     newest_us, watermark = (kept["0-0"].numbers[name] for name in ("newest", "watermark"))
     return replace(
         before,
-        epoch=epoch,
+        epoch=EpochNumber(epoch),
         segments=segments,
         newest={} if newest_us is None else {stream: newest_us},
         watermark=watermark,

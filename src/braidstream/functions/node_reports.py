@@ -13,6 +13,7 @@ import msgspec
 from braidstream.errors import BraidstreamError, RunError
 from braidstream.functions.failures import FunctionFailed
 from braidstream.functions.nodes import NodeReport
+from braidstream.model.numbers import SlotId
 from braidstream.model.reports import Failure, Result
 from braidstream.model.values import Value
 from braidstream.state.notes import NodeNote
@@ -42,10 +43,10 @@ class NodeFailure(Value, frozen=True, tag="failure"):
     def of(cls, node: int, error: BraidstreamError) -> NodeFailure:
         """The report of an error."""
         if isinstance(error, FunctionFailed):
-            said = Failure(node, error.said, error.expected, error.fix)
+            said = Failure(SlotId(node), error.said, error.expected, error.fix)
             return cls(said, error.function, error.stream, error.ts)
         told = error if isinstance(error, RunError) else RunError(error.wrong, error.expected, error.fix)
-        return cls(Failure.of(node, told))
+        return cls(Failure.of(SlotId(node), told))
 
     def error(self) -> RunError:
         """The error again."""

@@ -30,6 +30,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from braidstream.model.numbers import GroupId
+
 __all__ = ["BLOCK_ROWS", "BlockJoin", "Buckets", "Matches", "block_pairs", "equal_hashes"]
 
 I64 = npt.NDArray[np.int64]
@@ -58,20 +60,20 @@ class Buckets(Protocol):
         """The buckets in the order of the hash space."""
 
     @property
-    def by_id(self) -> Mapping[int, Any]:
+    def by_id(self) -> Mapping[GroupId, Any]:
         """The buckets by identity."""
 
     @property
     def lows(self) -> U64:
         """The smallest hash of each bucket, ascending."""
 
-    def split(self: Table, group: int) -> Table:
+    def split(self: Table, group: GroupId) -> Table:
         """The table with a bucket halved; the lower half keeps the identity."""
 
-    def merge(self: Table, group: int) -> Table:
+    def merge(self: Table, group: GroupId) -> Table:
         """The table with a bucket and its buddy as one; the lower half's identity remains."""
 
-    def buddy(self, group: int) -> Any | None:
+    def buddy(self, group: GroupId) -> Any | None:
         """The bucket that can be merged with this one."""
 
 
@@ -234,7 +236,7 @@ class BlockJoin:
 
     def __post_init__(self) -> None:
         self._minis = {bucket.id: self._empty() for bucket in self.table.groups}
-        self._dirty: set[int] = set()
+        self._dirty: set[GroupId] = set()
 
     def install(self, side: int, tuples: Columns) -> None:
         """Take over tuples, in temporal order, that were joined elsewhere: the state of a group that moved here."""
@@ -289,7 +291,7 @@ class BlockJoin:
     def _shifted(self, hashes: npt.NDArray[Any]) -> U64:
         return np.asarray(hashes, dtype=np.uint64) << np.uint64(self.skip_bits)
 
-    def _parts(self, tuples: Columns) -> Iterator[tuple[int, Columns]]:
+    def _parts(self, tuples: Columns) -> Iterator[tuple[GroupId, Columns]]:
         """The tuples of each mini-group, their order kept."""
         if not len(tuples["time"]):
             return
@@ -304,19 +306,19 @@ class BlockJoin:
         for bucket, start, stop in zip(present, starts, [*starts[1:], len(at)], strict=True):
             yield groups[bucket].id, {name: values[start:stop] for name, values in ordered.items()}
 
-    def _join_fresh(self, mini: int, side: int, stop: int) -> list[tuple[I64, I64]]:
+    def _join_fresh(self, mini: GroupId, side: int, stop: int) -> list[tuple[I64, I64]]:
         """Join the fresh tuples of one side up to `stop` with the opposite ones that are not fresh."""
         window, other = self._minis[mini].sides[side], self._minis[mini].sides[1 - side]
         fresh, window.fresh = window.view(window.fresh, stop), stop
         return self._pairs(side, fresh, other.view(other.start, other.fresh))
 
-    def _join_all_fresh(self, mini: int) -> list[tuple[I64, I64]]:
+    def _join_all_fresh(self, mini: GroupId) -> list[tuple[I64, I64]]:
         if mini not in self._minis:
             return []
         first, second = self._minis[mini].sides
         return self._join_fresh(mini, 0, first.stop) + self._join_fresh(mini, 1, second.stop)
 
-    def _expire(self, mini: int, side: int, before: int) -> list[tuple[I64, I64]]:
+    def _expire(self, mini: GroupId, side: int, before: int) -> list[tuple[I64, I64]]:
         window, other = self._minis[mini].sides[side], self._minis[mini].sides[1 - side]
         stop = window.expired(before)
         if stop == window.start:
@@ -333,7 +335,7 @@ class BlockJoin:
         left, right = (own, other) if side == 0 else (other, own)
         return [(left["row"][a], right["row"][b]) for a, b in block_pairs(left, right, self.windows, self.predicate)]
 
-    def _split_large(self, mini: int) -> list[tuple[I64, I64]]:
+    def _split_large(self, mini: GroupId) -> list[tuple[I64, I64]]:
         """Split a mini-group of more than 2 theta blocks, and its halves, until they are small enough."""
         if self.theta_blocks is None or not self._is_splittable(mini):
             return []
@@ -345,13 +347,13 @@ class BlockJoin:
                 pending += [one, self._split(one)]
         return found
 
-    def _is_splittable(self, mini: int) -> bool:
+    def _is_splittable(self, mini: GroupId) -> bool:
         if self._minis[mini].n_blocks <= 2 * (self.theta_blocks or 0) or self.table.by_id[mini].depth >= self.max_depth:
             return False
         hashes = [side.all()["hash"] for side in self._minis[mini].sides if len(side)]
         return any(len(h) and (h != hashes[0][0]).any() for h in hashes)
 
-    def _split(self, mini: int) -> int:
+    def _split(self, mini: GroupId) -> GroupId:
         """Halve a mini-group without fresh tuples; the identity of the upper half."""
         before = set(self.table.by_id)
         self.table = self.table.split(mini)
@@ -363,7 +365,7 @@ class BlockJoin:
         self.n_splits += 1
         return upper
 
-    def _sides_with_rows(self, mini: int) -> tuple[_Window, _Window]:
+    def _sides_with_rows(self, mini: GroupId) -> tuple[_Window, _Window]:
         """Both windows, an untouched one with the other's columns (so that it can be divided)."""
         first, second = self._minis[mini].sides
         for window, other in ((first, second), (second, first)):
@@ -382,7 +384,7 @@ class BlockJoin:
             self._merge(*pair)
         return found
 
-    def _small_pair(self, theta: int) -> tuple[int, int] | None:
+    def _small_pair(self, theta: int) -> tuple[GroupId, GroupId] | None:
         for bucket in self.table.groups:
             size = self._minis[bucket.id].n_blocks
             buddy = self.table.buddy(bucket.id) if size < theta else None
@@ -390,7 +392,7 @@ class BlockJoin:
                 return bucket.id, buddy.id
         return None
 
-    def _merge(self, mini: int, buddy: int) -> None:
+    def _merge(self, mini: GroupId, buddy: GroupId) -> None:
         one, other = self._minis.pop(mini), self._minis.pop(buddy)
         self.table = self.table.merge(mini)
         kept = next(i for i in (mini, buddy) if i in self.table.by_id)

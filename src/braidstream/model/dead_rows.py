@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.model.directory import address_of
+from braidstream.model.numbers import LOWEST, Address
 from braidstream.model.values import Value, changed
 
 __all__ = ["FIRST_BITS", "Filter", "Piece"]
@@ -34,7 +35,7 @@ F64 = npt.NDArray[np.float64]
 class Piece(Value, frozen=True, array_like=True):
     """The filter on a range of addresses that begins at `low` and ends where the next piece begins."""
 
-    low: int = 0
+    low: Address = LOWEST
     floors: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By store: rows with an older time are dead."""
     caps: tuple[tuple[int, float], ...] = ()
@@ -78,16 +79,16 @@ class Filter(Value, frozen=True, dict=True):
         """Whether nothing is dead."""
         return not any(piece.floors or piece.caps for piece in self.pieces)
 
-    def at(self, address: int) -> Piece:
+    def at(self, address: Address) -> Piece:
         """The piece that an address belongs to."""
         return self.pieces[self.place(address)]
 
-    def place(self, address: int) -> int:
+    def place(self, address: Address) -> int:
         """Where in `pieces` that is."""
         return bisect_right(self._lows, address) - 1
 
     @cached_property
-    def _lows(self) -> list[int]:
+    def _lows(self) -> list[Address]:
         return [piece.low for piece in self.pieces]
 
     def arrays(
@@ -104,7 +105,7 @@ class Filter(Value, frozen=True, dict=True):
         floors = np.array([piece.floors.get(store, never) for piece in pieces], dtype=np.int64)
         return lows, floors, np.array([piece.cap(epoch) for piece in pieces], dtype=np.float64)
 
-    def fitted(self, lows: Sequence[int]) -> Filter:
+    def fitted(self, lows: Sequence[Address]) -> Filter:
         """One piece for each group, given where the groups begin; the stricter where a group has several."""
         known = [piece.low for piece in self.pieces]
         pieces = []

@@ -26,15 +26,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from braidstream.model.numbers import Address, GroupId, SlotId
+
 __all__ = ["HASH_BITS", "Directory", "Group", "Range", "Region", "address_of"]
 
 HASH_BITS = 64
 _HASHES = (1 << HASH_BITS) - 1
 
 
-def address_of(stage: int, hash_: int) -> int:
+def address_of(stage: int, hash_: int) -> Address:
     """The address of a hash in the region of a stage."""
-    return stage << HASH_BITS | hash_
+    return Address(stage << HASH_BITS | hash_)
 
 
 @dataclass(frozen=True, order=True)
@@ -50,14 +52,14 @@ class Range:
         return self.prefix >> self.depth
 
     @property
-    def low(self) -> int:
+    def low(self) -> Address:
         """Its smallest address."""
-        return self.prefix << (HASH_BITS - self.depth)
+        return Address(self.prefix << (HASH_BITS - self.depth))
 
     @property
-    def high(self) -> int:
+    def high(self) -> Address:
         """Its largest address (inclusive)."""
-        return ((self.prefix + 1) << (HASH_BITS - self.depth)) - 1
+        return Address(((self.prefix + 1) << (HASH_BITS - self.depth)) - 1)
 
     @property
     def first(self) -> int:
@@ -82,8 +84,8 @@ class Range:
 class Group(Range):
     """A range of addresses, and the slot that holds its state."""
 
-    id: int
-    slot: int
+    id: GroupId
+    slot: SlotId
 
     @property
     def buddy_prefix(self) -> int:
@@ -130,19 +132,19 @@ class Directory:
     """The groups of all stages, in the order of their addresses."""
 
     groups: tuple[Group, ...]
-    next_id: int
+    next_id: GroupId
 
     @classmethod
     def of(cls, n_groups: int, n_slots: int = 1, n_stages: int = 1) -> Directory:
         """For each stage `n_groups` groups of (nearly) equal size, dealt to the slots in contiguous runs."""
-        return cls((), 0).with_stages(range(n_stages), n_groups, n_slots)
+        return cls((), GroupId(0)).with_stages(range(n_stages), n_groups, n_slots)
 
     def with_stages(self, stages: Iterable[int], n_groups: int, n_slots: int) -> Directory:
         """The directory with a region for each of these stages that has none."""
         depth = max(n_groups - 1, 0).bit_length()
         n_wide = (1 << depth) - n_groups  # that many groups are one bit shallower, so that the space is covered
         shapes = [(i, depth - 1) for i in range(n_wide)] + [(i, depth) for i in range(2 * n_wide, 1 << depth)]
-        equal = [Group(p, d, i, i * n_slots // n_groups) for i, (p, d) in enumerate(shapes)]
+        equal = [Group(p, d, GroupId(i), SlotId(i * n_slots // n_groups)) for i, (p, d) in enumerate(shapes)]
         made = self
         for stage in sorted(set(stages) - self.regions.keys()):
             made = made._with_region(stage, equal)
@@ -153,11 +155,11 @@ class Directory:
         return self._with_region(stage, self.region(0).groups)
 
     def _with_region(self, stage: int, shapes: Sequence[Group]) -> Directory:
-        added = [replace(g, prefix=g.prefix_at(stage), id=self.next_id + i) for i, g in enumerate(shapes)]
-        return replace(self._with(added, set()), next_id=self.next_id + len(added))
+        added = [replace(g, prefix=g.prefix_at(stage), id=GroupId(self.next_id + i)) for i, g in enumerate(shapes)]
+        return replace(self._with(added, set()), next_id=GroupId(self.next_id + len(added)))
 
     @cached_property
-    def by_id(self) -> dict[int, Group]:
+    def by_id(self) -> dict[GroupId, Group]:
         """The groups by their identity."""
         return {group.id: group for group in self.groups}
 
@@ -178,24 +180,24 @@ class Directory:
         """The smallest hash of each group, where there is one stage only."""
         return np.array([group.low for group in self.groups], dtype=np.uint64)
 
-    def at(self, address: int) -> Group:
+    def at(self, address: Address) -> Group:
         """The group of one address."""
         return self.groups[bisect_right(self._plain_lows, address) - 1]
 
     @cached_property
-    def _plain_lows(self) -> list[int]:
+    def _plain_lows(self) -> list[Address]:
         return [group.low for group in self.groups]
 
-    def of_slot(self, slot: int, stage: int | None = None) -> tuple[Group, ...]:
+    def of_slot(self, slot: SlotId, stage: int | None = None) -> tuple[Group, ...]:
         """The groups of one slot, of one stage or of all."""
         groups = self.groups if stage is None else self.region(stage).groups
         return tuple(group for group in groups if group.slot == slot)
 
-    def move(self, group: int, slot: int) -> Directory:
+    def move(self, group: GroupId, slot: SlotId) -> Directory:
         """The directory with `group` at `slot`."""
         return self._with([replace(self.by_id[group], slot=slot)], {group})
 
-    def split(self, group: int, slot: int | None = None) -> Directory:
+    def split(self, group: GroupId, slot: SlotId | None = None) -> Directory:
         """Split a group by its next bit: the lower half keeps its identity, the upper one is new and goes to `slot`."""
         whole = self.by_id[group]
         if whole.depth >= HASH_BITS:
@@ -203,15 +205,15 @@ class Directory:
         lower = replace(whole, prefix=whole.prefix * 2, depth=whole.depth + 1)
         target = whole.slot if slot is None else slot
         upper = replace(lower, prefix=lower.prefix + 1, id=self.next_id, slot=target)
-        return replace(self._with([lower, upper], {group}), next_id=self.next_id + 1)
+        return replace(self._with([lower, upper], {group}), next_id=GroupId(self.next_id + 1))
 
-    def buddy(self, group: int) -> Group | None:
+    def buddy(self, group: GroupId) -> Group | None:
         """The group that `group` can be merged with: its buddy, if it has the same depth."""
         own = self.by_id[group]
         same = (g for g in self.groups if g.depth == own.depth and g.prefix == own.buddy_prefix and own.depth > 0)
         return next(same, None)
 
-    def merge(self, group: int) -> Directory:
+    def merge(self, group: GroupId) -> Directory:
         """Merge a group with its buddy; the lower half's identity and the slot of `group` remain."""
         own, buddy = self.by_id[group], self.buddy(group)
         if buddy is None:
@@ -228,7 +230,7 @@ class Directory:
         regions = (_resized(region.groups, n_slots) for region in self.regions.values())
         return replace(self, groups=tuple(sorted((g for groups in regions for g in groups), key=lambda g: g.low)))
 
-    def _with(self, added: Iterable[Group], removed: set[int]) -> Directory:
+    def _with(self, added: Iterable[Group], removed: set[GroupId]) -> Directory:
         left = [group for group in self.groups if group.id not in removed]
         return replace(self, groups=tuple(sorted([*left, *added], key=lambda g: g.low)))
 
@@ -249,5 +251,5 @@ def _resized(groups: Sequence[Group], n_slots: int) -> list[Group]:
     for group in homeless:
         slot = held.index(min(held))
         held[slot] += 1
-        kept.append(replace(group, slot=slot))
+        kept.append(replace(group, slot=SlotId(slot)))
     return kept

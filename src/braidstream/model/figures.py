@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.model.values import Json
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 class GroupFigures:
     """One group's share of an epoch. A slot that cannot tell its groups' times apart leaves every `busy_s` 0."""
 
-    group: int
+    group: GroupId
     rows: int
     matches: int
     stored_rows: int
@@ -46,8 +47,8 @@ class GroupFigures:
 class SlotFigures:
     """One slot's epoch."""
 
-    slot: int
-    epoch: int
+    slot: SlotId
+    epoch: EpochNumber
     rows: int
     matches: int
     bytes: int
@@ -66,7 +67,7 @@ def folded(reports: Sequence[SlotFigures]) -> list[SlotFigures]:
 
     `control.load.observe` sees no difference: of groups it uses sums over the epochs and the state at their end.
     """
-    sums: dict[int, dict[int, GroupFigures]] = {}
+    sums: dict[SlotId, dict[GroupId, GroupFigures]] = {}
     for report in reports:
         of_slot = sums.setdefault(report.slot, {})
         for part in report.groups:

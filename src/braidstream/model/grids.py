@@ -24,6 +24,7 @@ from math import prod
 from typing import ClassVar
 
 from braidstream.errors import InputError
+from braidstream.model.numbers import FIRST_SLOT, SlotId
 
 __all__ = ["Candidate", "Change", "Family", "Grid", "GridPlan", "Regrid", "cell_load", "coordinates", "slot_loads"]
 
@@ -37,7 +38,7 @@ class Grid:
     hash: int
     """The key's hash, unsigned."""
     dims: tuple[int, ...]
-    slots: tuple[int, ...]
+    slots: tuple[SlotId, ...]
     label: str = ""
     """The key's value as people know it."""
 
@@ -59,7 +60,7 @@ class Grid:
         """The dimensions for people, such as 2x4."""
         return "x".join(map(str, self.dims))
 
-    def cells(self) -> Iterator[tuple[tuple[int, ...], int]]:
+    def cells(self) -> Iterator[tuple[tuple[int, ...], SlotId]]:
         """Each cell's coordinates and slot."""
         return zip(coordinates(self.dims), self.slots, strict=True)
 
@@ -74,7 +75,7 @@ class Candidate:
 
     hash: int
     counts: tuple[float, ...]
-    slot: int = 0
+    slot: SlotId = FIRST_SLOT
     label: str = ""
     matches: float | None = None
     """Its matches in the span of the counts, where measured; None: every tuple meets every other."""

@@ -27,6 +27,7 @@ from braidstream.errors import RunError
 from braidstream.model.dead_rows import Filter
 from braidstream.model.directory import HASH_BITS, Directory
 from braidstream.model.grids import Regrid
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 
 __all__ = [
     "AddSlot",
@@ -52,8 +53,8 @@ class Move:
     """Hand a group, with its state, to another slot."""
 
     kind: ClassVar[str] = "move"
-    group: int
-    slot: int
+    group: GroupId
+    slot: SlotId
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Split:
     """Split a group by its next hash bit; the upper half is a new group at `slot`."""
 
     kind: ClassVar[str] = "split"
-    group: int
-    slot: int
+    group: GroupId
+    slot: SlotId
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Merge:
     """Merge a group with its buddy, at the slot of `group`."""
 
     kind: ClassVar[str] = "merge"
-    group: int
+    group: GroupId
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class RemoveSlot:
     """Give up the last slot, which must hold no group."""
 
     kind: ClassVar[str] = "remove_slot"
-    slot: int
+    slot: SlotId
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Spill:
     """Make a group's active state an inactive generation on disk; its next tuples start a new one (D-CAPE 4)."""
 
     kind: ClassVar[str] = "spill"
-    group: int
+    group: GroupId
     forced: bool = False
     """Whether its slot had room: asked for to make room for more productive groups of other slots (D-CAPE 6)."""
 
@@ -103,7 +104,7 @@ class CleanUp:
     """Produce the results that are missing between a group's generations, and make them one (D-CAPE 4.2)."""
 
     kind: ClassVar[str] = "clean_up"
-    group: int
+    group: GroupId
     generations: tuple[int, ...] = ()
     """Only these among themselves; none are named: all of them."""
 
@@ -136,7 +137,7 @@ class IllegalInstruction(RunError):
 class Decision:
     """What one rule asked for at one epoch and on which figures. A refused decision has no instructions, only why."""
 
-    epoch: int
+    epoch: EpochNumber
     rule: str
     figures: Mapping[str, float]
     instructions: tuple[Instruction, ...]
@@ -177,9 +178,9 @@ def instruction_to_json(instruction: Instruction) -> dict[str, object]:
     return {"kind": instruction.kind, **asdict(instruction)}
 
 
-def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> frozenset[int]:
+def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> frozenset[SlotId]:
     """The slots whose groups the instructions change. Two decisions with none in common do not disturb each other."""
-    touched: set[int] = set()
+    touched: set[SlotId] = set()
     for one in instructions:
         if isinstance(one, (Move, Split, Merge, Spill, CleanUp)) and one.group in directory.by_id:
             touched.add(directory.by_id[one.group].slot)
@@ -199,11 +200,11 @@ class _Check:
     directory: Directory
     n_slots: int
 
-    def group(self, group: int) -> None:
+    def group(self, group: GroupId) -> None:
         if group not in self.directory.by_id:
             raise IllegalInstruction(self.instruction, f"there is no group {group}", "a group of the directory")
 
-    def slot(self, slot: int) -> None:
+    def slot(self, slot: SlotId) -> None:
         if not 0 <= slot < self.n_slots:
             raise IllegalInstruction(
                 self.instruction, f"there is no slot {slot}", f"a slot from 0 to {self.n_slots - 1}"
@@ -216,15 +217,15 @@ class _Check:
             for slot in instruction.grid.slots:
                 self.slot(slot)
 
-    def splittable(self, group: int) -> None:
+    def splittable(self, group: GroupId) -> None:
         if self.directory.by_id[group].depth >= HASH_BITS:
             raise IllegalInstruction(self.instruction, f"group {group} is a single hash value", "a group to be halved")
 
-    def has_buddy(self, group: int) -> None:
+    def has_buddy(self, group: GroupId) -> None:
         if self.directory.buddy(group) is None:
             raise IllegalInstruction(self.instruction, f"group {group} has no buddy of its depth", "two equal siblings")
 
-    def removable(self, slot: int) -> None:
+    def removable(self, slot: SlotId) -> None:
         if slot != self.n_slots - 1 or self.n_slots == 1:
             raise IllegalInstruction(self.instruction, f"slot {slot} is not the last of several", "the last slot")
         if self.directory.of_slot(slot):

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from braidstream.errors import DamagedState, RunError
+from braidstream.model.numbers import GroupId, SlotId
 from braidstream.model.parts import Part, Segment
 from braidstream.model.values import Value, of_numpy
 
@@ -99,7 +100,7 @@ class Merged(Value, frozen=True):
 class GroupCount(Value, frozen=True, array_like=True):
     """What an epoch brought to a group at one stage."""
 
-    group: int
+    group: GroupId
     rows: int
     matches: int
 
@@ -142,7 +143,7 @@ class SampleCounts(Value, frozen=True):
 class _Ran(Value, frozen=True, kw_only=True):
     """What every task says that did its work."""
 
-    slot: int
+    slot: SlotId
     executor: str
     results: Mapping[str, Result] = msgspec.field(default_factory=dict)
     """By query."""
@@ -202,14 +203,14 @@ class CleanUpReport(_Ran, frozen=True, kw_only=True, tag="clean-up"):
 class Failure(Value, frozen=True, tag="failure"):
     """A slot cannot go on, and trying again would not help; with `path`, because that file of the state is damaged."""
 
-    slot: int
+    slot: SlotId
     wrong: str
     expected: str = ""
     fix: str = ""
     path: str | None = None
 
     @classmethod
-    def of(cls, slot: int, error: RunError) -> Failure:
+    def of(cls, slot: SlotId, error: RunError) -> Failure:
         """The report of an error."""
         if isinstance(error, DamagedState):
             return cls(slot, error.wrong.removeprefix(f"{error.path}: "), path=error.path)

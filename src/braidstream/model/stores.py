@@ -10,19 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import pyarrow as pa
 
 from braidstream.model.columns import DEADLINE, HASH, KEY, MASK, TIME
 
 __all__ = [
-    "COMPOSITES",
     "Branch",
     "Computed",
     "Derived",
     "Join",
     "JoinInput",
     "OutputColumn",
+    "Stage",
     "Store",
     "shown_stage",
     "shown_store",
@@ -30,13 +31,25 @@ __all__ = [
 ]
 
 _KEPT = re.compile(r"(\w+):[0-9a-f]{12}:-?\d+:(\w+)(@\d+)?")
-COMPOSITES = 1000
-"""The stage of composites that were enumerated for aggregates: a Spark job of its own after the others."""
+
+
+class Stage(IntEnum):
+    """The stages that have a meaning of their own; a join of more inputs has as many as it has exchanges, from 0 on.
+
+    Directories in checkpoints have the numbers.
+    """
+
+    FIRST = 0
+    """Of tuples by their key."""
+    TOTALS = 1
+    """Of aggregates: what changed, by group."""
+    COMPOSITES = 1000
+    """Of composites that were enumerated for aggregates: a job of its own after the others, however many they are."""
 
 
 def shown_stage(stage: int) -> str:
     """A stage as people count them."""
-    return "aggregates" if stage == COMPOSITES else str(stage + 1)
+    return "aggregates" if stage == Stage.COMPOSITES else str(stage + 1)
 
 
 def shown_store(name: str) -> str:

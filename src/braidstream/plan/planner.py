@@ -21,7 +21,7 @@ from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.rows import DEADLINE, TIME, stored_name
-from braidstream.model.stores import COMPOSITES, Branch, Computed, Derived, Join, JoinInput, OutputColumn, Store
+from braidstream.model.stores import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Stage, Store
 from braidstream.plan.aggregate_plan import Draft, draft
 from braidstream.plan.direct_keys import direct_keys
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
@@ -205,7 +205,7 @@ class _Planner:
         since = self.since.get(query.name, -1)
         name = made.enumeration.join
         self._joins.append((Join(name, (), tuple(outputs), schema, stage, since=since, lives=True), uses))
-        store = self._summary_store(query, "composites", 0, COMPOSITES)
+        store = self._summary_store(query, "composites", 0, Stage.COMPOSITES)
         self.drafts.append((query.name, made, [], (store,), None, None))
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:

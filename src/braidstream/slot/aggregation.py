@@ -27,7 +27,7 @@ from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
 from braidstream.kernels.sizes import BATCH_BYTES, cut, joined
 from braidstream.kernels.summaries import ALL_TIME, ORDER, RUN, Summary, merge_summaries
 from braidstream.model.envelopes import Content, Envelope, Kind
-from braidstream.model.stores import COMPOSITES, Store
+from braidstream.model.stores import Stage, Store
 from braidstream.state.compaction import SegmentMerge
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment
@@ -79,11 +79,11 @@ class SlotAggregates:
         self, stage: int, new: Mapping[int, Rows], changes: Mapping[int, Sequence[pa.Table]], routes: Routes
     ) -> Iterator[Envelope]:
         """What there is to do at a stage."""
-        if stage == 0:
+        if stage == Stage.FIRST:
             yield from self.keys(new, routes)
-        elif stage == 1:
+        elif stage == Stage.TOTALS:
             self.groups(changes, routes)
-        elif stage == COMPOSITES:
+        elif stage == Stage.COMPOSITES:
             self.composites(changes, routes)
 
     def keys(self, new: Mapping[int, Rows], routes: Routes) -> Iterator[Envelope]:
@@ -104,7 +104,7 @@ class SlotAggregates:
                     told.add(envelope.slot)
                     yield envelope
             if plan.emits_always:
-                told.add(_only_slot(routes, 1))
+                told.add(_only_slot(routes, Stage.TOTALS))
         for slot in sorted(told):
             yield Envelope(slot, Kind(Content.REACHED), json.dumps(self.watermark).encode())
 
@@ -113,7 +113,7 @@ class SlotAggregates:
         for plan in self.plans:
             if plan.totals is None:
                 continue
-            emits = plan.emits_always and _only_slot(routes, 1) == self.place.slot
+            emits = plan.emits_always and _only_slot(routes, Stage.TOTALS) == self.place.slot
             sent = changes.get(plan.totals, ())
             leased = () if plan.leases is None else changes.get(plan.leases, ())
             if not (emits or sent or leased):
@@ -133,7 +133,7 @@ class SlotAggregates:
                 continue
             (store,) = plan.kept
             new = sort_rows(joined(sent[store])) if sent.get(store) else None
-            emits = plan.emits_always and _only_slot(routes, COMPOSITES) == self.place.slot
+            emits = plan.emits_always and _only_slot(routes, Stage.COMPOSITES) == self.place.slot
             step = KeyAggregator(plan.aggregation, emits).step([new], [self._stored(store)], self._clock)
             self._keep(store, step.kept[0])
             assert step.results is not None
@@ -202,7 +202,7 @@ def route_composites(
             groups = [canonical(columns[source]) for _, source in aggregation.group_by]
             hashes = hash_groups(groups) if groups else np.zeros(batch.num_rows, dtype=np.uint64)
             rows = pa.table({HASH: hashes.view(np.int64), TIME: batch.column(DEADLINE), **columns})
-            yield from envelopes_to_batch(deal_light(rows, store, COMPOSITES, routes))
+            yield from envelopes_to_batch(deal_light(rows, store, Stage.COMPOSITES, routes))
 
     return run
 

@@ -31,6 +31,7 @@ from braidstream.kernels.rows import Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.faults import reach
+from braidstream.model.numbers import GroupId, SlotId
 from braidstream.model.reports import CleanUpReport, Failure, Result, encoded
 from braidstream.model.stores import Join, JoinInput, Store
 from braidstream.slot.allocators import give_back
@@ -59,9 +60,9 @@ class CleanTask:
     stores: tuple[Store, ...]
     joins: tuple[Join, ...]
     staging: Mapping[str, Staging]
-    groups: frozenset[int]
+    groups: frozenset[GroupId]
     piece_bytes: int
-    some: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    some: Mapping[GroupId, frozenset[int]] = field(default_factory=dict)
     """Groups of which only these generations are cleaned up, among themselves."""
 
 
@@ -77,7 +78,7 @@ def clean_task(task: CleanTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     return run
 
 
-def _report(task: CleanTask, slot: int) -> CleanUpReport | Failure:
+def _report(task: CleanTask, slot: SlotId) -> CleanUpReport | Failure:
     try:
         return _Cleaner(task, slot).run()
     except (RunError, OSError) as error:
@@ -87,7 +88,7 @@ def _report(task: CleanTask, slot: int) -> CleanUpReport | Failure:
 class _Cleaner:
     """One slot in one clean-up."""
 
-    def __init__(self, task: CleanTask, slot: int) -> None:
+    def __init__(self, task: CleanTask, slot: SlotId) -> None:
         self.started = time.perf_counter()
         self.task, self.slot = task, slot
         self.files = Files(task.root)

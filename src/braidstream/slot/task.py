@@ -36,6 +36,7 @@ from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
+from braidstream.model.numbers import SlotId
 from braidstream.model.reports import Failure, Frequent, GroupCount, Merged, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.stores import Branch, Join, Store
@@ -137,7 +138,7 @@ def slot_task(
     """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own: dict[int, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
+        own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
@@ -145,7 +146,7 @@ def slot_task(
                 if _is_for_later(task, stage, envelope.kind):
                     yield from _sent(envelope, is_last)
                 else:
-                    own[envelope.slot].append((envelope.kind, envelope.blob))
+                    own[SlotId(envelope.slot)].append((envelope.kind, envelope.blob))
         for slot, received in own.items():
             for envelope in _guarded(task, stage, slot, received):
                 yield from _sent(envelope, is_last)
@@ -166,7 +167,7 @@ def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
         yield from envelopes_to_batch([envelope])
 
 
-def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[Kind, pa.Buffer]]) -> Iterator[Envelope]:
+def _guarded(task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> Iterator[Envelope]:
     """Damaged state and a full disk are reported instead of raised: trying again would not help."""
     try:
         yield from _Slot(task, stage, slot, received).run()
@@ -174,7 +175,7 @@ def _guarded(task: EpochTask, stage: int, slot: int, received: list[tuple[Kind, 
         yield Envelope(slot, Kind(Content.REPORT), encoded(failure_of(error, slot, task.root)))
 
 
-def failure_of(error: RunError | OSError, slot: int, root: str) -> Failure:
+def failure_of(error: RunError | OSError, slot: SlotId, root: str) -> Failure:
     """The report of a slot that cannot go on; an error that may pass with the next attempt is raised again."""
     told = error if isinstance(error, RunError) else unwritable(error, root)
     if told is None:
@@ -190,7 +191,7 @@ def executor() -> str:
 class _Slot:
     """One slot in one stage of one epoch."""
 
-    def __init__(self, task: EpochTask, stage: int, slot: int, received: list[tuple[Kind, pa.Buffer]]) -> None:
+    def __init__(self, task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> None:
         self.started = time.perf_counter()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()

@@ -34,6 +34,7 @@ from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
+from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, without_query
@@ -458,7 +459,7 @@ class Flow:
         known = Notes() if before is None else before.notes
         biclique = self.routing.biclique(n_slots)
         notes = Notes(biclique=biclique, submitted=known.submitted, withdrawn=known.withdrawn)
-        return Manifest(-1, Directory.of(self.groups, n_slots), n_slots, notes=notes)
+        return Manifest(BEFORE_FIRST, Directory.of(self.groups, n_slots), n_slots, notes=notes)
 
     def _resumed(self, store: Checkpoint, last: Manifest) -> Manifest:
         """The last manifest, over the slots that this start asks for; or those that a controller has arrived at."""

@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from braidstream.model.dead_rows import Filter
-from braidstream.model.directory import Directory
 from braidstream.model.instructions import CleanUp, Instruction, Regrid, Shed, Spill, apply
+from braidstream.model.numbers import GroupId
 from braidstream.model.values import changed
 from braidstream.state import generations
 from braidstream.state.cells import address_of_grid, regridded, resettled
 from braidstream.state.filters import filter_of, thinned
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Cleaning, Measures, Shedding
+from braidstream.state.notes import Cleaning, Shedding
 
 __all__ = ["act", "intent", "pinned_groups", "resumption"]
 
@@ -34,7 +34,9 @@ def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collect
     manifest = _laid_out(manifest, asked)
     manifest = regridded(manifest, [one for one in asked if isinstance(one, Regrid)])
     if pushed := [one.group for one in asked if isinstance(one, Spill)]:
-        manifest = generations.spilled(_begun_anew(manifest, pushed), pushed, stores)
+        measures = manifest.notes.measures.begun_anew(pushed)
+        manifest = manifest.with_notes(changed(manifest.notes, measures=measures))
+        manifest = generations.spilled(manifest, pushed, stores)
     if clean_ups := [one for one in asked if isinstance(one, CleanUp)]:
         whole = [one.group for one in clean_ups if not one.generations]
         manifest = intent(manifest, whole, 0, {one.group: one.generations for one in clean_ups if one.generations})
@@ -44,13 +46,13 @@ def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collect
     return manifest
 
 
-def pinned_groups(manifest: Manifest) -> set[int]:
+def pinned_groups(manifest: Manifest) -> set[GroupId]:
     """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
     return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
 
 
 def intent(
-    manifest: Manifest, groups: Sequence[int], step: int, some: Mapping[int, Sequence[int]] | None = None
+    manifest: Manifest, groups: Sequence[GroupId], step: int, some: Mapping[GroupId, Sequence[int]] | None = None
 ) -> Manifest:
     """The manifest with the intent to clean up groups: in the next epoch, or in a numbered step of its own.
 
@@ -73,32 +75,8 @@ def _laid_out(manifest: Manifest, asked: Sequence[Instruction]) -> Manifest:
         return manifest
     executors = {slot: where for slot, where in manifest.executors.items() if slot < n_slots}
     fitted = resettled(replace(manifest.fitted(directory), executors=executors), n_slots)
-    return _carried(fitted, manifest.directory)
-
-
-def _carried(manifest: Manifest, before: Directory) -> Manifest:
-    """The measures of groups after splits and merges: halves share, buddies add up."""
-    known = manifest.notes.spilling
-    if not known.touched and not known.outputs:
-        return manifest
-    touched: dict[int, int] = {}
-    outputs: dict[int, float] = {}
-    for group in manifest.directory.groups:
-        whole = before.at(group.low)
-        old = [whole] if whole.depth <= group.depth else [g for g in before.groups if group.low <= g.low <= group.high]
-        share = 0.5 ** max(group.depth - whole.depth, 0)
-        seen = [t for g in old if (t := known.touched.get(g.id)) is not None]
-        outputs[group.id] = share * sum(known.outputs.get(g.id, 0.0) for g in old)
-        if seen:
-            touched[group.id] = max(seen)
-    return manifest.with_notes(changed(manifest.notes, spilling=Measures(touched, outputs, known.rate)))
-
-
-def _begun_anew(manifest: Manifest, groups: Sequence[int]) -> Manifest:
-    """A pushed group's next generation has produced nothing yet."""
-    known = manifest.notes.spilling
-    outputs = {**known.outputs, **dict.fromkeys(groups, 0.0)}
-    return manifest.with_notes(changed(manifest.notes, spilling=changed(known, outputs=outputs)))
+    measures = manifest.notes.measures.carried(manifest.directory, directory)
+    return fitted.with_notes(changed(fitted.notes, measures=measures))
 
 
 def _shed(manifest: Manifest, new: Filter, stores: Collection[str]) -> Manifest:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from braidstream.kernels.rows import Rows, merge
 from braidstream.kernels.stripes import Layout, split_code, store_of, use_name
+from braidstream.model.numbers import SlotId
 from braidstream.model.reports import SlotReport
 from braidstream.state.cells import Cells, Reader, layout_of, may_hold
 from braidstream.state.manifest import Manifest, Segment
@@ -133,7 +134,7 @@ def _foreign(cells: Cells, layout: Layout, store: str, segment: Segment) -> list
     return found or None
 
 
-def _taken(reader: Reader, cells: Cells, slot: int, task: Adoption) -> Iterator[Rows]:
+def _taken(reader: Reader, cells: Cells, slot: SlotId, task: Adoption) -> Iterator[Rows]:
     if task.grid is None:
         yield from reader.returned([task.hash], task.sources)
         return

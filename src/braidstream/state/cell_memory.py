@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from braidstream.kernels.stripes import split_code
 from braidstream.model.grids import Grid
+from braidstream.model.numbers import SlotId
 from braidstream.state.cells import Cells, address_of_grid
 from braidstream.state.manifest import Manifest
 
@@ -30,9 +31,9 @@ class InCells:
     bytes: float = 0.0
 
 
-def in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[int, InCells]:
+def in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[SlotId, InCells]:
     """What the cells of each slot hold, of some stores or of all. Slots without cells are not in it."""
-    found: dict[int, InCells] = defaultdict(InCells)
+    found: dict[SlotId, InCells] = defaultdict(InCells)
     cells = Cells(manifest)
     known = {grid.id: grid for grid in manifest.retired}
     for segment in manifest.segments:
@@ -48,12 +49,12 @@ def in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[
     return dict(found)
 
 
-def bytes_in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[int, int]:
+def bytes_in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[SlotId, int]:
     """Only the bytes."""
     return {slot: int(held.bytes) for slot, held in in_cells(manifest, stores).items()}
 
 
-def _readers(manifest: Manifest, retired: Grid) -> list[int]:
+def _readers(manifest: Manifest, retired: Grid) -> list[SlotId]:
     """The slots that read what was stored under a grid that is no more."""
     present = next((grid for grid in manifest.grids if grid.key == retired.key), None)
     return sorted(set(present.slots)) if present is not None else [manifest.directory.at(address_of_grid(retired)).slot]

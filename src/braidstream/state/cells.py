@@ -26,6 +26,7 @@ from braidstream.kernels.sizes import whole
 from braidstream.kernels.stripes import HeavyKeys, Layout, split_code, store_of, stripes, use_name
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Grid, Regrid
+from braidstream.model.numbers import Address, SlotId
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment
@@ -51,7 +52,7 @@ def layout_of(grid: Grid) -> Layout:
     return Layout(grid.id, grid.hash, dimensions_of(grid.family), grid.dims)
 
 
-def address_of_grid(grid: Grid) -> int:
+def address_of_grid(grid: Grid) -> Address:
     """Where the grid's key is while it is light."""
     return address_of(stage_of(grid.family), grid.hash)
 
@@ -119,7 +120,7 @@ def resettled(manifest: Manifest, n_slots: int) -> Manifest:
         slots = list(grid.slots)
         for cell, slot in enumerate(slots):
             if slot >= n_slots:
-                slots[cell] = held.index(min(held))
+                slots[cell] = SlotId(held.index(min(held)))
                 held[slots[cell]] += 1
         grids.append(replace(grid, slots=tuple(slots)))
     return replace(manifest, n_slots=n_slots, grids=tuple(grids))
@@ -141,14 +142,14 @@ class Cells:
         """The current grids, by id."""
         return {grid.id: grid for grid in self.manifest.grids}
 
-    def slot_of(self, code: int) -> int | None:
+    def slot_of(self, code: int) -> SlotId | None:
         """The slot of a code; None when its grid is retired."""
         grid, cell = split_code(code)
         if is_unit(code):
-            return cell
+            return SlotId(cell)
         return self.current[grid].slots[cell] if grid in self.current else None
 
-    def of_slot(self, slot: int) -> list[int]:
+    def of_slot(self, slot: SlotId) -> list[int]:
         """The codes of a slot's cells, ascending."""
         codes = (
             layout_of(grid).code(cell)
@@ -158,7 +159,7 @@ class Cells:
         )
         return sorted(codes)
 
-    def home(self, store: str, hash_: int) -> int:
+    def home(self, store: str, hash_: int) -> SlotId:
         """The slot where rows of a store with grids are while their key is light."""
         return self.manifest.directory.at(address_of(self._stages[store], hash_)).slot
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.model.dead_rows import Filter
+from braidstream.model.numbers import SlotId
 from braidstream.state.cells import Cells, is_unit
 from braidstream.state.filters import filter_of, sift
 from braidstream.state.generations import held_ranges
@@ -103,10 +104,10 @@ def plan(
     return dict(merges)
 
 
-def _held_cells(manifest: Manifest) -> Iterator[tuple[int, str, list[tuple[Segment, list[tuple[int, int]]]]]]:
+def _held_cells(manifest: Manifest) -> Iterator[tuple[SlotId, str, list[tuple[Segment, list[tuple[int, int]]]]]]:
     """For each slot and each use of a store the segments with slices of its current cells, and these slices."""
     cells = Cells(manifest)
-    found: dict[tuple[int, str, int], dict[Segment, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[SlotId, str, int], dict[Segment, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for segment in manifest.segments:
         for code, rows in segment.cells:
             slot = cells.slot_of(code)

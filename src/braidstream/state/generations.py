@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from braidstream.model.directory import Directory, Group
+from braidstream.model.numbers import GroupId
 from braidstream.state.manifest import Manifest, Part, Segment
 
 __all__ = [
@@ -64,7 +65,7 @@ class Held:
         self.deadlines[part.generation] = max(self.deadlines.get(part.generation, segment.deadline), segment.deadline)
 
 
-def account(manifest: Manifest, stores: Collection[str] | None = None) -> dict[int, Held]:
+def account(manifest: Manifest, stores: Collection[str] | None = None) -> dict[GroupId, Held]:
     """What each group holds, of some stores or of all. A group that holds nothing is in it too."""
     found = {group.id: Held() for group in manifest.directory.groups}
     for segment in manifest.segments:
@@ -110,32 +111,34 @@ def held_ranges(manifest: Manifest) -> dict[int, tuple[tuple[int, int], ...]]:
     return {stage: tuple(ranges) for stage, ranges in found.items()}
 
 
-def spilled(manifest: Manifest, groups: Iterable[int], stores: Collection[str]) -> Manifest:
+def spilled(manifest: Manifest, groups: Iterable[GroupId], stores: Collection[str]) -> Manifest:
     """The manifest with the active parts of these groups, in stores that may be pushed, as inactive generations."""
     chosen = set(groups)
     if not chosen:
         return manifest
-    last: dict[int, int] = defaultdict(int)
+    last: dict[GroupId, int] = defaultdict(int)
     for segment in manifest.segments:
         for part in segment.parts:
             group = manifest.directory.at(part.low).id
             last[group] = max(last[group], part.generation)
 
-    def changed(part: Part, group: int) -> Part:
+    def changed(part: Part, group: GroupId) -> Part:
         is_pushed = group in chosen and not part.generation
         return replace(part, generation=last[group] + 1) if is_pushed else part
 
     return _mapped(manifest, changed, stores)
 
 
-def cleaned(manifest: Manifest, groups: Iterable[int], inactive: Collection[int], stores: Collection[str]) -> Manifest:
+def cleaned(
+    manifest: Manifest, groups: Iterable[GroupId], inactive: Collection[GroupId], stores: Collection[str]
+) -> Manifest:
     """The manifest after a clean-up: all is one generation, active, or for the groups in `inactive` an inactive one.
 
     State that is not in `stores`, those that may be pushed, is active again in any case.
     """
     chosen = set(groups)
 
-    def changed(part: Part, group: int, *, may_stay: bool) -> Part:
+    def changed(part: Part, group: GroupId, *, may_stay: bool) -> Part:
         if group not in chosen:
             return part
         return replace(part, generation=1 if may_stay and group in inactive else 0)
@@ -145,10 +148,10 @@ def cleaned(manifest: Manifest, groups: Iterable[int], inactive: Collection[int]
     return _mapped(first, lambda part, group: changed(part, group, may_stay=False), others)
 
 
-def joined(manifest: Manifest, some: Mapping[int, Collection[int]]) -> Manifest:
+def joined(manifest: Manifest, some: Mapping[GroupId, Collection[int]]) -> Manifest:
     """The manifest after a clean-up of only some generations of groups: they are one, with the highest number."""
 
-    def changed(part: Part, group: int) -> Part:
+    def changed(part: Part, group: GroupId) -> Part:
         numbers = some.get(group, ())
         return replace(part, generation=max(numbers)) if part.generation in numbers else part
 
@@ -171,7 +174,7 @@ def unexpired(segments: Iterable[Segment], directory: Directory, watermark: int 
     return tuple(kept)
 
 
-def _mapped(manifest: Manifest, change: Callable[[Part, int], Part], stores: Collection[str]) -> Manifest:
+def _mapped(manifest: Manifest, change: Callable[[Part, GroupId], Part], stores: Collection[str]) -> Manifest:
     """The manifest with every part of some stores changed; `change` is given the part and the id of its group."""
     at = manifest.directory.at
 

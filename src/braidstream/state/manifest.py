@@ -24,6 +24,7 @@ import msgspec
 from braidstream.errors import CheckpointMismatch, DamagedState
 from braidstream.model.directory import Directory, Group
 from braidstream.model.grids import Grid
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.model.parts import Part, Segment, SegmentForm
 from braidstream.model.values import Value
 from braidstream.state.files import Files
@@ -40,14 +41,14 @@ _UNKNOWN = "unknown field"
 class Manifest:
     """The snapshot after `epoch`."""
 
-    epoch: int
+    epoch: EpochNumber
     directory: Directory
     n_slots: int
     segments: tuple[Segment, ...] = ()
     newest: Mapping[str, int] = field(default_factory=dict)
     """The largest event time seen of each stream."""
     watermark: int | None = None
-    executors: Mapping[int, str] = field(default_factory=dict)
+    executors: Mapping[SlotId, str] = field(default_factory=dict)
     """Where each slot last ran."""
     totals: Mapping[str, int] = field(default_factory=dict)
     """Counters since the first epoch."""
@@ -58,23 +59,23 @@ class Manifest:
     retired: tuple[Grid, ...] = ()
     """Earlier grids that live cells still refer to."""
 
-    def by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
+    def by_slot(self) -> dict[SlotId, list[tuple[Segment, int]]]:
         """For each slot the segments that hold active state of its groups, with the number of its rows in them."""
-        found: dict[int, list[tuple[Segment, int]]] = defaultdict(list)
+        found: dict[SlotId, list[tuple[Segment, int]]] = defaultdict(list)
         for segment in (segment.active for segment in self.segments):
-            rows: dict[int, int] = defaultdict(int)
+            rows: dict[SlotId, int] = defaultdict(int)
             for part in segment.parts:
                 rows[self.directory.at(part.low).slot] += part.rows
             for slot, n_rows in rows.items():
                 found[slot].append((segment, n_rows))
         return found
 
-    def of_slot(self, slot: int) -> list[Segment]:
+    def of_slot(self, slot: SlotId) -> list[Segment]:
         """The segments that hold active state of a slot's groups, with their active parts."""
         return [segment for segment, _ in self._by_slot.get(slot, ())]
 
     @cached_property
-    def _by_slot(self) -> dict[int, list[tuple[Segment, int]]]:
+    def _by_slot(self) -> dict[SlotId, list[tuple[Segment, int]]]:
         return self.by_slot()
 
     def with_notes(self, notes: Notes) -> Manifest:
@@ -118,10 +119,10 @@ class Manifest:
             raise DamagedState(files.path(name), f"this manifest is damaged ({error})") from None
 
     @staticmethod
-    def epochs(files: Files) -> list[int]:
+    def epochs(files: Files) -> list[EpochNumber]:
         """The epochs whose manifests are kept, ascending."""
         stems = (name.removesuffix(".json") for name in files.names(FOLDER) if name.endswith(".json"))
-        return sorted(int(stem) - 1 for stem in stems if stem.isdigit())
+        return sorted(EpochNumber(int(stem) - 1) for stem in stems if stem.isdigit())
 
 
 def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
@@ -147,21 +148,21 @@ def manifest_name(epoch: int, *, pending: bool = False) -> str:
 
 
 class _DirectoryForm(Value, frozen=True):
-    groups: tuple[tuple[int, int, int, int], ...]
-    next_id: int
+    groups: tuple[tuple[int, int, GroupId, SlotId], ...]
+    next_id: GroupId
 
 
 class _Form(Value, frozen=True, kw_only=True):
     """A manifest in JSON."""
 
-    epoch: int
+    epoch: EpochNumber
     n_slots: int
     newest: Mapping[str, int]
     watermark: int | None
     totals: Mapping[str, int]
     memory: Notes
     directory: _DirectoryForm
-    executors: Mapping[int, str]
+    executors: Mapping[SlotId, str]
     segments: tuple[SegmentForm, ...]
     grids: tuple[Grid, ...] = ()
     retired: tuple[Grid, ...] = ()
@@ -194,7 +195,7 @@ class _Form(Value, frozen=True, kw_only=True):
             self.watermark,
             self.executors,
             self.totals,
-            self.memory,
+            self.memory.renewed(),
             self.grids,
             self.retired,
         )

@@ -19,8 +19,10 @@ from braidstream.control.remembered import Memory
 from braidstream.model.dead_rows import Filter
 from braidstream.model.declarations import Declared
 from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
+from braidstream.model.group_measures import GroupMeasures
+from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import SampleCounts
-from braidstream.model.values import Json, Value, of_numpy
+from braidstream.model.values import Json, Value, changed, of_numpy
 
 __all__ = [
     "Cleaning",
@@ -65,27 +67,25 @@ class Heavy(Value, frozen=True):
     next_id: int = 1
 
 
-class Measures(Value, frozen=True):
-    """Of `epoch.spiller`: T_u and P_o by group, and how many bytes a slot cleans up in a second."""
+class Measures(GroupMeasures, frozen=True):
+    """What is known of groups, and (of `epoch.spiller`) how many bytes a slot cleans up in a second."""
 
-    touched: Mapping[int, int] = msgspec.field(default_factory=dict)
-    outputs: Mapping[int, float] = msgspec.field(default_factory=dict)
     rate: float = FIRST_RATE
 
 
 class Cleaning(Value, frozen=True):
     """What the next epoch cleans up, or a step of its own after the last one: an intent (`epoch.spiller`)."""
 
-    groups: tuple[int, ...] = ()
+    groups: tuple[GroupId, ...] = ()
     step: int = 0
     """Above 0: not in an epoch, but in that step."""
-    some: Mapping[int, frozenset[int]] = msgspec.field(default_factory=dict)
+    some: Mapping[GroupId, frozenset[int]] = msgspec.field(default_factory=dict)
     """Groups of which only these generations are cleaned up, among themselves."""
     resumed: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Instead of groups: suspended joins, each with the last epoch that it has joined."""
 
     @property
-    def only_some(self) -> dict[int, frozenset[int]]:
+    def only_some(self) -> dict[GroupId, frozenset[int]]:
         """`some`, without groups that are cleaned up as a whole."""
         return {group: numbers for group, numbers in self.some.items() if group not in self.groups}
 
@@ -106,9 +106,9 @@ class Shedding(Value, frozen=True):
     """By query: the counts of the last epoch."""
     run: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
     """Those of all epochs."""
-    yields: Mapping[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    yields: Mapping[Address, tuple[float, float]] = msgspec.field(default_factory=dict)
     """By the address where a group begins: its results of late, and the bytes that it held for them."""
-    held: Mapping[int, float] = msgspec.field(default_factory=dict)
+    held: Mapping[Address, float] = msgspec.field(default_factory=dict)
     """Likewise the bytes that live."""
     live_bytes: int | None = None
     ended: int | None = None
@@ -148,7 +148,7 @@ class Notes(Value, frozen=True):
     reports: KeptFigures = KeptFigures()
     """Figures that wait for the next reorganization (`epoch.reorganizer`)."""
     heavy: Heavy = Heavy()
-    spilling: Measures = Measures()
+    measures: Measures = msgspec.field(name="spilling", default=Measures())
     cleaning: Cleaning | None = None
     steps: int = 0
     """Steps of clean-up so far; none is used twice."""
@@ -184,6 +184,18 @@ class Notes(Value, frozen=True):
     """Written by functions of 0.1.0; nobody reads it."""
     next_grid: int = 1
     """Of `lab.testing.restless_grids`: the next free id."""
+
+    def renewed(self) -> Notes:
+        """These notes, with measures that 0.1.0 kept in the controller's memory where they are now.
+
+        The budget's, if it had any, are the same ones, counted more exactly.
+        """
+        old, known = self.controller, self.measures
+        if not old.outputs and not old.touched:
+            return self
+        has_own = known.outputs or known.touched
+        measures = known if has_own else changed(known, touched=old.touched, outputs=old.outputs)
+        return changed(self, controller=changed(old, outputs={}, touched={}), measures=measures)
 
 
 def encoded_note(value: object) -> Json:

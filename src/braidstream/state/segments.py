@@ -23,6 +23,7 @@ from braidstream.errors import DamagedState
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, MARK, MASK, TIME, Rows, take
 from braidstream.kernels.sizes import joined, whole
 from braidstream.model.directory import Group
+from braidstream.model.numbers import SlotId
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 
@@ -41,7 +42,7 @@ class Place:
 
     files: Files
     epoch: int
-    slot: int
+    slot: SlotId
     groups: Sequence[Group]
 
     def write(

@@ -27,7 +27,7 @@ from braidstream.control.load import GroupLoad, SlotLoad, View
 from braidstream.control.policies import Suggestion
 from braidstream.control.policies.spilling import size_per_result
 from braidstream.control.policies.suppliers import relative_pace
-from braidstream.control.remembered import Memory, outputs
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.instructions import Move
 
@@ -52,7 +52,7 @@ class MemoryBalance:
         receiver = min(receivers, key=lambda slot: (slot.stored_bytes, slot.slot))
         if not self._is_uneven(sender, receiver):
             return []
-        moved = self._chosen(view, memory, sender, receiver)
+        moved = self._chosen(view, sender, receiver)
         return [_suggestion(moved, sender, receiver)] if moved else []
 
     def _may_receive(self, slot: SlotLoad, memory: Memory) -> bool:
@@ -64,13 +64,13 @@ class MemoryBalance:
         pressing = sender.stored_bytes > self.settings.memory_above * (self.settings.memory_bytes or 0)
         return pressing and receiver.stored_bytes < self.settings.memory_ratio * sender.stored_bytes
 
-    def _chosen(self, view: View, memory: Memory, sender: SlotLoad, receiver: SlotLoad) -> list[GroupLoad]:
+    def _chosen(self, view: View, sender: SlotLoad, receiver: SlotLoad) -> list[GroupLoad]:
         amount = (sender.stored_bytes - receiver.stored_bytes) / 2
         limit_s = view.length_s * (1 + self.settings.supplier_above * self.settings.buffer_epochs)
         room_s = limit_s - receiver.demand_s if view.length_s > 0 else float("inf")
         ratio = relative_pace(sender, receiver)
         chosen = []
-        for load in sorted(view.of_slot(sender.slot), key=lambda load: (_size_per_result(load, memory), load.group)):
+        for load in sorted(view.of_slot(sender.slot), key=lambda load: (_size_per_result(view, load), load.group)):
             fits = 0 < load.stored_bytes <= amount and load.demand_s * ratio <= room_s
             if fits and (self.settings.move_spilled or not load.inactive_bytes):
                 chosen.append(load)
@@ -84,8 +84,8 @@ def _whole_bytes(view: View, slot: SlotLoad) -> int:
     return sum(load.stored_bytes + load.inactive_bytes for load in view.of_slot(slot.slot))
 
 
-def _size_per_result(load: GroupLoad, memory: Memory) -> float:
-    return size_per_result(load.stored_bytes, outputs(memory, load.group))
+def _size_per_result(view: View, load: GroupLoad) -> float:
+    return size_per_result(load.stored_bytes, view.measures.outputs.get(load.group, 0.0))
 
 
 def _suggestion(moved: list[GroupLoad], sender: SlotLoad, receiver: SlotLoad) -> Suggestion:

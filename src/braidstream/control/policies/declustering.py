@@ -22,6 +22,7 @@ from braidstream.control.policies import Suggestion
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.instructions import AddSlot, Move, RemoveSlot
+from braidstream.model.numbers import SlotId
 
 __all__ = ["Declustering", "arriving_work", "wish"]
 
@@ -45,7 +46,7 @@ class Declustering:
         return Suggestion("declustering", "grow", (AddSlot(),), _counts(view, self.settings), "N_sup > beta N_con")
 
     def _shrink(self, view: View) -> Suggestion:
-        last = view.n_slots - 1
+        last = SlotId(view.n_slots - 1)
         moves, expected_s = _dealt(view)
         figures = {**_counts(view, self.settings), "expected_s": expected_s, "length_s": view.length_s}
         reason = f"no supplier is left and the other slots can take slot {last}'s groups"
@@ -83,7 +84,7 @@ def _can_shrink(view: View, memory: Memory, settings: Settings) -> bool:
 
 def _dealt(view: View) -> tuple[list[Move], float]:
     """Where the last slot's groups would go, and how long the busiest slot would then be busy."""
-    last = view.n_slots - 1
+    last = SlotId(view.n_slots - 1)
     loads = {slot.slot: slot.demand_s for slot in view.slots[:last]}
     moves = []
     for load in sorted(view.of_slot(last), key=lambda load: (-load.demand_s, load.group)):

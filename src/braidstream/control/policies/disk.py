@@ -28,9 +28,10 @@ from braidstream.control.load import GroupLoad, SlotLoad, View
 from braidstream.control.policies import Policy, Suggestion
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.spilling import GroupState, choose_spills, least_productive
-from braidstream.control.remembered import Memory, outputs, touched
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.instructions import Spill
+from braidstream.model.numbers import GroupId, SlotId
 
 __all__ = ["ForcedSpilling", "Spilling", "group_states", "memory_policies"]
 
@@ -44,9 +45,9 @@ def memory_policies(settings: Settings) -> tuple[Policy, ...]:
     return (MemoryBalance(settings), Spilling(settings), ForcedSpilling(settings))
 
 
-def group_states(view: View, memory: Memory, slot: int) -> list[GroupState]:
+def group_states(view: View, slot: SlotId) -> list[GroupState]:
     """The active state of a slot's groups."""
-    return [_state(view, memory, load) for load in view.of_slot(slot)]
+    return [_state(view, load) for load in view.of_slot(slot)]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Spilling:
         budget = int(self.settings.spill_above * self.settings.memory_bytes)
         suggestions = []
         for slot in view.slots:
-            groups = group_states(view, memory, slot.slot)
+            groups = group_states(view, slot.slot)
             share, idle_after = self.settings.spill_share, self.settings.idle_after
             chosen = choose_spills(groups, budget, share=share, idle_after=idle_after, now=view.epoch)
             if chosen:
@@ -83,7 +84,7 @@ class ForcedSpilling:
         poor = [slot for slot, rate in rates.items() if highest > self.settings.rate_ratio * rate]
         if not poor or not self._is_pressing(view) or not self._is_balanced(view):
             return []
-        groups = [state for slot in poor for state in group_states(view, memory, slot)]
+        groups = [state for slot in poor for state in group_states(view, slot)]
         amount = self.settings.spill_share * sum(one.bytes for one in groups)
         worst = least_productive(groups, amount, idle_after=self.settings.idle_after, now=view.epoch)
         room = self._room(view, memory)
@@ -107,9 +108,9 @@ class ForcedSpilling:
         return needed - self.settings.memory_bytes * view.n_slots - memory.forced_bytes
 
 
-def _state(view: View, memory: Memory, load: GroupLoad) -> GroupState:
-    last = touched(memory, load.group, view.epoch)
-    results = outputs(memory, load.group)
+def _state(view: View, load: GroupLoad) -> GroupState:
+    last = view.measures.touched.get(load.group, view.epoch)
+    results = view.measures.outputs.get(load.group, 0.0)
     return GroupState(load.group, load.slot, load.stored_bytes, results, last, load.inactive_bytes > 0)
 
 
@@ -125,7 +126,7 @@ def _within(groups: list[GroupState], room: float) -> list[GroupState]:
     return groups[: int(np.searchsorted(sizes, room, side="right"))]
 
 
-def _overflow(view: View, slot: SlotLoad, chosen: list[int], budget: int) -> Suggestion:
+def _overflow(view: View, slot: SlotLoad, chosen: list[GroupId], budget: int) -> Suggestion:
     pushed = sum(view.groups[group].stored_bytes for group in chosen)
     figures = {"slot_bytes": float(slot.stored_bytes), "budget_bytes": float(budget), "pushed_bytes": float(pushed)}
     reason = f"slot {slot.slot} holds more than it may"

@@ -1,65 +1,60 @@
-"""Which generations of a group to make one before the rest: as many as are alike in size, so that few are ever left.
+"""Merging groups again that were split (the other way of `policies.splitting`).
 
-Every push of a group adds a generation. Without more, a group with an unbounded window that is pushed a thousand times
-has a thousand of them, and the last clean-up joins each with all before. So generations are merged in tiers, like the
-runs of a log-structured store: `FAN` of them, each within a factor `FAN` in size, are cleaned up among themselves and
-are one generation then. What is missing between them and the others stays missing until those are cleaned up too.
+When nobody is a supplier, buddies that together take less than `merge_below` of an epoch become one group again, down
+to as many groups of each stage as it began with. A merge's halves are at least five times below what would split them
+again (the settings insist on twice), so a constant load does not split and merge for ever.
 
-Where windows are bounded, only generations are taken whose deadlines lie close together: at most a quarter of the time
-that the last of them has left. So no row waits much longer for its clean-up than it would have.
-
-Invariant: a group with generations of no more than `FAN` - 1 a tier is left alone. So it has O(log of its size) of
-them, and each row takes part in O(log) such clean-ups. The choice depends on the figures alone.
-Cost: O(generations log generations).
+Cost: O(groups).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
-__all__ = ["FAN", "Generation", "alike"]
+import numpy as np
 
-FAN = 8
+from braidstream.control.load import View
+from braidstream.control.policies import Suggestion
+from braidstream.control.remembered import Memory
+from braidstream.control.settings import Settings
+from braidstream.model.directory import Group
+from braidstream.model.instructions import Merge
+
+__all__ = ["Merging"]
 
 
 @dataclass(frozen=True)
-class Generation:
-    """One inactive generation of a group."""
+class Merging:
+    """Merges small buddies again."""
 
-    number: int
-    bytes: int
-    deadline: int
-    """The latest deadline of its rows."""
+    settings: Settings
 
+    def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
+        """The merges of this reorganization epoch, in the order of the hash space."""
+        if view.suppliers(self.settings):
+            return []
+        n_groups = len(view.directory.groups) if memory.base_groups is None else memory.base_groups
+        n_base = n_groups // max(len(view.directory.regions), 1)
+        found: list[Suggestion] = []
+        for region in view.directory.regions.values():
+            small = (pair for pair in _buddies(region.groups) if self._is_small(view, *pair))
+            found += [self._merge(view, *pair) for pair in islice(small, max(len(region.groups) - n_base, 0))]
+        return found
 
-def alike(generations: Sequence[Generation], watermark: int | None) -> list[int]:
-    """The numbers of the generations to make one, ascending: of the lowest tier that has `FAN`; none if no tier has."""
-    tiers: dict[int, list[Generation]] = defaultdict(list)
-    for one in generations:
-        tiers[_tier(one.bytes)].append(one)
-    for tier in sorted(tiers):
-        found = _close(sorted(tiers[tier], key=lambda one: (one.deadline, one.number)), watermark)
-        if found:
-            return sorted(one.number for one in found)
-    return []
+    def _is_small(self, view: View, lower: Group, upper: Group) -> bool:
+        demand = view.groups[lower.id].demand_s + view.groups[upper.id].demand_s
+        return demand <= self.settings.merge_below * view.length_s and (lower.slot == upper.slot or view.is_absolute)
 
-
-def _close(generations: Sequence[Generation], watermark: int | None) -> Sequence[Generation]:
-    """The first `FAN` neighbours whose deadlines lie close together, and those after them for which that holds too."""
-    for begin in range(len(generations) - FAN + 1):
-        first = generations[begin].deadline
-        for end in range(len(generations), begin + FAN - 1, -1):
-            last = generations[end - 1].deadline
-            if last == first or (watermark is not None and last - first <= (last - watermark) // 4):
-                return generations[begin:end]
-    return ()
+    def _merge(self, view: View, lower: Group, upper: Group) -> Suggestion:
+        loads = [view.groups[lower.id], view.groups[upper.id]]
+        keeper = max(loads, key=lambda load: load.stored_bytes)
+        figures = {"demand_s": sum(load.demand_s for load in loads), "length_s": view.length_s}
+        reason = f"groups {lower.id} and {upper.id} are buddies and small"
+        return Suggestion("merging", "tidy", (Merge(keeper.group),), figures, reason)
 
 
-def _tier(size: int) -> int:
-    tier = 0
-    while size >= FAN:
-        size //= FAN
-        tier += 1
-    return tier
+def _buddies(groups: Sequence[Group]) -> list[tuple[Group, Group]]:
+    neighbours = pairwise(groups)
+    return [(a, b) for a, b in neighbours if a.depth == b.depth and a.depth > 0 and a.buddy_prefix == b.prefix]

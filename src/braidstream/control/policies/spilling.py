@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId
+
 __all__ = ["GroupState", "choose_spills", "least_productive", "size_per_result"]
 
 
@@ -22,13 +24,13 @@ __all__ = ["GroupState", "choose_spills", "least_productive", "size_per_result"]
 class GroupState:
     """The active state of one group, as the policies of memory see it."""
 
-    group: int
-    slot: int
+    group: GroupId
+    slot: SlotId
     bytes: int
     """P_s: the state that is probed; inactive generations do not count."""
     outputs: float
     """P_o: the results given so far."""
-    touched: int
+    touched: EpochNumber
     """T_u: the epoch of its last new tuple."""
     has_inactive: bool
     """Whether it has generations on disk that are not cleaned up."""
@@ -40,8 +42,8 @@ def size_per_result(bytes_: float, outputs: float) -> float:
 
 
 def choose_spills(
-    groups: Sequence[GroupState], budget_bytes: int, *, share: float = 0.3, idle_after: int, now: int
-) -> list[int]:
+    groups: Sequence[GroupState], budget_bytes: int, *, share: float = 0.3, idle_after: int, now: EpochNumber
+) -> list[GroupId]:
     """The groups of one slot to push now, in the order of their choice; none while the state fits the budget."""
     total = sum(one.bytes for one in groups)
     if total <= budget_bytes:
@@ -50,7 +52,9 @@ def choose_spills(
     return [one.group for one in least_productive(groups, amount, idle_after=idle_after, now=now)]
 
 
-def least_productive(groups: Sequence[GroupState], amount: float, *, idle_after: int, now: int) -> list[GroupState]:
+def least_productive(
+    groups: Sequence[GroupState], amount: float, *, idle_after: int, now: EpochNumber
+) -> list[GroupState]:
     """Idle groups, then those with the largest P_s / P_o, until `amount` bytes are reached."""
     chosen: list[GroupState] = []
     for one in sorted((one for one in groups if one.bytes > 0), key=lambda one: _rank(one, idle_after, now)):
@@ -61,7 +65,7 @@ def least_productive(groups: Sequence[GroupState], amount: float, *, idle_after:
     return chosen
 
 
-def _rank(one: GroupState, idle_after: int, now: int) -> tuple[float, float, int, int]:
+def _rank(one: GroupState, idle_after: int, now: EpochNumber) -> tuple[float, float, int, int]:
     """Idle groups by the age of their last tuple, then the others by P_s / P_o; large ones first where that is even."""
     idle = now - one.touched
     if idle > idle_after:

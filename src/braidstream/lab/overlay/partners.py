@@ -27,6 +27,7 @@ from braidstream.lab.overlay.peer import Address, Entry, Peer
 from braidstream.lab.overlay.ring import mix64
 from braidstream.lab.overlay.shared import SECOND_US, PartnerRule
 from braidstream.model.directory import Directory, Group
+from braidstream.model.numbers import GroupId, SlotId
 
 if TYPE_CHECKING:
     from braidstream.lab.overlay.dht_method import DHTJoin
@@ -110,7 +111,7 @@ class Partners:
 
     def _give_away_one(self, owner: int, overloaded: int, fingers: Sequence[int], load: Counter[int]) -> int:
         """Hand the largest sub-domain that some finger has room for over to it; returns its size, or 0."""
-        directory = self._directories.get(owner) or Directory.of(1).move(0, owner)
+        directory = self._directories.get(owner) or Directory.of(1).move(GroupId(0), SlotId(owner))
         while True:
             sizes = self._sizes(directory, owner, overloaded, load)
             divisible = [g for g, _ in sizes.most_common() if _values_in(directory, g, load) > 1]
@@ -118,16 +119,16 @@ class Partners:
             for group_id, size in sizes.most_common() if can_move else ():
                 partner = self._nearest_with_room(owner, overloaded, fingers, size)
                 if partner is not None:
-                    self._directories[owner] = directory.move(group_id, partner)
+                    self._directories[owner] = directory.move(group_id, SlotId(partner))
                     self._hand_over(owner, overloaded, partner, group_id, size)
                     return size
             if not divisible:
                 return 0
             directory = _split_until_apart(directory, divisible[0], load)
 
-    def _sizes(self, directory: Directory, owner: int, holder: int, load: Counter[int]) -> Counter[int]:
+    def _sizes(self, directory: Directory, owner: int, holder: int, load: Counter[int]) -> Counter[GroupId]:
         """The live entries in each sub-domain that the holder is in charge of and has already taken over."""
-        sizes: Counter[int] = Counter()
+        sizes: Counter[GroupId] = Counter()
         for hashed, count in load.items():
             group = _group_at(directory, hashed)
             if group.slot == holder and (holder, owner, group.id) not in self._waiting:
@@ -215,11 +216,11 @@ def _group_at(directory: Directory, hashed: int) -> Group:
     return directory.groups[bisect_right(directory.groups, hashed, key=lambda group: group.low) - 1]
 
 
-def _values_in(directory: Directory, group_id: int, load: Counter[int]) -> int:
+def _values_in(directory: Directory, group_id: GroupId, load: Counter[int]) -> int:
     return sum(_group_at(directory, hashed).id == group_id for hashed in load)
 
 
-def _split_until_apart(directory: Directory, group_id: int, load: Counter[int]) -> Directory:
+def _split_until_apart(directory: Directory, group_id: GroupId, load: Counter[int]) -> Directory:
     """Split a group with several values, bit by bit, until both halves hold some of them."""
     while True:
         upper = directory.next_id

@@ -28,6 +28,7 @@ from braidstream.control.regridding import GridSettings, decide, imbalance
 from braidstream.kernels.hashing import hash_columns
 from braidstream.model.directory import Directory
 from braidstream.model.grids import Family, Grid
+from braidstream.model.numbers import SlotId
 
 __all__ = ["Loads", "Streams", "biclique", "bound", "gridded", "hashed", "subgroup_choices", "tuple_bound"]
 
@@ -230,10 +231,13 @@ class _Gridded:
             reports.append(Frequent(int(light[keys].sum()), listed, left_out))
         return reports
 
+    def _slot_of(self, hash_: int) -> SlotId:
+        return SlotId(int(self.slots[self.key_of[hash_]]))
+
     def _decide(self, heavy: Ints) -> None:
         held = [grid.hash for grid in self.grids]
         n_candidates = CANDIDATES_A_SLOT * self.n_slots
-        found = candidates(self.trackers, n_candidates, lambda h: int(self.slots[self.key_of[h]]), held)
+        found = candidates(self.trackers, n_candidates, self._slot_of, held)
         family = Family("rs", tuple(float(tracker.rows) for tracker in self.trackers), tuple(found))
         light = self._light_load(heavy).tolist() if self.light_known else None
         plan = decide([family], light, self.n_slots, self.grids, self.next_id, self.settings)

@@ -20,6 +20,7 @@ import numpy as np
 from braidstream.lab.sim.clock import Clock
 from braidstream.lab.sim.costs import Machine
 from braidstream.lab.sim.demand import Demand, Floats, Ints
+from braidstream.model.numbers import SlotId
 
 __all__ = ["Background", "Batch", "Joined", "Slave", "no_background"]
 
@@ -58,7 +59,7 @@ class Joined:
     """A batch that was joined, from `start_s` to `end_s`."""
 
     batch: Batch
-    slot: int
+    slot: SlotId
     start_s: float
     end_s: float
     seconds: Floats
@@ -69,7 +70,7 @@ class Joined:
 class Slave:
     """One slave. `told` hears of every joined batch."""
 
-    slot: int
+    slot: SlotId
     clock: Clock
     machine: Machine
     demand: Demand

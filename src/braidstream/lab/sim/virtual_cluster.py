@@ -32,7 +32,9 @@ from braidstream.lab.sim.relocation import Message, Relocation
 from braidstream.lab.sim.slave import Background, Batch, Slave, no_background
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import AddSlot, Decision, Instruction, Merge, Move, RemoveSlot, Split
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 
 __all__ = ["Cluster", "ClusterSettings", "simulate"]
 
@@ -79,23 +81,24 @@ class Cluster:
         self.meter = Meter(settings.warm_up_s, settings.duration_s, demand.tick_s)
         self.controller = _controller(settings.control, demand) if settings.control is not None else None
         self.memory = Memory()
+        self.measures = GroupMeasures()
         self.directory = Directory.of(settings.n_groups, settings.n_slaves)
         n_possible = max(settings.n_slaves, settings.max_slaves)
-        self.slaves = [self._slave(slot) for slot in range(n_possible)]
+        self.slaves = [self._slave(slot) for slot in slot_ids(n_possible)]
         self.n_slots = settings.n_slaves
         self.reports: list[SlotFigures] = []
         self.decisions: list[Decision] = []
         self.messages: list[Message] = []
         self.n_reported: dict[int, int] = {}
-        self.held: set[int] = set()
+        self.held: set[GroupId] = set()
         self.relocating = 0
         self.leaving = False
         self.master_free_s = 0.0
         self.leftover: dict[int, list[Batch]] = {}
-        self.sent: dict[int, int] = {group.id: 0 for group in self.directory.groups}
+        self.sent: dict[GroupId, int] = {group.id: 0 for group in self.directory.groups}
         self._placement_of: Directory | None = None
-        self._placement: dict[int, tuple[list[int], Ints]] = {}
-        self.aliases: dict[int, set[int]] = {group.id: {self._row(group.id)} for group in self.directory.groups}
+        self._placement: dict[SlotId, tuple[list[GroupId], Ints]] = {}
+        self.aliases: dict[GroupId, set[int]] = {group.id: {self._row(group.id)} for group in self.directory.groups}
 
     def run(self) -> Metrics:
         """Let the whole time pass."""
@@ -111,7 +114,7 @@ class Cluster:
         self._check_nothing_lost(n_ticks)
         return self.meter.metrics(self.slaves, self.decisions, self.messages)
 
-    def _slave(self, slot: int) -> Slave:
+    def _slave(self, slot: SlotId) -> Slave:
         speeds, backgrounds = self.settings.speeds or (1.0,), self.settings.backgrounds or (no_background,)
         return Slave(
             slot,
@@ -123,17 +126,17 @@ class Cluster:
             backgrounds[slot % len(backgrounds)],
         )
 
-    def _row(self, group: int) -> int:
+    def _row(self, group: GroupId) -> int:
         shape = self.directory.by_id[group]
         return self.demand.row_of(shape.prefix, shape.depth)
 
-    def _rows(self, groups: Sequence[int]) -> Ints:
+    def _rows(self, groups: Sequence[GroupId]) -> Ints:
         return np.array([self._row(group) for group in groups], dtype=np.int64)
 
-    def _placed(self, slot: int) -> tuple[list[int], Ints]:
+    def _placed(self, slot: SlotId) -> tuple[list[GroupId], Ints]:
         """The groups of a slot and their rows, found once for each directory."""
         if self._placement_of is not self.directory:
-            groups: dict[int, list[int]] = {slave.slot: [] for slave in self.slaves}
+            groups: dict[SlotId, list[GroupId]] = {slave.slot: [] for slave in self.slaves}
             for group in self.directory.groups:
                 groups[group.slot].append(group.id)
             self._placement_of = self.directory
@@ -150,7 +153,7 @@ class Cluster:
         self.meter.buffered(self._pending(tick), is_epoch_end=tick % n_subgroups == 0)
         if tick % n_subgroups == 0:
             self._report(tick)
-            epoch = tick // n_subgroups - 1
+            epoch = EpochNumber(tick // n_subgroups - 1)
             if self.controller is not None and self.controller.is_due(epoch):
                 self._reorganize()
         self._distribute(tick, (tick - 1) % n_subgroups)
@@ -158,7 +161,7 @@ class Cluster:
     def _pending(self, tick: int) -> float:
         """The tuples in the master's mini-buffers."""
         waiting = sum(batch.n_tuples for batches in self.leftover.values() for batch in batches)
-        for slot in range(len(self.slaves)):
+        for slot in slot_ids(len(self.slaves)):
             groups, rows = self._placed(slot)
             firsts = np.array([self.sent[group] for group in groups], dtype=np.int64)
             waiting += float(self.demand.tuples_since(rows, firsts, tick).sum())
@@ -176,7 +179,7 @@ class Cluster:
                 self.clock.at(free_s, slave.receive)
         self.master_free_s = free_s
 
-    def _drained(self, slot: int, tick: int) -> list[Batch]:
+    def _drained(self, slot: SlotId, tick: int) -> list[Batch]:
         """Empty the mini-buffers of the slot's groups, the oldest tuples first; those being moved are held."""
         batches = self.leftover.pop(slot, [])
         rows_since: dict[int, list[int]] = {}
@@ -190,15 +193,17 @@ class Cluster:
         return Batch(rows, first, last, self.demand.between(rows, first, last))
 
     def _report(self, tick: int) -> None:
-        epoch = tick // self.settings.n_subgroups - 1
+        epoch = EpochNumber(tick // self.settings.n_subgroups - 1)
         for slave in self.slaves[: self.n_slots]:
             slave.settle()
             groups, rows = self._placed(slave.slot)
             stored = self.demand.stored(rows, tick)
             self.meter.stored(float(stored.sum()) * TUPLE_BYTES)
             self.reports.append(self._slot_report(slave, epoch, groups, stored))
+        brought = (part for report in self.reports[-self.n_slots :] for part in report.groups)
+        self.measures = self.measures.counted(brought, self.directory, epoch)
 
-    def _slot_report(self, slave: Slave, epoch: int, groups: Sequence[int], stored: Floats) -> SlotFigures:
+    def _slot_report(self, slave: Slave, epoch: EpochNumber, groups: Sequence[GroupId], stored: Floats) -> SlotFigures:
         done = self.meter.taken(slave)
         parts = []
         for group, size in zip(groups, stored.astype(int).tolist(), strict=True):
@@ -226,13 +231,13 @@ class Cluster:
         if self.relocating or self.leaving or self.controller is None:
             return
         decisions, self.memory = self.controller.decide(
-            reports, self.directory, self.n_slots, self.memory, self.clock.now, self.settings.seed
+            reports, self.directory, self.n_slots, self.memory, self.measures, self.clock.now, self.settings.seed
         )
         self.decisions += decisions
         self._carry_out([one for decision in decisions for one in decision.instructions])
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
-        moves: list[Move] = []
+        moves, before = list[Move](), self.directory
         for one in instructions:
             if isinstance(one, AddSlot):
                 self.n_slots += 1
@@ -245,12 +250,14 @@ class Cluster:
                 self._merge(one)
             elif isinstance(one, Move):
                 moves.append(one)  # WSJ's slaves have no disk: nothing else is asked of them
+        if self.directory is not before:
+            self.measures = self.measures.carried(before, self.directory)
         self._relocate(moves)
         self._leave()
 
     def _relocate(self, moves: Sequence[Move]) -> None:
         """One run of the protocol for each pair of slaves."""
-        pairs: dict[tuple[int, int], list[int]] = {}
+        pairs: dict[tuple[SlotId, SlotId], list[GroupId]] = {}
         for move in moves:
             pairs.setdefault((self.directory.by_id[move.group].slot, move.slot), []).append(move.group)
         for (sender, receiver), groups in pairs.items():
@@ -269,11 +276,11 @@ class Cluster:
                 self.messages,
             ).start()
 
-    def _state_bytes(self, groups: Sequence[int]) -> float:
+    def _state_bytes(self, groups: Sequence[GroupId]) -> float:
         tick = int(self.clock.now / self.demand.tick_s)
         return TUPLE_BYTES * float(self.demand.stored(self._rows(groups), tick).sum())
 
-    def _release(self, groups: Sequence[int], receiver: int) -> None:
+    def _release(self, groups: Sequence[GroupId], receiver: SlotId) -> None:
         for group in groups:
             self.directory = self.directory.move(group, receiver)
         self.held.difference_update(groups)

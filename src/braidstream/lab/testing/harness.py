@@ -50,6 +50,7 @@ from braidstream.lab.testing.expressions import evaluate
 from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
+from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -122,7 +123,7 @@ class Harness:
         self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
         checkpoint = self._checkpoint()
         self._identity = Identity.new("harness", {}, {})
-        first = Manifest(-1, Directory.of(groups, slots), slots, notes=Notes(biclique=biclique))
+        first = Manifest(BEFORE_FIRST, Directory.of(groups, slots), slots, notes=Notes(biclique=biclique))
         checkpoint.create(self._identity, first)
         self.runner = self._start(checkpoint)
 

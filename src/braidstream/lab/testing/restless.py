@@ -33,6 +33,7 @@ from braidstream.model.instructions import (
     Spill,
     Split,
 )
+from braidstream.model.numbers import GroupId, SlotId
 from braidstream.state import generations
 from braidstream.state.acting import intent, pinned_groups
 from braidstream.state.manifest import Manifest
@@ -64,7 +65,7 @@ class Restless:
     ) -> tuple[list[Instruction], Directory, int]:
         """One change; where that kind is not legal now, a move."""
         group = directory.groups[int(rng.integers(len(directory.groups)))]
-        slot, kind = int(rng.integers(n_slots)), int(rng.integers(5))
+        slot, kind = SlotId(int(rng.integers(n_slots))), int(rng.integers(5))
         if kind == 0 and group.depth < self.max_depth:
             return [Split(group.id, slot)], directory.split(group.id, slot), n_slots
         if kind == 1 and directory.buddy(group.id) is not None:
@@ -72,15 +73,15 @@ class Restless:
         if kind == 2 and n_slots < self.max_slots:
             return [AddSlot()], directory, n_slots + 1
         if kind == 3 and n_slots > 1:
-            return _emptied(directory, n_slots - 1, rng)
+            return _emptied(directory, SlotId(n_slots - 1), rng)
         return [Move(group.id, slot)], directory.move(group.id, slot), n_slots
 
 
-def _emptied(directory: Directory, last: int, rng: np.random.Generator) -> tuple[list[Instruction], Directory, int]:
+def _emptied(directory: Directory, last: SlotId, rng: np.random.Generator) -> tuple[list[Instruction], Directory, int]:
     """Everything moved away from the last slot, and the slot removed."""
     asked: list[Instruction] = []
     for group in directory.of_slot(last):
-        target = int(rng.integers(last))
+        target = SlotId(int(rng.integers(last)))
         asked.append(Move(group.id, target))
         directory = directory.move(group.id, target)
     return [*asked, RemoveSlot(last)], directory, last
@@ -100,7 +101,7 @@ class RestlessSpiller(Spiller):
         spills = tuple(Spill(group) for group in drawn if group not in pinned)
         return [Decision(manifest.epoch, "restless", {}, spills)] if spills else []
 
-    def clean_ups(self, manifest: Manifest, pushed: Collection[int], spare_s: float) -> list[Decision]:
+    def clean_ups(self, manifest: Manifest, pushed: Collection[GroupId], spare_s: float) -> list[Decision]:
         """Some groups are cleaned up in the next epoch, pushed just now or not, some only in part."""
         del pushed, spare_s
         rng = np.random.default_rng([self.seed, manifest.epoch, 2])
@@ -112,7 +113,9 @@ class RestlessSpiller(Spiller):
                 asked.append(CleanUp(group, numbers))
         return [Decision(manifest.epoch, "restless", {}, tuple(asked))] if asked else []
 
-    def cleaned(self, manifest: Manifest, groups: Sequence[int], some: Mapping[int, Collection[int]]) -> Manifest:
+    def cleaned(
+        self, manifest: Manifest, groups: Sequence[GroupId], some: Mapping[GroupId, Collection[int]]
+    ) -> Manifest:
         """Some groups are active again, the others stay one inactive generation, or have fewer."""
         manifest = generations.joined(manifest, some)
         rng = np.random.default_rng([self.seed, manifest.epoch, 1])

@@ -20,6 +20,7 @@ import numpy as np
 from braidstream.kernels.families import dimensions_of
 from braidstream.model.grids import Grid, Regrid
 from braidstream.model.instructions import Decision
+from braidstream.model.numbers import SlotId
 from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store
 from braidstream.model.values import changed
@@ -68,9 +69,9 @@ class RestlessGrids:
             return Regrid(*key, None)
         if now is not None and kind == 2:
             self.asked["moved"] += 1
-            slots = tuple(int(s) for s in rng.integers(0, n_slots, len(now.slots)))
+            slots = tuple(SlotId(int(s)) for s in rng.integers(0, n_slots, len(now.slots)))
             return Regrid(*key, replace(now, slots=slots))
         self.asked["heavy" if now is None else "other"] += 1
         dims = tuple(int(n) for n in rng.integers(1, self.max_dim + 1, len(dimensions_of(key[0]))))
-        slots = tuple(int(s) for s in rng.integers(0, n_slots, prod(dims)))
+        slots = tuple(SlotId(int(s)) for s in rng.integers(0, n_slots, prod(dims)))
         return Regrid(*key, Grid(next_id, *key, dims, slots))

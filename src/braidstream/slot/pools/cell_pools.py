@@ -21,6 +21,7 @@ from braidstream.kernels.join import Pool
 from braidstream.kernels.rows import U64, Rows, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.kernels.stripes import split_code, use_name
+from braidstream.model.numbers import SlotId
 from braidstream.model.reports import CellCount
 from braidstream.model.stores import Join, Store
 from braidstream.slot.pools.group_pools import made_pool
@@ -42,7 +43,7 @@ class CellPools:
         self,
         files: Files,
         manifest: Manifest,
-        slot: int,
+        slot: SlotId,
         stores: Sequence[Store],
         new: Mapping[Use, Rows],
         joins: Sequence[Join],

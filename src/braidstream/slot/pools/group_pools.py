@@ -18,6 +18,7 @@ import pyarrow as pa
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
+from braidstream.model.numbers import SlotId
 from braidstream.model.stores import Join, Store
 from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
@@ -35,7 +36,7 @@ class Pools:
         self,
         files: Files,
         manifest: Manifest,
-        slot: int,
+        slot: SlotId,
         stores: Sequence[Store],
         new: Mapping[int, Rows],
         joins: Sequence[Join],

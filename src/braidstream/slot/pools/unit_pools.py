@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.rows import U64, Rows
+from braidstream.model.numbers import SlotId
 from braidstream.model.stores import Join, Store
 from braidstream.slot.pools.group_pools import made_pool
 from braidstream.state.files import Files
@@ -28,7 +29,12 @@ class BicliquePools:
     """What a slot joins in one epoch as a unit. `new` has the new rows by store, and by whether they are stored."""
 
     def __init__(
-        self, files: Files, manifest: Manifest, slot: int, stores: Sequence[Store], new: Mapping[tuple[int, int], Rows]
+        self,
+        files: Files,
+        manifest: Manifest,
+        slot: SlotId,
+        stores: Sequence[Store],
+        new: Mapping[tuple[int, int], Rows],
     ) -> None:
         self._files, self._stores, self._watermark = files, stores, manifest.watermark
         self._stored = {store: rows for (store, use), rows in new.items() if use == STORED}

@@ -30,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from braidstream.lab.sim.costs import Network
+from braidstream.model.numbers import SlotId
 
 __all__ = ["PACES", "PAPER_PRICES", "CleanUpWork", "Prices", "VirtualMachine"]
 
@@ -83,7 +84,7 @@ PACES = {"low output": 10e-6, "high output": 345e-6, "six hours": 137e-6}
 class VirtualMachine:
     """When it is free again, and what it did."""
 
-    slot: int
+    slot: SlotId
     free_s: float = 0.0
     busy_s: float = 0.0
 

@@ -26,7 +26,9 @@ from braidstream.lab.sim.dcape.pushed_state import GenerationJoin, Recovered
 from braidstream.lab.sim.dcape.streams import Streams
 from braidstream.model.directory import Directory
 from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import Instruction, Move, Spill, apply
+from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 
 __all__ = ["CleanUpTime", "Cluster", "Measured", "Results", "simulate"]
 
@@ -137,10 +139,11 @@ class _Run:
     def __init__(self, cluster: Cluster, streams: Streams, shared: Results | None) -> None:
         self.cluster, self.streams, self.shared = cluster, streams, shared
         self.join = GenerationJoin(streams.lows, streams.n_streams)
-        self.machines = [VirtualMachine(slot) for slot in range(cluster.n_machines)]
+        self.machines = [VirtualMachine(slot) for slot in slot_ids(cluster.n_machines)]
         self.directory = _placed(cluster.placement)
         self.active, self.inactive = (np.zeros(streams.n_groups, dtype=np.int64) for _ in range(2))
         self.memory = Memory()
+        self.measures = GroupMeasures()
         self.done: list[tuple[float, int]] = []
         self.held: list[tuple[int, ...]] = []
         self.n_moves = self.n_forced = self.moved_bytes = 0
@@ -215,13 +218,15 @@ class _Run:
         parts: list[list[GroupFigures]] = [[] for _ in self.machines]
         for group, (rows, matches, active, inactive) in zip(self.directory.groups, figures, strict=True):
             parts[group.slot].append(GroupFigures(group.id, rows, matches, active, active * size, 0.0, inactive * size))
-        return [_report(slot, tick, some, busy[slot]) for slot, some in enumerate(parts)]
+        return [_report(machine.slot, tick, parts[machine.slot], busy[machine.slot]) for machine in self.machines]
 
     def _decide(self, tick: int, now_s: float, reports: list[SlotFigures]) -> None:
         controller = self.cluster.controller
         assert controller is not None
+        brought = (part for report in reports for part in report.groups)
+        self.measures = self.measures.counted(brought, self.directory, EpochNumber(tick))
         decisions, self.memory = controller.decide(
-            reports, self.directory, len(self.machines), self.memory, now_s, self.cluster.seed
+            reports, self.directory, len(self.machines), self.memory, self.measures, now_s, self.cluster.seed
         )
         for decision in decisions:
             self._act(tick, now_s, decision.instructions)
@@ -258,6 +263,7 @@ class _Run:
         self.join.spill(groups.tolist(), tick)
         self.inactive[groups] += self.active[groups]
         self.active[groups] = 0
+        self.measures = self.measures.begun_anew(groups.tolist())
 
     def _adapt(self, machine: VirtualMachine, begin_s: float, seconds: float) -> None:
         machine.work(begin_s, seconds)
@@ -267,11 +273,11 @@ class _Run:
         if not any(self.pushes):
             return CleanUpTime(0, (CleanUpWork(),) * len(self.machines), self.cluster.prices)
         found = self.join.clean_up()
-        slots = [[group.id for group in self.directory.of_slot(slot)] for slot in range(len(self.machines))]
+        slots = [[group.id for group in self.directory.of_slot(slot)] for slot in slot_ids(len(self.machines))]
         works = tuple(self._clean_up_work(found, own) for own in slots)
         return CleanUpTime(int(found.results.sum()), works, self.cluster.prices)
 
-    def _clean_up_work(self, found: Recovered, groups: list[int]) -> CleanUpWork:
+    def _clean_up_work(self, found: Recovered, groups: list[GroupId]) -> CleanUpWork:
         def total(*counts: I64) -> int:
             return sum(int(some[groups].sum()) for some in counts)
 
@@ -287,11 +293,11 @@ class _Run:
 def _placed(placement: Sequence[int]) -> Directory:
     directory = Directory.of(len(placement))
     for group, slot in enumerate(placement):
-        directory = directory.move(group, slot)
+        directory = directory.move(GroupId(group), SlotId(slot))
     return directory
 
 
-def _report(slot: int, tick: int, parts: Sequence[GroupFigures], busy_s: float) -> SlotFigures:
+def _report(slot: SlotId, tick: int, parts: Sequence[GroupFigures], busy_s: float) -> SlotFigures:
     rows, matches = sum(part.rows for part in parts), sum(part.matches for part in parts)
     held = sum(part.stored_bytes for part in parts)
-    return SlotFigures(slot, tick, rows, matches, held, busy_s, tuple(parts))
+    return SlotFigures(slot, EpochNumber(tick), rows, matches, held, busy_s, tuple(parts))

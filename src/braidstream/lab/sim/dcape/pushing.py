@@ -17,6 +17,7 @@ from braidstream.control.policies.spilling import GroupState, size_per_result
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.instructions import Spill
+from braidstream.model.numbers import GroupId
 
 __all__ = ["Choice", "RivalSpilling"]
 
@@ -35,7 +36,7 @@ class RivalSpilling:
         budget = self.settings.spill_above * (self.settings.memory_bytes or float("inf"))
         suggestions = []
         for slot in view.slots:
-            groups = group_states(view, memory, slot.slot)
+            groups = group_states(view, slot.slot)
             total = sum(one.bytes for one in groups)
             if total > budget:
                 amount = max(self.settings.spill_share * total, total - budget)
@@ -43,7 +44,7 @@ class RivalSpilling:
                 suggestions.append(Suggestion(f"push {self.choice}", "spill", spills, {"slot_bytes": total}, ""))
         return suggestions
 
-    def _chosen(self, groups: list[GroupState], amount: float, rng: np.random.Generator) -> list[int]:
+    def _chosen(self, groups: list[GroupState], amount: float, rng: np.random.Generator) -> list[GroupId]:
         chosen = []
         for one in self._ordered([one for one in groups if one.bytes > 0], rng):
             if amount <= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braidstream.control.overflow import GroupMemory, Overflow, to_join
-from braidstream.control.policies.merging import FAN, Generation, alike
+from braidstream.control.policies.generation_tiers import FAN, Generation, alike
 from braidstream.control.policies.spilling import GroupState
 
 NEVER = 1 << 62
