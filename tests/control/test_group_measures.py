@@ -24,6 +24,7 @@ from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import Spill, apply
 from braidstream.model.reports import GroupCount, SlotReport
 from braidstream.state.manifest import Manifest
+from tests.scale import examples
 
 N_GROUPS, N_SLOTS, N_EPOCHS = 6, 2, 12
 BUDGET = Overflow(1 << 20)
@@ -56,7 +57,7 @@ def reports(manifest: Manifest, rng: np.random.Generator) -> list[SlotReport]:
     return [SlotReport(slot=slot, executor="", stage=0, groups=tuple(own)) for slot, own in enumerate(slots)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 3), st.booleans(), st.booleans())
 def test_whoever_decides_sees_the_results_since_the_last_push_and_the_last_tuple(
     seed: int, every: int, has_controller: bool, has_budget: bool
@@ -86,7 +87,7 @@ def test_whoever_decides_sees_the_results_since_the_last_push_and_the_last_tuple
     assert set(policy.seen) == ({e for e in range(N_EPOCHS) if controller.is_due(e)} if has_controller else set())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**32))
 def test_splits_and_merges_lose_no_result_and_no_last_tuple(seed: int) -> None:
     rng, policy = np.random.default_rng(seed), Restless(seed, n_changes=6)
