@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import scale
 from tests.backends import Backend, InProcess, LocalSpark
@@ -37,7 +37,7 @@ SETTINGS = {
 
 # What a test may take before it counts as hanging, unless it says so itself; the others have pyproject's `timeout`.
 TIMEOUT_S = {"slow": 600, "acceptance": 4 * 3600}
-SHARES = {"acceptance": 1.0, "slow": 0.5}
+SHARES = {"acceptance": 1.0, "slow": 0.3}
 QUICK_SHARE = 0.2
 
 
@@ -53,7 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = config.getoption("--examples-scale")
     shares = [share for tier, share in SHARES.items() if wanted(config, tier)]
     scale.SCALE = asked if asked is not None else max(shares, default=QUICK_SHARE)
-    settings.register_profile("scaled", max_examples=examples(100))
+    slow = [HealthCheck.too_slow]  # and no deadline: a busy machine is no failure
+    settings.register_profile("scaled", max_examples=examples(100), deadline=None, suppress_health_check=slow)
     settings.load_profile("scaled")
 
 
