@@ -227,9 +227,10 @@ def test_an_expression_that_fails_on_results_is_not_blamed_on_the_sink(
     [
         (ConnectionRefusedError(111, "Connection refused"), True),
         (RunError("the flow failed: Job 3 cancelled because SparkContext was shut down", ""), True),
+        (RuntimeError("org.apache.spark.sql.classic.SparkSession does not exist in the JVM"), True),
         (RunError("the flow failed: division by zero", ""), False),
     ],
-    ids=["the JVM is gone", "its context was shut down", "something else"],
+    ids=["the JVM is gone", "its context was shut down", "it was going", "something else"],
 )
 def test_an_end_of_spark_is_told_from_a_failure(error: Exception, has_ended: bool) -> None:
     assert has_gone(error) is has_ended

@@ -53,6 +53,7 @@ _ENDED = (
     "SparkContext has been shutdown",
     "stopped SparkContext",
     "Answer from Java side",
+    "does not exist in the JVM",
 )
 """What Spark, or Py4J, says of a session that has ended."""
 _READ = re.compile(r"reading file:? (?P<file>\S+?)\.?(?:\s|$)")
