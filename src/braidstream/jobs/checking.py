@@ -158,8 +158,9 @@ def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
     """Every sink of the job, by its place in the file; a late sink has a folder for each stream."""
     made: dict[str, Sink] = {}
     for name, function in job.functions.items():
-        at, sink = f"[functions.{name}] sink", function.sink or {}
-        made[at] = with_place(job, at, make_sink, sink["format"], sink["path"], sink["options"])
+        at, sink = f"[functions.{name}] sink", function.sink
+        if sink is not None:
+            made[at] = with_place(job, at, make_sink, sink.format, sink.path, sink.options)
     for name, entry in job.queries.items():
         at = f"[queries.{name}]"
         made[f"{at} sink"] = with_place(

@@ -184,7 +184,7 @@ def _functions(
             raise place.error(
                 "sink", "is missing", "a table with a format", f"add {options_of(JobQuery)['sink'].written}"
             )
-        functions[name] = replace(entry, sink=vars(_at_home(file, place.table("sink").read(JobSink))))
+        functions[name] = replace(entry, sink=_at_home(file, place.table("sink").read(JobSink)))
     others = [*functions, *(top.table("queries").values if "queries" in top.values else ())]
     if functions and len(others) > 1:
         wrong = f"{file}: a function and {len(others) - 1} more ({', '.join(others[1:])}) in one job"

@@ -210,9 +210,7 @@ class FunctionOptions(Checked):
     timeout: str = option(Duration(), "0 seconds", "100 milliseconds", "How long merging waits for a part")
     split: str | None = option(Text(), None, "cut:halves", "With combine: a function that splits each window")
     combine: str | None = option(Text(), None, "cut:whole", "With split: what makes one result of the parts'")
-    sink: Mapping[str, object] | None = option(
-        Inner(JobSink), None, _SINK, "Where results go; in a job file it must be said"
-    )
+    sink: JobSink | None = option(Inner(JobSink), None, _SINK, "Where results go; in a job file it must be said")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -34,7 +33,6 @@ from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
-from braidstream.model.values import Json, Value
 from braidstream.spark.arrow_types import arrow_schema, readable_columns
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
 from braidstream.spark.sources import Stream
@@ -153,22 +151,13 @@ class FunctionQuery:
         return readable is not None and read <= readable
 
 
-class _SinkTable(Value, frozen=True):
-    """`sink` of a function in a job file."""
-
-    format: str
-    path: str | None = None
-    options: Mapping[str, Json] = msgspec.field(default_factory=dict)
-
-
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
     """What a job file's `[functions.NAME]` table asks for; its types are declared already (`jobfile.read_tables`)."""
     windows = flow.windows(entry.size, entry.step, stream=entry.stream, of=entry.type)
     query = windows.apply(entry.template(), name)
     if entry.sink is None:
         raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
-    sink = msgspec.convert(entry.sink, _SinkTable)
-    return query.to(sink.format, sink.path, **{key: str(value) for key, value in sink.options.items()})
+    return query.to(entry.sink.format, entry.sink.path, **entry.sink.options)
 
 
 def ship_modules_of(folder: Path) -> None:
