@@ -62,6 +62,7 @@ def finish_and_verify(workshop: Workshop, spark: object) -> None:
     assert workshop.verify()
 
 
+@pytest.mark.slow
 def test_one_interrupt_stops_after_the_running_epoch(long_job: Workshop, spark: object) -> None:
     job = long_job.job()
     with running(job) as process:

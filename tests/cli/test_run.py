@@ -63,6 +63,7 @@ def test_a_second_run_goes_on_with_other_slots(braid: Braid, workshop: Workshop)
     assert workshop.verify()
 
 
+@pytest.mark.slow
 def test_streams_of_other_formats_and_late_tuples(braid: Braid, workshop: Workshop, spark: SparkSession) -> None:
     """The same job over JSON files, with one tuple far too old in the last epoch: it goes to the late output."""
     for name in "RS":

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def test_crashes_restarts_and_moving_groups_change_nothing(data: st.DataObject, 
         check(case, wanted, grouped, group_by, harness.results("q"))
 
 
+@pytest.mark.slow
 def test_segments_of_many_epochs_are_compacted_and_expire(tmp_path: Path) -> None:
     wanted = [("count", None, None), ("sum", 0, "w"), ("min", 1, "w")]
     case = long_case()

@@ -115,6 +115,7 @@ def test_without_group_by_each_epoch_has_one_row_as_the_oracle_says(
         assert micros(row["watermark"]) == watermark(streams, n)
 
 
+@pytest.mark.slow
 def test_groups_by_key_by_column_and_by_both_change_as_the_oracle_says(spark: SparkSession, tmp_path: Path) -> None:
     streams = ("R", "S")
     feed(tmp_path, streams, EPOCHS)
@@ -191,6 +192,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_no_other_number(spark: SparkSes
         flow.start(tmp_path / "ck", warm=False).await_termination()
 
 
+@pytest.mark.slow
 def test_queries_that_must_enumerate_composites_give_the_same_and_say_so(spark: SparkSession, tmp_path: Path) -> None:
     streams = ("R", "S")
     feed(tmp_path, streams, EPOCHS)

@@ -147,6 +147,7 @@ def test_rows_without_a_time_column_are_late_and_it_is_said_why(spark: SparkSess
     assert all("stream R" in text and "900 of them have no time" in text and "delay" not in text for text in told)
 
 
+@pytest.mark.slow
 def test_a_backfill_that_dies_goes_on_with_files_that_came_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     """Three starts: one dies, one reads what is left and what came, one runs on; every file is read once."""
     copied(tmp_path, shuffled, n_files=16)
@@ -195,6 +196,7 @@ def test_a_backfill_is_killed_and_goes_on(tmp_path: Path) -> None:
     child_output(tmp_path)
 
 
+@pytest.mark.slow
 def test_late_rows_are_warned_of_with_a_delay_that_helps(spark: SparkSession, tmp_path: Path) -> None:
     copied(tmp_path, shuffled)
     flow = files_flow(spark, tmp_path, order="modified", delay="1 second")

@@ -66,6 +66,7 @@ class Runs:
         return files_in(self.folder / query)
 
 
+@pytest.mark.slow
 def test_a_controller_that_never_rests_and_a_driver_that_dies_change_no_result(
     spark: SparkSession, tmp_path: Path
 ) -> None:

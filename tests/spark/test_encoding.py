@@ -135,6 +135,7 @@ def plain_rows(kind: pa.DataType | None = None) -> pa.Table:
     return pa.table({"k": [1] * 5, "x": pa.array(range(5), kind or pa.float64()), "ts": times})
 
 
+@pytest.mark.slow
 def test_a_file_of_another_type_that_comes_later_is_named(spark: SparkSession, tmp_path: Path) -> None:
     for stream in "RS":
         append_files(tmp_path / stream, [plain_rows()] * 8)

@@ -125,6 +125,7 @@ DIED = ("after-results", "after-manifest", "change-settled", "change-committed")
 RARELY = ("epoch-start", "after-join", "before-manifest", "change-prepared")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [*DIED, *(pytest.param(point, marks=pytest.mark.slow) for point in RARELY)])
 def test_a_change_after_or_in_a_crash_gives_every_result_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     """An epoch that was begun under the old declaration is replayed under the new one; nothing of both stays."""
@@ -178,6 +179,7 @@ def test_a_column_is_added_to_a_stream(spark: SparkSession, tmp_path: Path) -> N
             ran(stage, BASE, 0, ddl=ddl)
 
 
+@pytest.mark.slow
 def test_what_came_and_went_while_it_ran_stays_so_beside_a_change(spark: SparkSession, tmp_path: Path) -> None:
     stage = Stage(spark, tmp_path)
     flow = flow_of(stage, BASE)
@@ -202,6 +204,7 @@ THREE = (
 TOTAL = "SELECT R.k AS k, COUNT(*) AS n FROM R [RANGE 60 SECONDS], S [RANGE 60 SECONDS] WHERE R.k = S.k GROUP BY R.k"
 
 
+@pytest.mark.slow
 def test_queries_with_stores_of_their_own_are_renamed_with_them(spark: SparkSession, tmp_path: Path) -> None:
     """A query of type 2 and an aggregate keep state under their names."""
     stage = Stage(spark, tmp_path)

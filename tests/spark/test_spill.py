@@ -98,6 +98,7 @@ def test_the_last_stage_of_a_type_2_query_is_pushed_and_the_first_is_not(spark: 
     assert rows_of(query.sink.table()) == in_order((c["R"]["v"], c["S"]["v"], c["T"]["v"]) for c in found)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_process_killed_in_its_last_clean_up_ends_it_first(tmp_path: Path) -> None:
     """Results were delivered, the manifest was not written; then more files come before the next start."""
     epochs = some_epochs(3, n_epochs=5, rows=200)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from braidstream.control.overflow import Overflow
 from braidstream.lab.testing.harness import Harness, Indexed
@@ -24,6 +25,7 @@ def epoch_of(number: int) -> dict[str, pa.Table]:
     return {name: pa.table([rng.integers(0, 50, N_ROWS), np.arange(N_ROWS), times], schema=SCHEMA) for name in "RS"}
 
 
+@pytest.mark.slow
 def test_a_long_run_with_a_budget_keeps_what_a_short_one_keeps(tmp_path: Path) -> None:
     """Far below the window's state, so that all the time groups are pushed, and cleaned up before they expire."""
     inputs = {"q": [Indexed(name, name, ("k",), WINDOW * N_ROWS) for name in "RS"]}

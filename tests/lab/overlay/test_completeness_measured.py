@@ -126,6 +126,7 @@ def test_memory_in_parts_costs_more_where_the_window_just_fits() -> None:
     assert shared.measured(4, 1000, "sample") > parts.measured(4, 1000, "sample") + 0.01
 
 
+@pytest.mark.slow
 def test_memory_that_suffices_loses_nothing() -> None:
     for shedding in ("refuse", "sample", "planned", "oldest"):
         assert Join(3).measured(4, 2000, shedding, from_s=0) == 1.0

@@ -61,6 +61,7 @@ def test_scale_checks_its_claims() -> None:
     assert [size["nodes"] for size in json.loads(done.stdout)["sizes"]] == [1 << power for power in range(4, 10)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_sweep_on_spark_prints_what_it_prints_one_by_one() -> None:
     arguments = ("overlay", "sweep", "fig7a", "--quick", "--seeds", "1", "--json")

@@ -85,6 +85,7 @@ def test_nothing_is_turned_away_while_memory_suffices() -> None:
     assert simulate(limited).results == simulate(whole).results
 
 
+@pytest.mark.slow
 def test_queries_of_both_types_are_planned_for() -> None:
     """By plan more is found than by a sample, less than by shedding the oldest, for pipelined joins as well."""
     for shape in (Workload(zipf=0, rate=60, joins=2), Workload(zipf=0, rate=60, joins=2, type=2)):
