@@ -1,7 +1,7 @@
 """From the slots' reports to grids: the frequent keys are tracked, and the rule of `control.regridding` decides.
 
 Slots report the largest runs of keys among their new rows, and of cells how many rows each got. The driver adds them to
-one tracker a store (`control.heavy`), which is kept in the manifest's memory; so a replayed epoch is decided alike, and
+one tracker a store (`control.heavy`), which is kept in the manifest's notes; so a replayed epoch is decided alike, and
 a restart goes on where it was. A key's tuples are counted, not their replicas: of each dimension only the cells whose
 other coordinates are 0.
 

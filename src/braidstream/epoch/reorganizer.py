@@ -5,7 +5,7 @@ the next epoch's slots open the segments of their groups, wherever these were wr
 (5.2) needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are
 drained, and the manifest is the hand-over.
 
-Reports between two reorganizations wait in the manifest's memory, so the decisions are the same whether or not the
+Reports between two reorganizations wait in the manifest's notes, so the decisions are the same whether or not the
 driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
 once.
 """

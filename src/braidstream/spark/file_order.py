@@ -54,7 +54,7 @@ __all__ = ["DELAYS", "FIRST", "arrange", "check_order", "needed_delay"]
 FIRST = 200
 """Files that a delay is measured from, where not all of them are looked at for their order."""
 DELAYS = "delays"
-"""Where the manifest's memory has the delays that were measured."""
+"""Where the manifest's notes has the delays that were measured."""
 _LIMITS = ("maxfilespertrigger", "maxbytespertrigger")
 _OWN_ORDER = ("latestfirst", "maxfileage", "cleansource")
 """Options that mean something only with real modification times."""
