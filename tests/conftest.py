@@ -37,7 +37,7 @@ SETTINGS = {
 
 # What a test may take before it counts as hanging, unless it says so itself; the others have pyproject's `timeout`.
 TIMEOUT_S = {"slow": 600, "acceptance": 4 * 3600}
-SHARES = {"acceptance": 1.0, "slow": 0.3}
+SHARES = {"acceptance": 1.0, "slow": 0.25}
 QUICK_SHARE = 0.2
 
 

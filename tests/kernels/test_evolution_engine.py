@@ -154,7 +154,11 @@ def live(folder: Path, random: Random, **options: Any) -> Counter[str]:
     return world.kinds
 
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))]
+SEEDS = [
+    *range(4),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 16)),
+    *(pytest.param(seed, marks=pytest.mark.acceptance) for seed in range(16, 60)),
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -358,7 +358,13 @@ flow.start(folder / "ck", warm=False).await_termination()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["after-results:1:kill", "after-manifest:1:kill", "task-after-segment:1:kill"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "after-results:1:kill",
+        *(pytest.param(f"{p}:1:kill", marks=pytest.mark.acceptance) for p in ("after-manifest", "task-after-segment")),
+    ],
+)
 def test_a_killed_process_loses_and_repeats_nothing(tmp_path: Path, fault: str) -> None:
     samples = signal(1000)
     radio_files(tmp_path / "radio", samples, [300, 301])

@@ -73,11 +73,12 @@ def test_sweep_on_spark_prints_what_it_prints_one_by_one() -> None:
 @pytest.mark.parametrize(
     "figure",
     [
-        *("fig9", "sec6", "scale"),
+        *("sec6", "scale"),
         *(
             pytest.param(figure, marks=pytest.mark.slow)
-            for figure in ("fig7a", "fig7b", "fig7c", "fig8", "fig8b", "sec5")
+            for figure in ("fig7a", "fig7b", "fig7c", "fig8", "fig8b", "fig9")
         ),
+        pytest.param("sec5", marks=pytest.mark.acceptance),
     ],
 )
 def test_the_papers_claims_hold(figure: str) -> None:
