@@ -8,6 +8,7 @@ before (under spark-submit the JVM is) is used as it is.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -57,10 +58,11 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
         spark = _start(name, settings, master, log)
         if not verbose:
             spark.sparkContext.setLogLevel("ERROR")
-        try:
-            yield spark
-        finally:
-            _stop(spark)
+        with _without_py4j():
+            try:
+                yield spark
+            finally:
+                _stop(spark)
     except InputError:
         _remove(log)
         raise
@@ -69,6 +71,17 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
         _point_to(log)
         raise
     _remove(log)
+
+
+@contextmanager
+def _without_py4j() -> Iterator[None]:
+    """Py4J logs the stack of every call that an interrupt cuts off; what is wrong is raised as well."""
+    log = logging.getLogger("py4j")
+    before, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.propagate = before
 
 
 def _stop(spark: Any) -> None:
