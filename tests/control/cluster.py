@@ -79,7 +79,7 @@ class ConstantLoad:
         reports, before = self.reports(), self.directory
         self.measures = self.measures.counted(brought(reports), before, self.epoch)
         decisions, self.memory = controller.decide(
-            reports, before, self.n_slots, self.memory, self.measures, clock_s=float(self.epoch), seed=seed
+            reports, before, self.n_slots, self.memory, float(self.epoch), seed, self.measures
         )
         self.directory, self.n_slots = apply(before, self.n_slots, instructions_of(decisions))
         self.measures = self.measures.carried(before, self.directory)

@@ -16,7 +16,6 @@ from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.errors import InputError
 from braidstream.model.directory import HASH_BITS, Directory
-from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import (
     AddSlot,
     IllegalInstruction,
@@ -206,14 +205,14 @@ def test_one_adaptation_at_a_time() -> None:
     sizes = {0: 100, 1: 100, 2: 900, 3: 50}
     reports = [report(i, groups, sizes=sizes) for i, groups in enumerate([{0: 2, 1: 2}, {2: 1}, {3: 0.5}])]
     reports[1] = report(1, {2: 1.0}, sizes={2: 900})
-    decisions, _ = controller.decide(reports, directory, 3, Memory(), GroupMeasures(), 0.0)
+    decisions, _ = controller.decide(reports, directory, 3, Memory(), 0.0)
     assert {d.rule for d in decisions if d.is_accepted} == {"suppliers"}
 
 
 def test_a_slot_added_now_is_a_consumer_now() -> None:
     controller = Controller(Settings(declustering=True, epoch_s=1.0, patience=1))
     directory = placed([[0, 1]], 2)
-    decisions, memory = controller.decide([report(0, {0: 2, 1: 2})], directory, 1, Memory(), GroupMeasures(), 0.0)
+    decisions, memory = controller.decide([report(0, {0: 2, 1: 2})], directory, 1, Memory(), 0.0)
     assert instructions_of(decisions) == [AddSlot(), Move(0, 1)]
     assert memory.too_few == {1: 4000.0}, "one slot proved too few for the 4,000 rows of this epoch"
     assert memory.wish == (0, 0)
@@ -222,15 +221,15 @@ def test_a_slot_added_now_is_a_consumer_now() -> None:
 def test_decisions_are_json_and_the_memory_comes_back_from_it() -> None:
     directory = placed([[0, 1, 2], [3]], 4)
     reports = [report(0, {0: 2, 1: 2, 2: 1}, matches={0: 3}), report(1, {3: 0.1})]
-    decisions, memory = Controller().decide(reports, directory, 2, Memory(), GroupMeasures(), 5.0)
+    decisions, memory = Controller().decide(reports, directory, 2, Memory(), 5.0)
     assert [json.loads(json.dumps(d.as_json()))["rule"] for d in decisions] == [d.rule for d in decisions]
     assert msgspec.json.decode(msgspec.json.encode(memory), type=Memory) == memory
-    assert Controller().decide(reports, directory, 2, Memory(), GroupMeasures(), 5.0) == (decisions, memory)
+    assert Controller().decide(reports, directory, 2, Memory(), 5.0) == (decisions, memory)
 
 
 def test_every_decision_is_explained() -> None:
     reports = [report(0, {0: 2, 1: 2, 2: 1}), report(1, {3: 0.1})]
-    decisions, _ = Controller().decide(reports, placed([[0, 1, 2], [3]], 4), 2, Memory(), GroupMeasures(), 5.0)
+    decisions, _ = Controller().decide(reports, placed([[0, 1, 2], [3]], 4), 2, Memory(), 5.0)
     line = decisions[0].explain()
     assert "slot 0 is a supplier" in line
     assert "supplier_occupancy=1" in line
@@ -238,7 +237,7 @@ def test_every_decision_is_explained() -> None:
 
 
 def test_no_reports_no_decisions() -> None:
-    assert Controller().decide([], Directory.of(4, 2), 2, Memory(), GroupMeasures(), 0.0)[0] == []
+    assert Controller().decide([], Directory.of(4, 2), 2, Memory(), 0.0)[0] == []
 
 
 def test_times_that_are_not_told_apart_are_shared_by_work() -> None:
@@ -247,8 +246,8 @@ def test_times_that_are_not_told_apart_are_shared_by_work() -> None:
     blank = report(0, {0: 3, 1: 1, 2: 1}, pace=0.0)
     blank = type(blank)(**{**vars(blank), "busy_s": whole.busy_s})
     directory = placed([[0, 1, 2], [3]], 4)
-    told, _ = Controller().decide([whole, report(1, {3: 0.1})], directory, 2, Memory(), GroupMeasures(), 0.0)
-    shared, _ = Controller().decide([blank, report(1, {3: 0.1})], directory, 2, Memory(), GroupMeasures(), 0.0)
+    told, _ = Controller().decide([whole, report(1, {3: 0.1})], directory, 2, Memory(), 0.0)
+    shared, _ = Controller().decide([blank, report(1, {3: 0.1})], directory, 2, Memory(), 0.0)
     assert instructions_of(shared) == instructions_of(told) != []
 
 
@@ -265,3 +264,12 @@ def test_times_that_are_not_told_apart_are_shared_by_work() -> None:
 def test_wrong_settings_are_refused_before_anything_starts(plain: dict[str, Any], wrong: str) -> None:
     with pytest.raises(InputError, match=wrong):
         Settings(**plain)
+
+
+def test_a_memory_of_0_1_0_is_taken_as_it_was() -> None:
+    reports, directory = [report(0, {0: 2, 1: 2, 2: 1}), report(1, {3: 0.1})], placed([[0, 1, 2], [3]], 4)
+    kept = {"outputs": {"0": 5.0}, "touched": {"0": 3}, "last_s": -100.0, "too_few": {"1": 2.5}}
+    assert Controller().decide(reports, directory, n_slots=2, memory={}, clock_s=5.0) == Controller().decide(
+        reports, directory, 2, Memory(), 5.0
+    )
+    assert Controller().decide(reports, directory, n_slots=2, memory=kept, clock_s=5.0)[1].too_few == {1: 2.5}

@@ -55,7 +55,7 @@ def decided(case: Case) -> tuple[list[Decision], dict[str, Any]]:
     controller = Controller(settings, memory_policies(settings))
     reports = _reports(case)
     measures = measured(reports, directory)
-    return controller.decide(reports, directory, len(case.slots), case.memory, measures, clock_s=100.0)
+    return controller.decide(reports, directory, len(case.slots), case.memory, 100.0, measures=measures)
 
 
 ACTIVE = {"disk": "active", "query_bytes": 400, "memory_above": 0.0, "spill_share": 0.5}

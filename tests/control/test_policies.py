@@ -17,7 +17,6 @@ from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
 from braidstream.model.figures import SlotFigures
-from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import apply
 from tests.control.cluster import instructions_of, measured, placed, placement, report
 
@@ -43,7 +42,7 @@ def outcome(case: Case, policy: type) -> list[list[int]]:
     directory = placed([list(slot) for slot in case.before], n_groups)
     reports = _reports(case)
     decisions, _ = Controller(settings, (policy(settings),)).decide(
-        reports, directory, len(case.before), case.memory, measured(reports, directory), clock_s=100.0, seed=7
+        reports, directory, len(case.before), case.memory, 100.0, 7, measured(reports, directory)
     )
     return placement(*apply(directory, len(case.before), instructions_of(decisions)))
 
@@ -328,7 +327,7 @@ def test_declustering(case: Case) -> None:
     n_groups = 1 + max(g for slot in case.before for g in slot)
     directory = placed([list(slot) for slot in case.before], n_groups)
     decisions, _ = Controller(settings, (Declustering(settings),)).decide(
-        _reports(case), directory, len(case.before), case.memory, GroupMeasures(), clock_s=0.0
+        _reports(case), directory, len(case.before), case.memory, clock_s=0.0
     )
     after, n_slots = apply(directory, len(case.before), instructions_of(decisions))
     assert placement(after, n_slots) == case.after
@@ -340,9 +339,7 @@ def test_random_choice_follows_the_seed() -> None:
     reports = [report(0, dict.fromkeys(range(16), 1.0)), report(1, {16: 0.1})]
 
     def chosen(seed: int) -> object:
-        return instructions_of(
-            Controller(settings).decide(reports, directory, 2, Memory(), GroupMeasures(), 0.0, seed)[0]
-        )
+        return instructions_of(Controller(settings).decide(reports, directory, 2, Memory(), 0.0, seed)[0])
 
     assert [chosen(seed) for seed in range(8)] == [chosen(seed) for seed in range(8)]
     assert len({str(chosen(seed)) for seed in range(8)}) > 1

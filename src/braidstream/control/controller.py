@@ -13,9 +13,10 @@ Cost: O(reports + groups log groups) once every `every` epochs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from braidstream.control.load import View, observe
@@ -59,6 +60,9 @@ def default_policies(settings: Settings) -> tuple[Policy, ...]:
     return tuple(chosen)
 
 
+_NOTHING_MEASURED = GroupMeasures()
+
+
 @dataclass(frozen=True)
 class Controller:
     """Decides by its settings and policies. It keeps nothing: its memory goes in and comes out."""
@@ -75,15 +79,16 @@ class Controller:
         reports: Sequence[SlotFigures],
         directory: Directory,
         n_slots: int,
-        memory: Memory,
-        measures: GroupMeasures,
+        memory: Memory | Mapping[str, object],
         clock_s: float,
         seed: int = 0,
+        measures: GroupMeasures = _NOTHING_MEASURED,
     ) -> tuple[list[Decision], Memory]:
         """The decisions of a reorganization epoch, and the memory for the next.
 
-        The measures are those of all epochs so far, these reports included.
+        The measures are those of all epochs so far, these reports included. A memory may also be what 0.1.0 kept.
         """
+        memory = memory if isinstance(memory, Memory) else msgspec.convert(memory, Memory, strict=False)
         view = observe(reports, directory, n_slots, measures, clock_s, self.settings)
         known = remember(memory, view)
         known = changed(known, wish=wish(view, known, self.settings))

@@ -90,9 +90,11 @@ class Decider:
     def _within_budget(
         self, spiller: Spiller, manifest: Manifest, before: Directory, asked: Sequence[Instruction], spare_s: float
     ) -> Manifest:
-        manifest, pushes = self._done(manifest, spiller.pushes(manifest, before))
-        pushed = [one.group for one in (*asked, *pushes) if isinstance(one, Spill)]
-        manifest, _ = self._done(intent(manifest, (), 0), spiller.clean_ups(manifest, pushed, spare_s))
+        manifest = intent(manifest, (), 0)
+        if not spiller.is_at_ease(manifest):
+            manifest, pushes = self._done(manifest, spiller.pushes(manifest, before))
+            pushed = [one.group for one in (*asked, *pushes) if isinstance(one, Spill)]
+            manifest, _ = self._done(manifest, spiller.clean_ups(manifest, pushed, spare_s))
         sheds = spiller.sheds(manifest)
         manifest, _ = self._done(manifest, sheds)
         return spiller.accounted(manifest, sheds)
@@ -109,7 +111,7 @@ class Decider:
     def _done(self, manifest: Manifest, made: Sequence[Decision]) -> tuple[Manifest, list[Instruction]]:
         """The manifest after decisions, which are noted, and their instructions."""
         for decision in made:
-            self.decisions.append(decision)
+            self.decisions.append(decision.without_filters())
             _log.info("%s", decision.explain())
         instructions = [one for decision in made for one in decision.instructions]
         return act(manifest, instructions, self.stores), instructions

@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias, TypeVar
 
-__all__ = ["Steps", "run_phases"]
+from braidstream.model.faults import reach
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.manifest import Manifest
+
+__all__ = ["Steps", "commit", "retire", "run_phases"]
 
 
 class Timed(Protocol):
@@ -20,6 +24,29 @@ class Timed(Protocol):
     @property
     def seconds(self) -> dict[str, float]:
         """The time of each phase so far."""
+        ...
+
+
+class Ending(Protocol):
+    """An epoch whose manifest is ready."""
+
+    @property
+    def number(self) -> int:
+        """Which it is."""
+        ...
+
+    @property
+    def after(self) -> Manifest:
+        """The manifest to commit."""
+        ...
+
+
+class Kept(Protocol):
+    """One start of a flow or of a function."""
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where its state is."""
         ...
 
 
@@ -38,3 +65,15 @@ def run_phases(phases: Steps[RunT, EpochT], run: RunT, epoch: EpochT) -> None:
         now = time.perf_counter()
         epoch.seconds[phase], begun = now - begun, now
     epoch.seconds["total"] = begun - epoch.started
+
+
+def commit(run: Kept, epoch: Ending) -> None:
+    """Write the manifest: from now on the epoch has happened."""
+    reach("before-manifest", epoch=epoch.number)
+    run.checkpoint.commit(epoch.after)
+    reach("after-manifest", epoch=epoch.number)
+
+
+def retire(run: Kept, epoch: Ending) -> None:
+    """Delete old manifests and what only they refer to."""
+    run.checkpoint.retire(epoch.number)

@@ -63,9 +63,9 @@ class Reorganizer:
             manifest.directory,
             manifest.n_slots,
             manifest.notes.controller,
-            manifest.notes.measures,
             self.clock(),
             self.seed,
+            manifest.notes.measures,
         )
         notes = changed(manifest.notes, controller=remembered, reports=KeptFigures())
         return manifest.with_notes(notes), made

@@ -92,8 +92,6 @@ class Spiller:
 
     def pushes(self, manifest: Manifest, before: Directory) -> list[Decision]:
         """What to push now. Relocation comes first: where groups were just moved, only what cannot wait (D-CAPE 6)."""
-        if self._is_at_ease(manifest):
-            return []
         groups, taken = self.groups(manifest), bytes_in_cells(manifest, self.stores)
         chosen = to_spill(groups, self.overflow, manifest.epoch, pinned_groups(manifest), taken)
         if chosen and manifest.directory != before:
@@ -106,8 +104,6 @@ class Spiller:
 
     def clean_ups(self, manifest: Manifest, pushed: Collection[GroupId], spare_s: float) -> list[Decision]:
         """What the next epoch is to clean up, after what was pushed now."""
-        if self._is_at_ease(manifest):
-            return []
         groups, room = self.groups(manifest), manifest.notes.measures.rate * spare_s
         wanted = to_clean_up(groups, self.overflow, list(pushed), room, bytes_in_cells(manifest, self.stores))
         some = to_join(groups, self.overflow, wanted, manifest.watermark)
@@ -127,7 +123,7 @@ class Spiller:
         """The groups that may be pushed when somebody asks for it."""
         return frozenset(manifest.directory.by_id) - pinned_groups(manifest)
 
-    def _is_at_ease(self, manifest: Manifest) -> bool:
+    def is_at_ease(self, manifest: Manifest) -> bool:
         """Whether nothing is pushed, and all state fits into the budget of one slot."""
         active, inactive = generations.sizes(manifest)
         return not inactive and active <= self.overflow.memory_bytes

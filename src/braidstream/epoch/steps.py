@@ -21,7 +21,7 @@ from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
 from braidstream.epoch.owed import clean, cleaned
-from braidstream.epoch.phases import Steps, run_phases
+from braidstream.epoch.phases import Steps, commit, retire, run_phases
 from braidstream.epoch.progress import EpochProgress, tallies_of
 from braidstream.model.faults import reach
 from braidstream.model.numbers import EpochNumber
@@ -124,18 +124,6 @@ def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     epoch.spare_s = 0.0 if spiller is None else spiller.spare_s(time.perf_counter() - epoch.started)
     epoch.after = flow.decider.decide(epoch.after, flow.plan.stores, epoch.reports, epoch.spare_s)
     reach("spill", epoch=epoch.number)
-
-
-def commit(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
-    """Write the manifest: from now on the epoch has happened."""
-    reach("before-manifest", epoch=epoch.number)
-    flow.checkpoint.commit(epoch.after)
-    reach("after-manifest", epoch=epoch.number)
-
-
-def retire(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
-    """Delete old manifests and what only they refer to."""
-    flow.checkpoint.retire(epoch.number)
 
 
 PHASES: Steps[FlowRun[Any], Epoch[Any]] = {

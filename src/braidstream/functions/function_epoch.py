@@ -19,7 +19,7 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from braidstream.epoch.outlets import Outlet, Outlets
-from braidstream.epoch.phases import Steps, run_phases
+from braidstream.epoch.phases import Steps, commit, retire, run_phases
 from braidstream.functions.arrays import result_schema
 from braidstream.functions.function_plans import after_nodes, plan_of, with_plan
 from braidstream.functions.function_progress import FunctionProgress
@@ -136,18 +136,6 @@ def decide(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     better = monitor.better(current)
     switched = None if better is None else with_plan(epoch.after, run.plans[better])
     epoch.after = epoch.after if switched is None else switched
-
-
-def commit(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
-    """Write the manifest: from now on the epoch has happened."""
-    reach("before-manifest", epoch=epoch.number)
-    run.checkpoint.commit(epoch.after)
-    reach("after-manifest", epoch=epoch.number)
-
-
-def retire(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
-    """Delete old manifests and what only they refer to."""
-    run.checkpoint.retire(epoch.number)
 
 
 PHASES: Steps[FunctionRun[Any], FunctionEpoch[Any]] = {

@@ -20,7 +20,7 @@ Cost: O(groups) for each instruction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
 from braidstream.errors import RunError
@@ -148,6 +148,11 @@ class Decision:
     def is_accepted(self) -> bool:
         """Whether the controller took the rule's suggestion."""
         return not self.refusal
+
+    def without_filters(self) -> Decision:
+        """To be remembered: a filter has an entry for each group."""
+        left = tuple(replace(one, filter=Filter()) if isinstance(one, Shed) else one for one in self.instructions)
+        return replace(self, instructions=left)
 
     def explain(self) -> str:
         """One line for the log: which rule, which figures, what follows."""

@@ -231,7 +231,7 @@ class Cluster:
         if self.relocating or self.leaving or self.controller is None:
             return
         decisions, self.memory = self.controller.decide(
-            reports, self.directory, self.n_slots, self.memory, self.measures, self.clock.now, self.settings.seed
+            reports, self.directory, self.n_slots, self.memory, self.clock.now, self.settings.seed, self.measures
         )
         self.decisions += decisions
         self._carry_out([one for decision in decisions for one in decision.instructions])

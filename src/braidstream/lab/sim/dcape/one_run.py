@@ -226,7 +226,7 @@ class _Run:
         brought = (part for report in reports for part in report.groups)
         self.measures = self.measures.counted(brought, self.directory, EpochNumber(tick))
         decisions, self.memory = controller.decide(
-            reports, self.directory, len(self.machines), self.memory, self.measures, now_s, self.cluster.seed
+            reports, self.directory, len(self.machines), self.memory, now_s, self.cluster.seed, self.measures
         )
         for decision in decisions:
             self._act(tick, now_s, decision.instructions)
