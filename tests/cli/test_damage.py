@@ -32,10 +32,10 @@ def _cut(path: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], Path], Callable[[Path], None], str]] = {
-    "the last manifest is missing": (lambda ck: _last(ck, "manifests/*.json"), Path.unlink, "is missing"),
-    "the last manifest is damaged": (lambda ck: _last(ck, "manifests/*.json"), _flip, "is damaged"),
-    "the last manifest is cut off": (lambda ck: _last(ck, "manifests/*.json"), _cut, "is damaged"),
-    "an older manifest is damaged": (lambda ck: sorted(ck.glob("manifests/*.json"))[1], _flip, "is damaged"),
+    "the last manifest is missing": (lambda ck: _last(ck, "manifests/[0-9]*.root"), Path.unlink, "is missing"),
+    "the last manifest is damaged": (lambda ck: _last(ck, "manifests/[0-9]*.root"), _flip, "is damaged"),
+    "the last manifest is cut off": (lambda ck: _last(ck, "manifests/[0-9]*.root"), _cut, "is damaged"),
+    "an older manifest is damaged": (lambda ck: sorted(ck.glob("manifests/[0-9]*.root"))[1], _flip, "is damaged"),
     "a segment is missing": (lambda ck: _largest(ck, "segments/*.arrow"), Path.unlink, "is missing"),
     "a segment is cut off": (lambda ck: _largest(ck, "segments/*.arrow"), _cut, "bytes, its manifest says"),
     "the identity is missing": (lambda ck: ck / "flow.json", Path.unlink, "identity is missing"),

@@ -58,7 +58,8 @@ def in_one_region(manifest: Manifest) -> Manifest:
         tuple(replace(grid, family=family_of(dimensions_of(grid.family))) for grid in some)
         for some in (manifest.grids, manifest.retired)
     )
-    return replace(manifest, segments=segments, notes=notes, grids=grids, retired=retired).fitted(directory)
+    one = replace(manifest, directory=directory, notes=notes, grids=grids, retired=retired)
+    return one.with_segments(segments).fitted(directory)
 
 
 SHEDS = st.fixed_dictionaries(

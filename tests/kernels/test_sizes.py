@@ -230,8 +230,8 @@ def test_no_merge_takes_more_than_memory_has_room_for() -> None:
 
     for size, is_merged in ((1000, True), (compaction.MOST_BYTES // 2, False)):
         segments = tuple(segment(i, size) for i in range(compaction.FAN))
-        manifest = Manifest(9, Directory.of(1, 1), 1, segments=segments)
-        assert bool(compaction.plan(manifest, {"s": None})) == is_merged
+        section = Manifest(9, Directory.of(1, 1), 1, segments).section((0, 0))
+        assert bool(compaction.plan(section, None, compaction.Rules({"s": None}))) == is_merged
 
 
 def test_long_texts_count_for_stripes_by_how_they_begin() -> None:

@@ -303,10 +303,9 @@ def with_a_fault(harness: Harness, point: str, epoch: int, rows: dict[str, pa.Ta
 def leftovers(harness: Harness) -> list[str]:
     """Files that no kept manifest refers to, after a restart has swept."""
     harness.restart()
-    kept = {Path(segment.name).name for e in epochs_kept(harness) for segment in e.segments}
-    found = [
-        p for p in harness.folder.rglob("*") if p.is_file() and p.parent.name in ("segments", "staged", "_staging")
-    ]
+    kept = {Path(name).name for e in epochs_kept(harness) for name in (*e.own_files(), *e.shared_files())}
+    folders = ("manifests", "sections", "segments", "staged", "_staging")
+    found = [p for p in harness.folder.rglob("*") if p.is_file() and p.parent.name in folders]
     return sorted(p.name for p in found if p.name not in kept)
 
 

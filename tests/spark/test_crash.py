@@ -192,7 +192,7 @@ def test_slots_stay_where_their_state_is(tmp_path: Path) -> None:
 
 def committed(folder: Path) -> int:
     """The last epoch whose manifest is there; -1 before the first."""
-    found = [int(path.stem) for path in (folder / "ck" / "manifests").glob("[0-9]*.json")]
+    found = [int(path.stem) for path in (folder / "ck" / "manifests").glob("[0-9]*.root")]
     return max(found, default=0) - 1
 
 

@@ -146,7 +146,7 @@ class Stage:
             os.killpg(process.pid, number)
 
     def visible(self) -> dict[str, bytes]:
-        seen = [*(self.folder / "ck" / "manifests").glob("*.json"), *(self.folder / "out").glob("*.*")]
+        seen = [*(self.folder / "ck" / "manifests").glob("[0-9]*.root"), *(self.folder / "out").glob("*.*")]
         seen += [path for path in Path(Checkpoint(str(self.folder / "ck")).offsets).rglob("*") if path.is_file()]
         return {str(path): path.read_bytes() for path in seen}
 

@@ -102,7 +102,7 @@ def place(folder: Path, name: str, step: str, whole: list[str], *, is_first: boo
         shutil.copytree(shots / ("after" if is_done else "before") / target.name, target)
     if is_first and not is_done:  # before the first epoch the checkpoint was made, and the sink claimed
         shutil.copytree(shots / "after" / "ck", ck, dirs_exist_ok=True, ignore=shutil.ignore_patterns("offsets*"))
-        (ck / "manifests" / "0000000001.json").unlink()
+        (ck / "manifests" / "0000000001.root").unlink()
         shutil.copy(shots / "after" / "out" / "_braidstream.json", out)
     if is_done:
         (ck / "offsets" / name).unlink()

@@ -34,7 +34,7 @@ def commit(checkpoint: Checkpoint, epoch: int, *names: str) -> None:
         if not path.exists():
             path.write_bytes(b"data")
     last = checkpoint.latest()
-    checkpoint.commit(replace(last, epoch=epoch, segments=tuple(segment(name) for name in names)))
+    checkpoint.commit(replace(last, epoch=epoch).with_segments(segment(name) for name in names))
     checkpoint.retire(epoch)
 
 
@@ -75,7 +75,7 @@ def test_nothing_is_swept_beside_a_damaged_manifest(tmp_path: Path) -> None:
     checkpoint = made(tmp_path)
     commit(checkpoint, 0, "a")
     commit(checkpoint, 1, "b")
-    (tmp_path / "manifests" / "0000000001.json").write_bytes(b"damaged")
+    (tmp_path / "manifests" / "0000000001.root").write_bytes(b"damaged")
     with pytest.raises(DamagedState):
         Checkpoint(str(tmp_path), 3).sweep()
     assert stored(checkpoint) == ["a", "b"]
@@ -191,5 +191,6 @@ def test_old_copies_are_dropped_and_fresh_ones_spared(remote: Files, tmp_path: P
     (near / ".fresh.half").touch()  # another worker is fetching
     for name in ("kept", "old", ".old.half"):
         os.utime(near / name, (1, 1))
-    remote.keep_copies(["segments/kept"])
+    Path(remote.path("segments/old")).unlink()
+    remote.drop_copies()
     assert copies(tmp_path) == [".fresh.half", "fresh", "kept"]

@@ -91,7 +91,7 @@ def simulate(
     most = rewritten = 0
     for epoch in range(EPOCHS):
         live = {segment.name: segment for segment in manifest.segments}
-        for merge in compaction.plan(manifest, {"s": window_us}).get(0, []):
+        for merge in compaction.plan(manifest.section((0, 0)), manifest.watermark, compaction.Rules({"s": window_us})):
             made = merged(merge, f"merged in {epoch}")
             live = {name: segment for name, segment in live.items() if segment not in merge.inputs}
             if made is not None:
@@ -101,7 +101,7 @@ def simulate(
         new = segment_of(f"new in {epoch}", rows, max(newest - SECOND - delay_us, 0), newest, window_us, epoch)
         watermark = None if is_silent else newest - delay_us
         kept = tuple(s for s in [*live.values(), new] if watermark is None or s.deadline >= watermark)
-        manifest = replace(manifest, epoch=epoch, segments=kept, watermark=watermark)
+        manifest = replace(manifest, epoch=epoch, watermark=watermark).with_segments(kept)
         most = max(most, len(kept))
     return most, rewritten / (rows * EPOCHS)
 
@@ -127,7 +127,12 @@ def segment_of(name: str, rows: int, oldest: int, newest: int, window_us: int | 
 
 def test_a_barrier_keeps_what_came_before_it_apart() -> None:
     segments = tuple(segment_of(str(i), 10, i, i, None, i) for i in range(6))
-    manifest = Manifest(5, Directory.of(1, 1), 1, segments)
-    assert [s.epoch for s in compaction.plan(manifest, {"s": None})[0][0].inputs] == [0, 1, 2, 3]
-    assert [s.epoch for s in compaction.plan(manifest, {"s": None}, [1])[0][0].inputs] == [2, 3, 4, 5]
-    assert compaction.plan(manifest, {"s": None}, [2]) == {}
+    section = Manifest(5, Directory.of(1, 1), 1, segments).section((0, 0))
+
+    def merged_epochs(*barriers: int) -> list[list[int]]:
+        rules = compaction.Rules({"s": None}, frozenset(barriers))
+        return [[s.epoch for s in merge.inputs] for merge in compaction.plan(section, None, rules)]
+
+    assert merged_epochs() == [[0, 1, 2, 3]]
+    assert merged_epochs(1) == [[2, 3, 4, 5]]
+    assert merged_epochs(2) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from braidstream.model.directory import Directory
-from braidstream.state.generations import account, cleaned, held_groups, spilled, unexpired
+from braidstream.state.generations import account, cleaned, held_groups, spilled
 from braidstream.state.manifest import Manifest, Part, Segment
 
 STORES = {"R", "S"}
@@ -34,7 +34,7 @@ def test_a_push_numbers_the_active_parts_of_a_group() -> None:
     assert once.of_slot(0) == [
         replace(s, parts=tuple(p for p in s.parts if not p.generation)) for s in once.segments if s.name != "s"
     ]
-    more = replace(once, segments=(*once.segments, segment("s2", "S", 70, Part(0, 1, 2))))
+    more = once.with_segments((*once.segments, segment("s2", "S", 70, Part(0, 1, 2))))
     assert numbers(spilled(more, [0, 1], STORES)) == {"r": [1, 1], "s": [1], "t": [0], "s2": [2]}
 
 
@@ -55,10 +55,9 @@ def test_the_account_tells_active_from_inactive() -> None:
 
 def test_parts_of_held_groups_stay_past_their_deadline() -> None:
     before = spilled(manifest(), [0], STORES)
-    kept = unexpired(before.segments, before.directory, 101)
-    assert {s.name: [part.generation for part in s.parts] for s in kept} == {"r": [1], "s": [1], "t": [0]}
-    assert unexpired(manifest().segments, before.directory, 101) == ()
-    assert unexpired(before.segments, before.directory, None) == before.segments
+    assert numbers(replace(before, watermark=101)) == {"r": [1], "s": [1], "t": [0]}
+    assert numbers(replace(before, watermark=100)) == numbers(before)
+    assert numbers(replace(manifest(), watermark=101)) == {}
 
 
 def test_generations_survive_splits_merges_and_json() -> None:

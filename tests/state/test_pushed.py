@@ -12,7 +12,7 @@ from braidstream.control.overflow import Overflow
 from braidstream.control.policies.generation_tiers import FAN as GENERATIONS
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
-from braidstream.state.compaction import SegmentMerge
+from braidstream.state.compaction import Rules, SegmentMerge
 from braidstream.state.generations import joined
 from braidstream.state.manifest import Manifest, Part, Segment, manifest_name
 from braidstream.state.pushed import plan
@@ -32,8 +32,8 @@ def segment(name: str, *parts: Part, store: str = "R", epoch: int = 0, bytes_a_r
 
 def merges(*segments: Segment, most_bytes: int = 10_000, barriers: tuple[int, ...] = ()) -> list[SegmentMerge]:
     """Of one slot with the groups 0 and 1, the halves of the hash space."""
-    found = plan(Manifest(9, Directory.of(2, 1), 1, segments), {"R": None}, most_bytes, barriers)
-    return found.get(0, [])
+    section = Manifest(9, Directory.of(2, 1), 1, segments).section((0, 0))
+    return plan(section, None, Rules({"R": None}, frozenset(barriers), most_bytes=most_bytes))
 
 
 def inputs(merge: SegmentMerge) -> dict[str, list[tuple[int, int]]]:

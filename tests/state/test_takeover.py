@@ -55,8 +55,9 @@ def answers(harness: Harness) -> list[list[str]]:
 def visible(folder: Path) -> dict[str, bytes]:
     """What counts: manifests, what they refer to, results; not what a later start sweeps."""
     store = Checkpoint(str(folder / "ck"))
-    named = [folder / "ck" / segment.name for segment in store.latest().segments]
-    seen = [*(folder / "ck" / "manifests").glob("*.json"), *named, folder / "ck" / "flow.json"]
+    latest = store.latest()
+    named = [folder / "ck" / name for name in {*latest.own_files(), *latest.shared_files()}]
+    seen = [*(folder / "ck" / "manifests").glob("[0-9]*.root"), *named, folder / "ck" / "flow.json"]
     for out in ("out/q", "late/R", "late/S"):
         seen += (folder / out).glob("*.*")
     return {str(path): path.read_bytes() for path in seen}

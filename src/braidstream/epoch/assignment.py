@@ -1,20 +1,22 @@
-"""What the slots of an epoch are asked to do: join, store, and the merges and adoptions that are due.
+"""What the slots of an epoch are asked to do: join, store, merge by which rules, and the adoptions that are due.
 
 All of it follows from the plan and the manifest before the epoch, so a replay asks for the same.
 
-Cost: O(segments of the manifest).
+Cost: O(plan), and O(parts of a section) for each key whose grid is young.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.plan.aggregate_plan import composites_of
+from braidstream.slot.merging import Merging
 from braidstream.slot.task import EpochTask
-from braidstream.state import adoption, compaction, pushed
+from braidstream.state import adoption
 from braidstream.state.checkpoint import STAGED
+from braidstream.state.compaction import Rules
 from braidstream.state.manifest import Manifest
 from braidstream.state.staging import Staging
 
@@ -36,7 +38,7 @@ def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> Epoch
         plan.joins,
         staging,
         {stream: outlets.staging(flow.late_of(stream)) for stream in flow.late},
-        _merges(flow, before, adoptions),
+        _merging(flow, before, adoptions),
         suspended=frozenset(suspended_joins(before)),
         aggregates=plan.aggregates,
         delays_us=flow.delays_us,
@@ -57,18 +59,14 @@ def suspended_joins(manifest: Manifest) -> dict[str, int]:
     return dict(manifest.notes.suspended)
 
 
-def _merges(
-    flow: FlowRun[EnvelopesT], before: Manifest, adoptions: Sequence[adoption.Adoption]
-) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
-    busy, barriers = adoption.sources(adoptions), _barriers(flow, before)
-    planned = compaction.plan(before, flow.merge_spans, barriers, busy, flow.piece_bytes)
-    if flow.decider.spiller is None:
-        return planned
-    merges = {slot: list(own) for slot, own in flow.decider.spiller.merges(before, planned).items()}
-    most = flow.decider.spiller.overflow.piece_bytes
-    for slot, more in pushed.plan(before, flow.merge_spans, most, barriers, busy).items():
-        merges.setdefault(slot, []).extend(more)
-    return merges
+def _merging(flow: FlowRun[EnvelopesT], before: Manifest, adoptions: Sequence[adoption.Adoption]) -> Merging:
+    """How slots merge their segments."""
+    spiller = flow.decider.spiller
+    barriers, busy = frozenset(_barriers(flow, before)), adoption.sources(adoptions)
+    rules = Rules(flow.merge_spans, barriers, busy, flow.piece_bytes)
+    if spiller is None:
+        return Merging(rules)
+    return Merging(rules, spiller.overflow.piece_bytes, spiller.shed_windows)
 
 
 def _barriers(flow: FlowRun[EnvelopesT], before: Manifest) -> set[int]:

@@ -1,7 +1,10 @@
-"""From the reports of an epoch to the manifest after it: segments, newest times, watermark, totals, what is remembered.
+"""From the reports of an epoch to the manifest after it: sections, newest times, watermark, totals, what is remembered.
 
-A pure function of the manifest before and the reports, whatever their order: nothing is decided here, and nothing is
-written. Cost: O(segments + reports).
+A pure function of the manifest before and the reports: nothing is decided here, and nothing is written. Of two reports
+of one slot at one stage the later one is about a section that has what the earlier one says.
+
+Cost: O(reports), and what is read of sections that change otherwise: those of silent slots in which state expires, and
+those of keys whose rows cells take over.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import islice
 
 from braidstream.control.probing import learned
 from braidstream.control.rates import paced
@@ -21,14 +24,18 @@ from braidstream.epoch.lateness import late_in_epoch, remembered
 from braidstream.epoch.progress import tallies_of
 from braidstream.model.numbers import EpochNumber
 from braidstream.model.reports import Report, SlotReport, Tally, slot_reports
+from braidstream.model.snapshots import Key
 from braidstream.model.values import changed
 from braidstream.slot.aggregation import reached_watermark
 from braidstream.state import adoption
 from braidstream.state.cells import pruned
-from braidstream.state.generations import unexpired
-from braidstream.state.manifest import Manifest, Part, Segment
+from braidstream.state.manifest import Manifest
+from braidstream.state.sections import Entry, Sections
 
 __all__ = ["fold"]
+
+_MOST_STALE = 16
+"""As many sections of slots that were silent are written anew by the driver in one epoch."""
 
 
 def fold(
@@ -60,14 +67,45 @@ def fold(
     after = replace(
         before,
         epoch=epoch,
-        segments=_segments(flow, before, slots, watermark),
+        sections=_sections(flow, before, slots),
+        scratch=before.scratch | {report.section.ref.name for report in slots if report.section is not None},
         newest=newest,
         watermark=watermark,
         executors={**before.executors, **{report.slot: report.executor for report in reports}},
         totals=_totals(before, epoch, tallies, reports),
         notes=notes,
     )
-    return pruned(after), decided.resumed
+    return _settled(flow, before, after, slots), decided.resumed
+
+
+def _sections(flow: FlowRun[EnvelopesT], before: Manifest, reports: Sequence[SlotReport]) -> Sections:
+    """The sections that slots wrote, in the place of theirs before."""
+    made: dict[Key, Entry] = {}
+    for report in reports:
+        if (own := report.section) is not None:
+            key = report.stage, report.slot
+            old = made.get(key) or before.sections.get(key)
+            names = (frozenset() if old is None else old.names).difference(own.gone).union(own.added)
+            made[key] = Entry(own.ref, flow.checkpoint.files, None, names, own.figures)
+    return before.sections.with_entries(made)
+
+
+def _settled(flow: FlowRun[EnvelopesT], before: Manifest, after: Manifest, reports: Sequence[SlotReport]) -> Manifest:
+    """The manifest after what cells took over, and without what has expired in sections of slots that were silent."""
+    tasks = adoptions_of(flow, before, before.epoch + 1)
+    after = adoption.adopted(after, tasks, reports)
+    if before.grids and not tasks and (before.epoch + 1) % adoption.EVERY == 0:
+        after = replace(after, settled=adoption.settled(before) & {grid.id for grid in after.grids})
+    ran = {(report.stage, report.slot) for report in reports if report.section is not None}
+    stale = (key for key, entry in after.sections.entries().items() if key not in ran and _is_stale(flow, after, entry))
+    kept = flow.merge_spans.keys()
+    return pruned(after.swept(islice(stale, _MOST_STALE), lambda segment: segment.store in kept))
+
+
+def _is_stale(flow: FlowRun[EnvelopesT], after: Manifest, entry: Entry) -> bool:
+    known = entry.figures(None)
+    is_past = None not in (known.earliest, after.watermark) and known.earliest < after.watermark  # type: ignore[operator]
+    return is_past or not flow.merge_spans.keys() >= set(known.stores)
 
 
 def _newest(before: Mapping[str, int], tallies: Mapping[str, Tally]) -> dict[str, int]:
@@ -88,28 +126,3 @@ def _totals(before: Manifest, epoch: int, tallies: Mapping[str, Tally], reports:
     for report in slot_reports(reports):
         totals.update({f"{join}.produced": rows for join, rows in report.produced.items()})
     return dict(totals)
-
-
-def _segments(
-    flow: FlowRun[EnvelopesT], before: Manifest, reports: Sequence[SlotReport], watermark: int | None
-) -> tuple[Segment, ...]:
-    live = {segment.name: segment for segment in before.segments}
-    for report in reports:
-        ranges = [(group.low, group.high) for group in before.directory.of_slot(report.slot)]
-        for merged in report.merged:
-            for name, parts in zip(merged.inputs, merged.parts or repeat(None)):  # noqa: B905  endless
-                live[name] = _without(live[name], merged.codes, parts, ranges)
-            if merged.segment is not None:
-                live[merged.segment.name] = merged.segment
-        live |= {segment.name: segment for segment in report.segments}
-    live = adoption.adopted(live, adoptions_of(flow, before, before.epoch + 1), reports)
-    return unexpired((s for s in live.values() if s.store in flow.merge_spans), before.directory, watermark)
-
-
-def _without(
-    segment: Segment, codes: Sequence[int], parts: Sequence[Part] | None, ranges: Sequence[tuple[int, int]]
-) -> Segment:
-    """What a merge has left of one of its inputs: it took cells, some pushed parts, or a slot's active parts."""
-    if codes:
-        return segment.without_cells(codes)
-    return segment.without(ranges) if parts is None else segment.without_parts(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -22,9 +23,10 @@ def join_stages(flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, task: EpochTas
 
 def wake_joins(flow: FlowRun[EnvelopesT], task: EpochTask, before: Manifest) -> Reports:
     """The same with nothing that arrived, and without the merges and adoptions of an epoch, which are done once."""
-    return join_stages(flow, flow.cluster.ticks(before.n_slots), replace(task, merges={}, adoptions=()), before)
+    return join_stages(flow, flow.cluster.ticks(before.n_slots), replace(task, merging=None, adoptions=()), before)
 
 
 def resume_joins(flow: FlowRun[EnvelopesT], task: EpochTask, joins: Mapping[str, int], before: Manifest) -> Reports:
     """What suspended joins have not produced until the pending manifest, each since an epoch."""
-    return wake_joins(flow, replace(task, suspended=frozenset(), deferred=joins), before)
+    deferred = replace(task, suspended=frozenset(), deferred=joins, pending=uuid.uuid4().hex)
+    return wake_joins(flow, deferred, before)

@@ -66,7 +66,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     started, cleaning = time.perf_counter(), before.notes.cleaning
     assert cleaning is not None
     step, resumed = cleaning.step, cleaning.resumed
-    reports = _resumed(flow, before, resumed) if resumed else clean(flow, before, cleaning)
+    before, reports = _resumed(flow, before, resumed) if resumed else clean(flow, before, cleaning)
     joined = time.perf_counter()
     deliver_step(flow, step, reports)
     reach("clean-up-results", epoch=before.epoch)
@@ -74,7 +74,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     after = cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning)
     still = {join: since for join, since in after.notes.suspended.items() if join not in resumed}
     after = after.with_notes(changed(after.notes, steps=step, suspended=still))
-    flow.checkpoint.commit(after)
+    after = flow.checkpoint.commit(after)
     reach("clean-up-end", epoch=before.epoch)
     ended = time.perf_counter()
     seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
@@ -82,11 +82,14 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     return after, replace(entry, step=step)
 
 
-def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> Reports:
-    """Run an intended clean-up on groups as the manifest reached so far has them, as a job of its own."""
+def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> tuple[Manifest, Reports]:
+    """Run an intended clean-up on groups as the manifest reached so far has them, as a job of its own.
+
+    Gives that manifest, as it was shown to the slots, and their reports.
+    """
     assert flow.decider.spiller is not None
     reach("clean-up-start", epoch=reached.epoch)
-    reached.write(flow.checkpoint.files, pending=True)
+    reached = reached.write(flow.checkpoint.files, pending=True)
     joins = flow.plan.cleaned_joins
     task = CleanTask(
         flow.checkpoint.root,
@@ -99,7 +102,7 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> R
         flow.decider.spiller.overflow.piece_bytes,
         cleaning.only_some,
     )
-    return flow.woken(clean_task(task), reached)
+    return reached, flow.woken(clean_task(task), reached)
 
 
 def cleaned(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> Manifest:
@@ -111,8 +114,7 @@ def cleaned(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) ->
     return flow.decider.spiller.cleaned(reached, [group for group in cleaning.groups if group in known], some)
 
 
-def _resumed(flow: FlowRun[EnvelopesT], reached: Manifest, joins: Mapping[str, int]) -> Reports:
+def _resumed(flow: FlowRun[EnvelopesT], reached: Manifest, joins: Mapping[str, int]) -> tuple[Manifest, Reports]:
     """What suspended joins have not produced until a manifest."""
-    reached.write(flow.checkpoint.files, pending=True)
-    run = f"{flow.run}:{uuid.uuid4().hex}"
-    return resume_joins(flow, replace(epoch_task(flow, reached, reached.epoch), run=run), joins, reached)
+    reached = reached.write(flow.checkpoint.files, pending=True)
+    return reached, resume_joins(flow, epoch_task(flow, reached, reached.epoch), joins, reached)

@@ -35,10 +35,8 @@ class Ending(Protocol):
         """Which it is."""
         ...
 
-    @property
-    def after(self) -> Manifest:
-        """The manifest to commit."""
-        ...
+    after: Manifest
+    """The manifest to commit, then the one that was."""
 
 
 class Kept(Protocol):
@@ -70,7 +68,7 @@ def run_phases(phases: Steps[RunT, EpochT], run: RunT, epoch: EpochT) -> None:
 def commit(run: Kept, epoch: Ending) -> None:
     """Write the manifest: from now on the epoch has happened."""
     reach("before-manifest", epoch=epoch.number)
-    run.checkpoint.commit(epoch.after)
+    epoch.after = run.checkpoint.commit(epoch.after)
     reach("after-manifest", epoch=epoch.number)
 
 

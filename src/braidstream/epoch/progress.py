@@ -15,7 +15,7 @@ from braidstream.epoch.stages import StageProgress, stages_of
 from braidstream.model.numbers import slot_ids
 from braidstream.model.reports import CleanUpReport, Report, SlotReport, Tally, slot_reports
 from braidstream.state.cell_memory import InCells, in_cells
-from braidstream.state.generations import account, held_groups, sizes
+from braidstream.state.generations import held_groups, sizes
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Shedding
 
@@ -125,6 +125,7 @@ class EpochProgress:
             for join, made in report.produced.items():
                 produced[join] += made
         active, inactive = sizes(after)
+        figures = after.figures().values()
         slot_bytes, cell_rows, cell_bytes = _by_slot(after)
         shedding = after.notes.shedding or Shedding()
         completeness, so_far = completeness_of(after)
@@ -140,9 +141,9 @@ class EpochProgress:
             produced=dict(produced),
             seconds=dict(seconds),
             watermark=after.watermark,
-            state_rows=sum(segment.live_rows for segment in after.segments),
-            state_bytes=sum(segment.bytes for segment in after.segments),
-            segments=len(after.segments),
+            state_rows=sum(one.rows for one in figures),
+            state_bytes=active + inactive,
+            segments=sum(one.segments for one in figures),
             slots=after.n_slots,
             groups=len(after.directory.groups),
             at_home=sum(at_home),
@@ -181,11 +182,12 @@ def tallies_of(reports: Sequence[SlotReport]) -> dict[str, Tally]:
 
 def _by_slot(manifest: Manifest) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """What each slot probes, and of that the rows and bytes in cells."""
-    found, held = in_cells(manifest), account(manifest)
+    found = in_cells(manifest)
     cells = [found.get(slot, InCells()) for slot in slot_ids(manifest.n_slots)]
     probed = [one.bytes for one in cells]
-    for group in manifest.directory.groups:
-        probed[group.slot] += held[group.id].active_bytes
+    for (stage, slot), figures in manifest.figures().items():
+        if stage >= 0:
+            probed[slot] += figures.active_bytes
     in_bytes = tuple(int(one.bytes) for one in cells)
     return tuple(int(size) for size in probed), tuple(round(one.rows) for one in cells), in_bytes
 

@@ -39,7 +39,7 @@ def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int) -> 
     made = manifest
     for stage in sorted({0, *stages.values()} - manifest.directory.regions.keys()):
         made = _with_copy(made, stage) if stage in moved else _with_equal(made, stage, n_groups)
-    placed = made if segments == made.segments else replace(made, segments=segments).fitted(made.directory)
+    placed = made if segments == made.segments else made.with_segments(segments).fitted(made.directory)
     return _with_families(placed, stages)
 
 

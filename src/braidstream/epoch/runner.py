@@ -149,8 +149,7 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
             self.settle()
             active = generations.activated(self.manifest, spiller.stores)
             if active != self.manifest:
-                self.checkpoint.commit(active)
-                self.manifest = active
+                self.manifest = self.checkpoint.commit(active)
 
     def owes(self, others: Collection[str]) -> bool:
         """Whether joins that are not among `others` miss results."""
@@ -162,8 +161,7 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
             next_ = intended(self.flow, self.manifest)
             if next_ is None:
                 return False
-            self.checkpoint.commit(next_)
-            self.manifest = next_
+            self.manifest = self.checkpoint.commit(next_)
         self._step()
         return True
 

@@ -14,11 +14,8 @@ Cost: O(parts of the manifest).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
 
 from braidstream.control.estimate import Counts, Interval, completeness_interval
 from braidstream.control.overflow import Overflow
@@ -31,20 +28,16 @@ from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import Report, SampleCounts, SlotReport, slot_reports
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
-from braidstream.state import compaction
+from braidstream.slot.merging import row_bytes, spans_of, stocks_of
 from braidstream.state.filters import filter_of
-from braidstream.state.generations import account, held_ranges
-from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.generations import account
+from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Shedding
 
 __all__ = ["Shedder", "completeness_of", "spiller_of"]
 
 _DECAY = 0.8
 """How much of what was learned of groups is left after another epoch."""
-_THIN = 0.5
-"""A segment of which less lives is written anew."""
-_FEW = 4096
-"""The rows of a smaller segment are accounted by what rows take in files of all sizes."""
 
 
 def spiller_of(
@@ -75,6 +68,11 @@ class Shedder(Spiller):
     def shed_stores(self) -> frozenset[str]:
         """The stores whose rows may be dropped."""
         return self.stores
+
+    @property
+    def shed_windows(self) -> Mapping[str, int | None] | None:
+        """The same with their windows."""
+        return self.windows
 
     def remembered(self, manifest: Manifest, reports: Sequence[Report]) -> Manifest:
         """The manifest with what this epoch's reports say of results, by group and as a whole."""
@@ -144,83 +142,21 @@ class Shedder(Spiller):
         )
         return manifest.with_notes(changed(manifest.notes, shedding=noted))
 
-    def merges(
-        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
-    ) -> dict[int, list[compaction.SegmentMerge]]:
-        """What is merged anyway, and segments of which little lives, written anew each by itself."""
-        filter_, spans, each = filter_of(manifest), self._spans(manifest), self._row_bytes(manifest)
-        merges = {slot: list(tasks) for slot, tasks in planned.items()}
-        if filter_ is None:
-            return merges
-        past = held_ranges(manifest)
-        for slot, held in manifest.by_slot().items():
-            taken = {segment.name for task in merges.get(slot, ()) for segment in task.inputs}
-            for segment, _ in held:
-                if segment.store in self.stores and segment.name not in taken:
-                    parts = self._stocks_of(manifest, [segment], each)
-                    live = float(live_bytes(parts, filter_, spans).sum())
-                    if live < _THIN * segment.rows * each.get(segment.store, 0.0) and all(
-                        stock.slot == slot for stock in parts
-                    ):
-                        window, late = self.windows[segment.store], past.get(segment.stage, ())
-                        task = compaction.SegmentMerge(
-                            segment.store, window, manifest.watermark, (segment,), held=late, shed=filter_
-                        )
-                        merges.setdefault(slot, []).append(task)
-        return merges
-
     def is_at_odds(self, manifest: Manifest) -> bool:
         """Whether results of an earlier spill are missing: they come before anything is shed."""
         return bool(self.incomplete(manifest)) or super().is_at_odds(manifest)
 
     def _spans(self, manifest: Manifest) -> dict[str, Span]:
-        """Of each store, the times that may still be joined."""
-        oldest: dict[str, int] = {}
-        newest: dict[str, int] = {}
-        for segment in manifest.segments:
-            oldest[segment.store] = min(oldest.get(segment.store, segment.oldest), segment.oldest)
-            newest[segment.store] = max(newest.get(segment.store, segment.newest), segment.newest)
-        spans, mark = {}, manifest.watermark
-        for store, window in self.windows.items():
-            low = oldest.get(store, 0) if window is None or mark is None else mark - window
-            spans[store] = Span(low, max(newest.get(store, low), low))
-        return spans
+        return spans_of(manifest.segments, self.windows, manifest.watermark)
 
     def _stocks(self, manifest: Manifest) -> list[Stock]:
-        each = self._row_bytes(manifest)
-        return self._stocks_of(manifest, manifest.segments, each)
-
-    def _stocks_of(self, manifest: Manifest, segments: Iterable[Segment], each: Mapping[str, float]) -> list[Stock]:
-        found = []
-        for s in segments:
-            if s.store in self.stores:
-                row_bytes = s.bytes / s.rows if s.rows >= _FEW else each[s.store]
-                for part in s.parts:
-                    if not part.generation:
-                        group, size = manifest.directory.at(part.low), row_bytes * part.rows
-                        found.append(Stock(group.slot, group.low, s.store, s.epoch, s.oldest, s.newest, size, s.sample))
-        return found
-
-    def _row_bytes(self, manifest: Manifest) -> dict[str, float]:
-        """What a row of each store takes. Small files are mostly schema and footer, so it is by how much files grow."""
-        sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for segment in manifest.segments:
-            sizes[segment.store].append((segment.rows, segment.bytes))
-        return {store: _slope(np.array(known, dtype=np.float64)) for store, known in sizes.items()}
+        own = [segment for segment in manifest.segments if segment.store in self.stores]
+        return stocks_of(own, manifest.directory, row_bytes(own))
 
 
 def _fitted(manifest: Manifest) -> Filter:
     """The filter of now, with a piece for each group."""
     return (filter_of(manifest) or Filter()).fitted([group.low for group in manifest.directory.groups])
-
-
-def _slope(sizes: npt.NDArray[np.float64]) -> float:
-    """Bytes a row, from the (rows, bytes) of files, by least squares; of the largest file if they are all alike."""
-    rows, size = sizes[:, 0] - sizes[:, 0].mean(), sizes[:, 1] - sizes[:, 1].mean()
-    largest = sizes[sizes[:, 0].argmax()]
-    most = float(largest[1] / max(largest[0], 1))
-    spread = float((rows**2).sum())
-    return min(max(float((rows * size).sum()) / spread, 1.0), most) if spread else most
 
 
 def completeness_of(manifest: Manifest) -> tuple[dict[str, Interval], dict[str, Interval]]:

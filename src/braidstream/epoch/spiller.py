@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from braidstream.control.overflow import (
     GroupMemory,
@@ -37,7 +37,7 @@ from braidstream.model.numbers import GroupId, SlotId, slot_ids
 from braidstream.model.reports import CleanUpReport, Report
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
-from braidstream.state import compaction, generations
+from braidstream.state import generations
 from braidstream.state.acting import intent, pinned_groups
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.manifest import Manifest
@@ -69,12 +69,10 @@ class Spiller:
         """The stores whose rows may be dropped: none, they are pushed instead (`epoch.shedder` drops)."""
         return frozenset()
 
-    def merges(
-        self, manifest: Manifest, planned: Mapping[int, Sequence[compaction.SegmentMerge]]
-    ) -> Mapping[int, Sequence[compaction.SegmentMerge]]:
-        """The merges of the next epoch, given those that are due by size."""
-        del manifest
-        return planned
+    @property
+    def shed_windows(self) -> Mapping[str, int | None] | None:
+        """The same with their windows; None: nothing is ever dropped."""
+        return None
 
     def spare_s(self, elapsed_s: float) -> float:
         """The time that an epoch leaves until the next one is due."""
@@ -157,8 +155,7 @@ class Spiller:
         """
         manifest = generations.joined(manifest, some)
         whole = generations.cleaned(manifest, groups, (), self.stores)
-        live = generations.unexpired(whole.segments, whole.directory, whole.watermark)
-        left = replace(whole, segments=live)
+        left = whole
         taken = bytes_in_cells(left, self.stores)
         active = fits_again(self.groups(left), self.overflow, groups, taken) | pinned_groups(left)
         return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
@@ -168,11 +165,18 @@ class Spiller:
         return bool(generations.pushed_stores(manifest) - self.stores)
 
     def incomplete(self, manifest: Manifest) -> list[GroupId]:
-        """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot."""
+        """The groups with results that may be missing, as many as one step of the last clean-up takes of each slot.
+
+        State that may not be pushed any more has been cleaned up once it is active, whatever else its group has pushed.
+        """
         chosen, room = [], dict.fromkeys(slot_ids(manifest.n_slots), float(self.overflow.memory_bytes))
-        stores = self.stores | generations.pushed_stores(manifest)
-        for one in sorted(self.groups(manifest, stores), key=lambda one: (-one.bytes, one.state.group)):
-            if one.is_incomplete and one.generations and room[one.state.slot] > 0:
+        others = generations.pushed_stores(manifest) - self.stores
+        barred = (
+            {id_ for id_, held in generations.account(manifest, others).items() if held.deadlines} if others else set()
+        )
+        missing = {one.state.group for one in self.groups(manifest) if one.is_incomplete and one.generations} | barred
+        for one in sorted(self.groups(manifest, self.stores | others), key=lambda one: (-one.bytes, one.state.group)):
+            if one.state.group in missing and room[one.state.slot] > 0:
                 room[one.state.slot] -= one.bytes
                 chosen.append(one.state.group)
         return sorted(chosen)

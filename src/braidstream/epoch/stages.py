@@ -42,9 +42,9 @@ class StageProgress:
 def stages_of(after: Manifest, reports: Sequence[SlotReport]) -> tuple[StageProgress, ...]:
     """The stages of the epoch before a manifest, the first one first."""
     stored: dict[int, int] = dict.fromkeys(after.directory.regions, 0)
-    for segment in after.segments:
-        if segment.parts:
-            stored[segment.stage] += sum(part.rows for part in segment.parts)
+    for (stage, _), figures in after.figures().items():
+        if stage in stored:
+            stored[stage] += figures.rows - figures.cell_rows
     return tuple(_stage(after, stage, stored[stage], reports) for stage in sorted(after.directory.regions))
 
 

@@ -99,16 +99,18 @@ def resume(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     if not resumed:
         return
     reached, _ = fold(flow, epoch.before, epoch.number, epoch.reports, expires=False)
-    reached.write(flow.checkpoint.files, pending=True)
+    reached = reached.write(flow.checkpoint.files, pending=True)
     epoch.reports += resume_joins(flow, epoch.task, resumed, epoch.before)
-    epoch.after, _ = fold(flow, epoch.before, epoch.number, epoch.reports)
+    epoch.after, _ = fold(flow, replace(epoch.before, scratch=reached.scratch), epoch.number, epoch.reports)
 
 
 def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """What the manifest before asks for: results between the generations of some groups."""
     if cleaning := epoch.before.notes.cleaning:
-        epoch.reports += clean(flow, epoch.after, cleaning)
-        epoch.after = cleaned(flow, fold(flow, epoch.before, epoch.number, epoch.reports)[0], cleaning)
+        epoch.after, reports = clean(flow, epoch.after, cleaning)
+        epoch.reports += reports
+        before = replace(epoch.before, scratch=epoch.after.scratch)
+        epoch.after = cleaned(flow, fold(flow, before, epoch.number, epoch.reports)[0], cleaning)
 
 
 def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:

@@ -17,8 +17,9 @@ from braidstream.functions.templates import FunctionPlan
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST, EpochNumber
 from braidstream.model.values import changed
-from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.notes import NodeNote, Notes
+from braidstream.state.segments import FOREVER
 
 __all__ = ["after_nodes", "first_manifest", "plan_of", "with_plan"]
 
@@ -55,15 +56,15 @@ def after_nodes(before: Manifest, epoch: int, done: Sequence[Done], function: st
     kept = {one.state.node: one.state for one in done if one.state is not None}
     segments = tuple(_segment(note, note.file, epoch) for note in kept.values() if note.file is not None)
     newest_us, watermark = (kept["0-0"].numbers[name] for name in ("newest", "watermark"))
-    return replace(
+    after = replace(
         before,
         epoch=EpochNumber(epoch),
-        segments=segments,
         newest={} if newest_us is None else {stream: newest_us},
         watermark=watermark,
         totals=_totals(before, done, function, stream),
         notes=changed(before.notes, nodes=kept),
     )
+    return after.with_segments(segments)
 
 
 def _totals(before: Manifest, done: Sequence[Done], function: str, stream: str) -> dict[str, int]:
@@ -88,7 +89,7 @@ def _totals(before: Manifest, done: Sequence[Done], function: str, stream: str) 
 
 
 def _segment(note: NodeNote, file: str, epoch: int) -> Segment:
-    """A node's file as the manifest lists it: it belongs to no group, and is replaced in every epoch."""
+    """A node's file as the manifest lists it: all of it is live until the next epoch replaces it."""
     return Segment(
         name=file,
         store=f"node {note.node}",
@@ -96,8 +97,8 @@ def _segment(note: NodeNote, file: str, epoch: int) -> Segment:
         bytes=note.bytes,
         oldest=0,
         newest=0,
-        deadline=0,
+        deadline=FOREVER,
         first_epoch=epoch,
         epoch=epoch,
-        parts=(),
+        parts=(Part(0, 0, note.rows),),
     )

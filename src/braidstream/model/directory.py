@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +134,41 @@ class Directory:
 
     groups: tuple[Group, ...]
     next_id: GroupId
+
+    @classmethod
+    def deferred(cls, load: Callable[[], Directory]) -> Directory:
+        """A directory that is read when it is first looked at."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "_load", load)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("groups", "next_id") and "_load" in self.__dict__:
+            found = self.__dict__["_load"]()
+            object.__setattr__(self, "groups", found.groups)
+            object.__setattr__(self, "next_id", found.next_id)
+            return self.__dict__[name]
+        raise AttributeError(name)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The groups as columns."""
+        return {
+            "stage": np.array([group.stage for group in self.groups], dtype="<i4"),
+            "first": np.array([group.first for group in self.groups], dtype="<u8"),
+            "depth": np.array([group.depth for group in self.groups], dtype="<u1"),
+            "id": np.array([group.id for group in self.groups], dtype="<i8"),
+            "slot": np.array([group.slot for group in self.groups], dtype="<i4"),
+        }
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, npt.NDArray[Any]], next_id: GroupId) -> Directory:
+        """From them."""
+        rows = zip(*(columns[name].tolist() for name in ("stage", "first", "depth", "id", "slot")), strict=True)
+        groups = (
+            Group(stage << depth | (first >> (HASH_BITS - depth) if depth else 0), depth, GroupId(id_), SlotId(slot))
+            for stage, first, depth, id_, slot in rows
+        )
+        return cls(tuple(groups), next_id)
 
     @classmethod
     def of(cls, n_groups: int, n_slots: int = 1, n_stages: int = 1) -> Directory:

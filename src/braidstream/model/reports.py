@@ -17,7 +17,8 @@ import msgspec
 
 from braidstream.errors import DamagedState, RunError
 from braidstream.model.numbers import GroupId, SlotId
-from braidstream.model.parts import Part, Segment
+from braidstream.model.parts import Segment
+from braidstream.model.snapshots import Written
 from braidstream.model.values import Value, of_numpy
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "Failure",
     "Frequent",
     "GroupCount",
-    "Merged",
     "Report",
     "Result",
     "SampleCounts",
@@ -82,19 +82,6 @@ class Result(Value, frozen=True):
 
     rows: int
     file: str | None = None
-
-
-class Merged(Value, frozen=True):
-    """A merge that was carried out: of its inputs, the cells of these codes, these parts, or the slot's active ones.
-
-    They are live in `segment` now; None: none of their rows is live any more.
-    """
-
-    inputs: tuple[str, ...]
-    codes: tuple[int, ...] = ()
-    parts: tuple[tuple[Part, ...], ...] = ()
-    """Of a merge of pushed parts: those taken of each input."""
-    segment: Segment | None = None
 
 
 class GroupCount(Value, frozen=True, array_like=True):
@@ -162,8 +149,8 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     rows: int = 0
     bytes: int = 0
     """What it received."""
-    segments: tuple[Segment, ...] = ()
-    merged: tuple[Merged, ...] = ()
+    section: Written | None = None
+    """What it has now, if that changed."""
     adopted: Mapping[int, tuple[Segment, ...]] = msgspec.field(default_factory=dict)
     """What its cells took over, by the number of the adoption."""
     produced: Mapping[str, int] = msgspec.field(default_factory=dict)

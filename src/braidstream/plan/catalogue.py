@@ -137,7 +137,7 @@ def renamed(manifest: Manifest, old: str, new: str) -> Manifest:
         for own in (manifest.grids, manifest.retired)
     )
     totals = {f"{new}.matches" if name == f"{old}.matches" else name: n for name, n in manifest.totals.items()}
-    made = replace(manifest, segments=segments, grids=grids, retired=retired, totals=totals)
+    made = replace(manifest, grids=grids, retired=retired, totals=totals).with_segments(segments)
     return made.with_notes(_told_notes(made.notes, told))
 
 

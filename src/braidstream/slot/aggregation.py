@@ -30,6 +30,7 @@ from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Stage, Store
 from braidstream.state.compaction import SegmentMerge
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.section import Section
 from braidstream.state.segments import Place, open_segment
 from braidstream.state.staging import Staging, Writer
 
@@ -67,6 +68,7 @@ class SlotAggregates:
 
     place: Place
     manifest: Manifest
+    section: Section
     stores: Sequence[Store]
     plans: Sequence[AggregatePlan]
     staging: Mapping[str, Staging]
@@ -151,8 +153,9 @@ class SlotAggregates:
     @cached_property
     def _segments(self) -> Mapping[str, Sequence[Segment]]:
         found: dict[str, list[Segment]] = defaultdict(list)
-        for segment in self.manifest.of_slot(self.place.slot):
-            found[segment.store].append(segment)
+        for segment in (segment.active for segment in self.section.live(self.manifest.watermark)):
+            if segment.parts:
+                found[segment.store].append(segment)
         return found
 
     def _keep(self, store: int, summary: Summary | None) -> None:

@@ -93,7 +93,10 @@ class _Cleaner:
         self.task, self.slot = task, slot
         self.files = Files(task.root)
         self.manifest: Manifest = read_manifest(task.root, task.epoch, task.run, pending=True)
-        self.groups = [g for g in self.manifest.directory.of_slot(slot) if g.id in task.groups or g.id in task.some]
+        sections = [entry.section for entry in self.manifest.sections.of_slot(slot)]
+        self.sections = {group.id: section for section in sections for group in section.groups}
+        asked = (*task.groups, *task.some)
+        self.groups = sorted({g for s in sections for g in s.groups if g.id in asked}, key=lambda group: group.low)
         self.writers: dict[str, Writer] = {}
         self.bytes = 0
 
@@ -120,7 +123,7 @@ class _Cleaner:
         names = {self.task.stores[index].name: index for index in used}
         found: dict[int, list[tuple[Segment, Part]]] = defaultdict(list)
         only = None if group.id in self.task.groups else self.task.some[group.id]
-        for segment in self.manifest.segments:
+        for segment in self.sections[group.id].live(self.manifest.watermark):
             if segment.store in names:
                 own = (part for part in segment.parts if only is None or part.generation in only)
                 found[names[segment.store]] += [(segment, part) for part in own if part.meets(group)]

@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,14 @@ from braidstream.model.directory import Group
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
 from braidstream.model.numbers import SlotId
-from braidstream.model.reports import Failure, Frequent, GroupCount, Merged, Result, SlotReport, Tally, encoded
+from braidstream.model.reports import Failure, Frequent, GroupCount, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
+from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.slot.allocators import give_back
 from braidstream.slot.counting import Counting, stored
+from braidstream.slot.merging import Merged, Merging, written
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
@@ -92,11 +94,14 @@ class EpochTask:
     joins: tuple[Join, ...]
     staging: Mapping[str, Staging]
     late: Mapping[str, Staging]
-    merges: Mapping[int, Sequence[compaction.SegmentMerge]]
+    merging: Merging | None = None
+    """How slots merge segments; None: they do not."""
     suspended: frozenset[str] = frozenset()
     """Joins that produce nothing in this epoch."""
     deferred: Mapping[str, int] = field(default_factory=dict)
-    """Joins that now produce what they did not since an epoch. The task then reads the pending manifest."""
+    """Joins that now produce what they did not since an epoch."""
+    pending: str | None = None
+    """Set, and another each time: the task reads the manifest that the epoch has reached, not the one before it."""
     aggregates: tuple[AggregatePlan, ...] = ()
     delays_us: Mapping[str, int] = field(default_factory=dict)
     """Of the streams that define the watermark."""
@@ -112,15 +117,16 @@ class EpochTask:
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""
-        pending = bool(self.deferred)
-        return read_manifest(self.root, self.epoch if pending else self.epoch - 1, self.run, pending)
+        if self.pending is None:
+            return read_manifest(self.root, self.epoch - 1, self.run)
+        return read_manifest(self.root, self.epoch, f"{self.run}:{self.pending}", pending=True)
 
 
 @lru_cache(maxsize=4)
 def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Manifest:
-    """The manifest of an epoch, cached in the worker process for one run of the flow."""
+    """The manifest of an epoch as tasks need it, cached in the worker process for one run of the flow."""
     del run
-    return Manifest.read(Files(root), epoch, pending=pending)
+    return Manifest.read(Files(root), epoch, pending=pending, whole=False)
 
 
 def routes_of(manifest: Manifest) -> Routes:
@@ -196,8 +202,8 @@ class _Slot:
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
         self.files = Files(task.root)
-        self.routes = routes_of(self.manifest)
-        self.groups: tuple[Group, ...] = self.manifest.directory.of_slot(slot, stage)
+        self.section = self.manifest.section((stage, slot))
+        self.groups: tuple[Group, ...] = self.section.groups
         self.lows: U64 = np.array([group.first for group in self.groups], dtype=np.uint64)
         self.matches: I64 = np.zeros(len(self.groups), dtype=np.int64)
         self.produced: dict[str, int] = defaultdict(int)
@@ -215,11 +221,16 @@ class _Slot:
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
+    @cached_property
+    def routes(self) -> Routes:
+        """Where intermediate results go: only who sends any reads the routing table."""
+        return routes_of(self.manifest)
+
     def run(self) -> Iterator[Envelope]:
         """Intermediate results for the next stage as they are found, and at the end the report."""
         reach("task-start", epoch=self.task.epoch)
         give_back(self.task.piece_bytes)
-        state = (self.files, self.manifest, self.slot, self.task.stores)
+        state = (self.files, self.manifest, self.section, self.task.stores)
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
         pools, cells = Pools(*state, self.new, self.joins), CellPools(*state, in_cells, self.joins)
@@ -242,7 +253,8 @@ class _Slot:
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
-        yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
+        if aggregates.plans:
+            yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
@@ -252,9 +264,12 @@ class _Slot:
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         give_back(self.task.piece_bytes)
-        merged = tuple(self._merge(place, merge) for merge in self._merges())
-        if self.task.epoch % 16 == 0:
-            self.files.keep_copies(segment.name for segment in self.manifest.segments)
+        merged = [self._merge(place, merge) for merge in self._merges()]
+        adopted = self._adopted(place)
+        section = self._written(segments, merged)
+        reach("task-after-section", epoch=self.task.epoch)
+        if (self.task.epoch + self.slot) % 64 == 0:
+            self.files.drop_copies()
         slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
         report = SlotReport(
             slot=self.slot,
@@ -263,9 +278,8 @@ class _Slot:
             tallies=tuple(self.tallies),
             rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
             bytes=self.bytes,
-            segments=tuple(segments),
-            merged=merged,
-            adopted=self._adopted(place),
+            section=section,
+            adopted=adopted,
             results={query: Result(w.rows, w.close()) for query, w in results.items()},
             produced=self.produced,
             probes={join: {at: (n, m) for at, (n, m) in own.items()} for join, own in self.probes.items()},
@@ -313,7 +327,9 @@ class _Slot:
 
     def _aggregates(self, place: Place) -> SlotAggregates:
         plans = () if self.task.deferred else self.task.aggregates
-        return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
+        return SlotAggregates(
+            place, self.manifest, self.section, self.task.stores, plans, self.task.staging, self.reached
+        )
 
     def _writer(self, join: Join) -> Writer:
         return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
@@ -398,15 +414,17 @@ class _Slot:
         return stored(place, rows, store, self.counting.bits)
 
     def _merges(self) -> list[compaction.SegmentMerge]:
-        here = {store.name for store in self.task.stores if store.stage == self.stage}
-        return [merge for merge in self.task.merges.get(self.slot, ()) if merge.store in here]
+        return [] if self.task.merging is None else self.task.merging.plan(self.section, self.manifest)
 
     def _merge(self, place: Place, merge: compaction.SegmentMerge) -> Merged:
         reach("compaction", epoch=self.task.epoch)
         store = next(store for store in self.task.stores if store.name == merge.store)
-        made = merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge)
-        parts = tuple(segment.parts for segment in merge.inputs) if merge.pushed else ()
-        return Merged(tuple(segment.name for segment in merge.inputs), tuple(merge.codes or ()), parts, made)
+        return Merged(merge, merge_segments(place, merge, store) if store.summarized else compaction.run(place, merge))
+
+    def _written(self, new: Sequence[Segment], merged: Sequence[Merged]) -> Written | None:
+        """The slot's section after the epoch, if it is another."""
+        kept = frozenset(store.name for store in self.task.stores)
+        return written(self.files, self.task.epoch, self.section, self.manifest.watermark, kept, new, merged)
 
     def _adopted(self, place: Place) -> dict[int, tuple[Segment, ...]]:
         """What the slot's cells take over after a regrid, by the number of the adoption."""

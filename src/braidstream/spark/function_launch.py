@@ -100,7 +100,7 @@ def start_function(
     manifest, is_new = prepared.manifest, prepared.last is None
     begin(flow.spark, store, prepared.identity, manifest if is_new else None, [prepared.sink], warm=warm)
     if not is_new and manifest != prepared.last:
-        manifest.write(store.files)
+        manifest = store.commit(manifest)
     cluster = SparkCluster(flow.spark, store.root)
     runner = _runner(store, prepared, cluster)
     writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))

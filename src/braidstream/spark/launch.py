@@ -162,8 +162,7 @@ class Launch:
         planned = with_regions(with_plan(manifest, prepared.plan), stores, self.flow.groups)
         folders = (resolved(sink.path) for sink in prepared.file_sinks)
         planned = with_folders(without_families(planned, families), folders)
-        planned.write(self.checkpoint.files)
-        return planned
+        return self.checkpoint.commit(planned)
 
     def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner[DataFrame]]:
         """Start what was committed, after what a lost process had begun and what is owed."""

@@ -22,13 +22,16 @@ from dataclasses import dataclass, replace
 
 from braidstream.kernels.rows import Rows, merge
 from braidstream.kernels.stripes import Layout, split_code, store_of, use_name
+from braidstream.model.directory import Group, address_of
 from braidstream.model.numbers import SlotId
 from braidstream.model.reports import SlotReport
-from braidstream.state.cells import Cells, Reader, layout_of, may_hold
+from braidstream.model.snapshots import SHARED
+from braidstream.state.cells import Cells, Reader, address_of_grid, layout_of, may_hold
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.sections import Entry
 from braidstream.state.segments import Place
 
-__all__ = ["Adoption", "adopted", "plan", "run", "sources"]
+__all__ = ["Adoption", "adopted", "plan", "run", "settled", "sources"]
 
 EVERY = 2
 """Adoptions are tried in every so many epochs, because the segments that they read cannot be merged in the same one."""
@@ -55,22 +58,31 @@ def plan(
     manifest: Manifest, windows: Mapping[str, int | None], epoch: int, barriers: Iterable[int] = ()
 ) -> tuple[Adoption, ...]:
     """What is to be adopted in an epoch: for each key and store the slices of one stretch between barriers."""
-    if epoch % EVERY or not (manifest.grids or manifest.retired):
+    if epoch % EVERY:
         return ()
     between, cells, made = sorted(barriers), Cells(manifest), list[Adoption]()
     for layout, store, uses in _takers(cells):
         slots = _slots(cells, layout, store)
         stretches: dict[int, list[tuple[Segment, list[int]]]] = defaultdict(list)
-        for segment in manifest.segments:
-            codes = _foreign(cells, layout, store, segment)
-            if codes is not None:
-                stretches[bisect_left(between, segment.first_epoch)].append((segment, codes))
+        for segment, codes in _foreign_slices(cells, layout, store):
+            stretches[bisect_left(between, segment.first_epoch)].append((segment, codes))
         for _, found in sorted(stretches.items())[:1]:
             given = frozenset(code for _, codes in found for code in codes)
             grid = layout.id if layout.dims else None
             sources = tuple(segment for segment, _ in found)
             made.append(Adoption(len(made), layout.hash, store, uses, grid, slots, sources, given, windows.get(store)))
     return tuple(made)
+
+
+def settled(manifest: Manifest) -> frozenset[int]:
+    """The grids whose keys have no slices left that were written under other layouts."""
+    cells, found = Cells(manifest), set(manifest.settled)
+    young = [grid for grid in manifest.grids if grid.id not in found]
+    for layout in map(layout_of, young):
+        stores = {store_of(name) for name in layout.names}
+        if not any(_foreign_slices(cells, layout, store) for store in stores):
+            found.add(layout.id)
+    return frozenset(found)
 
 
 def run(place: Place, manifest: Manifest, task: Adoption) -> list[Segment]:
@@ -87,24 +99,43 @@ def run(place: Place, manifest: Manifest, task: Adoption) -> list[Segment]:
     return [replace(segment, epoch=last) for segment in made]
 
 
-def adopted(
-    live: Mapping[str, Segment], tasks: Sequence[Adoption], reports: Sequence[SlotReport]
-) -> dict[str, Segment]:
-    """The live segments after the adoptions that all their slots have reported."""
-    changed = dict(live)
+def adopted(manifest: Manifest, tasks: Sequence[Adoption], reports: Sequence[SlotReport]) -> Manifest:
+    """The manifest after the adoptions that all their slots have reported: sections that they touch are rewritten."""
     for task in tasks:
         done = {report.slot: report.adopted[task.number] for report in reports if task.number in report.adopted}
-        if not task.slots <= done.keys():
-            continue
-        for source in task.sources:
-            changed[source.name] = _without(changed[source.name], task)
-        changed |= {segment.name: segment for segments in done.values() for segment in segments}
-    return changed
+        if task.slots <= done.keys():
+            names = {source.name for source in task.sources}
+            made = [segment for segments in done.values() for segment in segments]
+            manifest = _taken_over(manifest, task, names, made)
+    return manifest
+
+
+def _taken_over(manifest: Manifest, task: Adoption, names: Collection[str], made: Sequence[Segment]) -> Manifest:
+    dealt = manifest.layout.dealt(made)
+    homes = {SHARED, *((g.stage, g.slot) for g in _groups_of(manifest, task))}
+    sections = {}
+    for key in sorted(homes | dealt.keys()):
+        section = manifest.section(key)
+        live = section.live(manifest.watermark)
+        own = (_without(s, task) if s.name in names else s for s in live) if key in homes else live
+        held = tuple(segment for segment in own if segment.is_live)
+        there = {segment.name for segment in held}  # where an epoch is folded again they are
+        segments = (*held, *(segment for segment in dealt.get(key, ()) if segment.name not in there))
+        if segments != live:
+            sections[key] = Entry(section=replace(section, segments=segments, _live={}))
+    return replace(manifest, sections=manifest.sections.with_entries(sections))
+
+
+def _groups_of(manifest: Manifest, task: Adoption) -> set[Group]:
+    """The groups of the key at all stages: it is the home of one of them."""
+    return {manifest.directory.at(address_of(stage, task.hash)) for stage in manifest.directory.regions}
 
 
 def _takers(cells: Cells) -> Iterator[tuple[Layout, str, tuple[int, ...]]]:
     """The keys that may have slices under other layouts: heavy ones, and light ones that were heavy."""
     for grid in cells.manifest.grids:
+        if grid.id in cells.manifest.settled:
+            continue
         layout = layout_of(grid)
         for store in dict.fromkeys(store_of(name) for name in layout.names):
             yield layout, store, tuple(use for use in range(len(layout.names)) if use_name(store, use) in layout.names)
@@ -118,6 +149,16 @@ def _slots(cells: Cells, layout: Layout, store: str) -> frozenset[int]:
     if layout.dims:
         return frozenset(cells.current[layout.id].slots)
     return frozenset([cells.home(store, layout.hash)])
+
+
+def _foreign_slices(cells: Cells, layout: Layout, store: str) -> list[tuple[Segment, list[int]]]:
+    """The segments with slices of a key that were written under other layouts, and the cells of these."""
+    manifest, keys = cells.manifest, {SHARED}
+    if layout.dims:
+        group = manifest.directory.at(address_of_grid(cells.current[layout.id]))
+        keys.add((group.stage, group.slot))
+    found = ((s, _foreign(cells, layout, store, s)) for key in sorted(keys) for s in manifest.live(key))
+    return [(segment, codes) for segment, codes in found if codes is not None]
 
 
 def _foreign(cells: Cells, layout: Layout, store: str, segment: Segment) -> list[int] | None:

@@ -5,7 +5,7 @@ grid that the key has now, which share them evenly, or by the slot of the key's 
 unit of a biclique is its slot's. Cells are never pushed; what they take, groups of that slot have to leave.
 
 Invariant: every row that is live in a cell counts at one slot, or in even shares at several; none is left out.
-Cost: O(cells of the manifest).
+Cost: O(sections), and O(cells) where only some stores count.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from braidstream.kernels.stripes import split_code
 from braidstream.model.grids import Grid
 from braidstream.model.numbers import SlotId
-from braidstream.state.cells import Cells, address_of_grid
-from braidstream.state.manifest import Manifest
+from braidstream.model.snapshots import SHARED
+from braidstream.state.cells import address_of_grid
+from braidstream.state.manifest import Manifest, Segment
 
 __all__ = ["InCells", "bytes_in_cells", "in_cells"]
 
@@ -30,23 +31,31 @@ class InCells:
     rows: float = 0.0
     bytes: float = 0.0
 
+    def add(self, segment: Segment, rows: float) -> None:
+        """Count rows of a segment; their bytes are its, shared by rows."""
+        self.rows += rows
+        self.bytes += segment.bytes / max(segment.rows, 1) * rows
+
 
 def in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[SlotId, InCells]:
     """What the cells of each slot hold, of some stores or of all. Slots without cells are not in it."""
     found: dict[SlotId, InCells] = defaultdict(InCells)
-    cells = Cells(manifest)
-    known = {grid.id: grid for grid in manifest.retired}
-    for segment in manifest.segments:
-        if stores is not None and segment.store not in stores:
+    for key, figures in manifest.figures().items():
+        if key == SHARED or not figures.cell_rows:
             continue
-        each = segment.bytes / max(segment.rows, 1)
-        for code, rows in segment.cells:
-            own = cells.slot_of(code)
-            slots = [own] if own is not None else _readers(manifest, known[split_code(code)[0]])
+        own = found[SlotId(key[1])]
+        if stores is None:
+            own.rows, own.bytes = own.rows + figures.cell_rows, own.bytes + figures.cell_bytes
+        else:
+            for segment in (segment for segment in manifest.live(key) if segment.store in stores):
+                own.add(segment, sum(rows for _, rows in segment.cells))
+    known = {grid.id: grid for grid in manifest.retired}
+    for segment in manifest.live(SHARED):
+        for code, rows in segment.cells if stores is None or segment.store in stores else ():
+            slots = _readers(manifest, known[split_code(code)[0]])
             for slot in slots:
-                found[slot].rows += rows / len(slots)
-                found[slot].bytes += each * rows / len(slots)
-    return dict(found)
+                found[slot].add(segment, rows / len(slots))
+    return {slot: own for slot, own in found.items() if own.rows}
 
 
 def bytes_in_cells(manifest: Manifest, stores: Collection[str] | None = None) -> dict[SlotId, int]:

@@ -24,9 +24,10 @@ from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, U64, Rows
 from braidstream.kernels.sizes import whole
 from braidstream.kernels.stripes import HeavyKeys, Layout, split_code, store_of, stripes, use_name
-from braidstream.model.directory import address_of
+from braidstream.model.directory import Group, address_of
 from braidstream.model.grids import Grid, Regrid
 from braidstream.model.numbers import Address, SlotId
+from braidstream.model.snapshots import SHARED, Key
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import open_segment
@@ -77,7 +78,7 @@ def regridded(manifest: Manifest, changes: Iterable[Regrid]) -> Manifest:
             retired.append(old)
         if change.grid is not None:
             current[change.family, change.hash] = change.grid
-    return pruned(replace(manifest, grids=tuple(current.values()), retired=tuple(retired)))
+    return pruned(manifest.laid_out(grids=tuple(current.values()), retired=tuple(retired)))
 
 
 def may_have_grid(manifest: Manifest, family: str, key: int) -> bool:
@@ -85,8 +86,8 @@ def may_have_grid(manifest: Manifest, family: str, key: int) -> bool:
     if any(grid.key == (family, key) for grid in manifest.grids):
         return True
     group = manifest.directory.at(address_of(stage_of(family), key))
-    parts = (part for segment in manifest.segments for part in segment.parts if part.generation)
-    return not any(part.meets(group) for part in parts)
+    segments = manifest.live((group.stage, group.slot))
+    return not any(part.generation and part.meets(group) for segment in segments for part in segment.parts)
 
 
 def without_families(manifest: Manifest, families: Iterable[str]) -> Manifest:
@@ -104,7 +105,7 @@ def pruned(manifest: Manifest) -> Manifest:
     """The manifest without retired grids that no live slice refers to."""
     if not manifest.retired:
         return manifest
-    alive = {split_code(code)[0] for segment in manifest.segments for code, _ in segment.cells}
+    alive = {split_code(code)[0] for segment in manifest.live(SHARED) for code, _ in segment.cells}
     return replace(manifest, retired=tuple(grid for grid in manifest.retired if grid.id in alive))
 
 
@@ -123,7 +124,7 @@ def resettled(manifest: Manifest, n_slots: int) -> Manifest:
                 slots[cell] = SlotId(held.index(min(held)))
                 held[slots[cell]] += 1
         grids.append(replace(grid, slots=tuple(slots)))
-    return replace(manifest, n_slots=n_slots, grids=tuple(grids))
+    return manifest.laid_out(n_slots=n_slots, grids=tuple(grids))
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,19 @@ class Cells:
             if where == slot
         )
         return sorted(codes)
+
+    def elsewhere(self, codes: Iterable[int], own: Key) -> list[Segment]:
+        """What cells with these codes may see that is not in their own section: slices from before their grids.
+
+        Of a grid that is settled there are none. A file may be here and in their own section, with other cells of it.
+        """
+        young = [grid for id_ in {split_code(code)[0] for code in codes} if (grid := self.current.get(id_)) is not None]
+        young = [grid for grid in young if grid.id not in self.manifest.settled]
+        homes = {(g.stage, g.slot) for g in map(self._group_of, young)}
+        return [s for key in sorted({SHARED, *homes} - {own}) for s in self.manifest.live(key)] if young else []
+
+    def _group_of(self, grid: Grid) -> Group:
+        return self.manifest.directory.at(address_of_grid(grid))
 
     def home(self, store: str, hash_: int) -> SlotId:
         """The slot where rows of a store with grids are while their key is light."""

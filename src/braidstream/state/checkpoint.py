@@ -3,13 +3,15 @@
     flow.json            what the checkpoint belongs to: the flow's id, its streams and queries
     lease/               which process may change it (`state.lease`)
     offsets/             Spark's own checkpoint of the streaming query; offsets-N after term N was taken over
-    manifests/N.json     one for each of the last epochs
+    manifests/           the roots, routing tables and ledgers of the last epochs (`state.manifest`)
+    sections/            what each slot has of the state (`state.section`)
     segments/*.arrow     state
     staged/              results on their way to a sink
 
-Commit order: segments, results, manifest, Spark's offset commit. A crash anywhere replays the epoch from the manifest
-before it; what the lost attempt wrote is an orphan, and is swept at the next start. Old manifests and the segments that
-only they refer to are retired after `keep` epochs.
+Commit order: segments, sections, results, routing table and ledger, root, Spark's offset commit. A crash anywhere
+replays the epoch from the manifest before it; what the lost attempt wrote is an orphan, and is swept at the next start.
+Old manifests and the files that only they refer to are retired after `keep` epochs: each ledger names the files that its
+manifest does not need any more, so nobody compares manifests.
 
 Nothing is deleted unless every kept manifest could be read: a damaged checkpoint stays as it is.
 
@@ -22,12 +24,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from braidstream.errors import CheckpointInUse, CheckpointMismatch, DamagedState, InputError, LeaseLost
+from braidstream.model import snapshots as sections
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
 from braidstream.state import segments
@@ -85,13 +89,28 @@ def _difference(ours: Any, theirs: Any) -> str:
     return "is another query"
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A kept epoch: the files of its manifest alone, and those that it has dropped, which the one before refers to."""
+
+    own: frozenset[str]
+    dropped: frozenset[str]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Kept:
+        return cls(manifest.own_files(), manifest.dropped)
+
+
 class Checkpoint:
     """A checkpoint folder."""
 
     def __init__(self, root: str, keep: int = 10) -> None:
         self.root, self.keep = root, keep
         self.files = Files(root)
-        self._kept: dict[int, frozenset[str]] = {}
+        self._kept: dict[int, _Kept] = {}
+        self._last: Manifest | None = None
+        self._uses: Counter[str] = Counter()
+        """How often the last manifest refers to a file."""
         self._log: OffsetLog | None = None
         self.lease: Lease | None = None
         self._is_new = False
@@ -200,8 +219,8 @@ class Checkpoint:
     def create(self, identity: Identity, first: Manifest) -> None:
         """Make an empty checkpoint; what Spark has logged for one that never committed an epoch does not count."""
         self.files.delete_folder(self.log.folder)
-        self.files.make("", manifests.FOLDER, segments.FOLDER, STAGED)
-        first.write(self.files)
+        self.files.make("", manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
+        self._remember(first.write(self.files))
         plain = {"format": FORMAT, **identity.__dict__}
         self.files.replace(IDENTITY, json.dumps(plain, indent=1).encode())
 
@@ -214,7 +233,7 @@ class Checkpoint:
 
     def committed(self, epoch: int) -> bool:
         """Whether an epoch's manifest is there."""
-        return self.files.exists(manifest_name(epoch))
+        return epoch in Manifest.epochs(self.files)
 
     def check_offsets(self, latest: int) -> None:
         """Refuse a checkpoint whose manifests and whose offset log do not fit together, or whose log is damaged."""
@@ -233,28 +252,74 @@ class Checkpoint:
 
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a segment of the last manifest is missing or has another size."""
-        for segment in latest.segments:
-            size = self.files.size(segment.name)
+        sizes = self.files.sizes(segments.FOLDER)
+        known = {
+            segment.name: segment
+            for entry in latest.sections.entries().values()
+            for segment in entry.section.live(latest.watermark)
+        }
+        for segment in known.values():
+            size = sizes.get(segment.name.removeprefix(f"{segments.FOLDER}/"))
             if size != segment.bytes:
                 what = "is missing" if size is None else f"has {size} bytes, its manifest says {segment.bytes}"
                 raise DamagedState(self.files.path(segment.name), f"this segment {what}")
 
-    def commit(self, manifest: Manifest) -> None:
-        """Write a manifest: the commit of its epoch. One that another process wrote is never replaced."""
+    def commit(self, manifest: Manifest) -> Manifest:
+        """Write a manifest: the commit of its epoch. One that another process wrote is never replaced.
+
+        What is given back is the same manifest, which knows its files.
+        """
         self.fence()
+        if self._last is None:
+            self._remember(self.latest())
+        assert self._last is not None
+        last, is_new = self._last, manifest.epoch != self._last.epoch
+        ready = manifest.prepared(self.files)
+        dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
+        if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to
+            own = frozenset(name for name in dropped if _written_in(name) >= manifest.epoch)
+            garbage |= own | ({last.ledger.name} if last.ledger is not None else set())
+            dropped = last.dropped | (dropped - own)
         try:
-            manifest.write(self.files, is_new=manifest.epoch not in self._kept)
+            made = replace(ready, dropped=dropped, scratch=frozenset()).write(self.files, is_new=is_new)
         except FileExistsError:
             raise LeaseLost(self.root) from None
-        self._kept[manifest.epoch] = _names(manifest)
+        self._last, self._kept[made.epoch] = made, _Kept.of(made)
+        for name in garbage:
+            self.files.delete(name)
+        return made
+
+    def _changed(self, before: Manifest, after: Manifest) -> frozenset[str]:
+        """Count anew what is referred to where sections changed; the files that nobody refers to any more."""
+        old, new = before.sections.entries(), after.sections.entries()
+        lost, gained = list[str](), list[str]()
+        for key in old.keys() | new.keys():
+            was, now = old.get(key), new.get(key)
+            if was is now or (was is not None and now is not None and was.ref is not None and was.ref == now.ref):
+                continue
+            lost += () if was is None else was.files()
+            gained += () if now is None else now.files()
+        routes = [() if one.routing is None else (one.routing[0].name,) for one in (before, after)]
+        if routes[0] != routes[1]:
+            lost += routes[0]
+            gained += routes[1]
+        self._uses.update(gained)
+        self._uses.subtract(lost)
+        gone = frozenset(name for name in lost if self._uses[name] <= 0)
+        for name in gone:
+            del self._uses[name]
+        return gone
+
+    def _remember(self, last: Manifest) -> None:
+        self._last, self._uses = last, Counter(last.shared_files())
 
     def retire(self, latest: int) -> None:
-        """After a commit: drop manifests older than `keep` epochs, and the segments that only they refer to."""
+        """After a commit: drop manifests older than `keep` epochs, and the files that only they refer to."""
         self.fence()
         for old in sorted(epoch for epoch in self._kept if epoch <= latest - self.keep):
-            for name in self._kept[old] - self._kept[old + 1]:
+            after = self._kept.get(old + 1)
+            for name in (*self._kept[old].own, *(() if after is None else after.dropped)):
                 self.files.delete(name)
-            self.files.delete(manifest_name(old))
             del self._kept[old]
 
     def sweep(self) -> int:
@@ -263,12 +328,20 @@ class Checkpoint:
         Folders are made again: what copies a checkpoint may leave out empty ones.
         """
         self.fence()
-        self.files.make(segments.FOLDER, STAGED)
-        self._kept = {epoch: _names(Manifest.read(self.files, epoch)) for epoch in Manifest.epochs(self.files)}
-        kept = frozenset().union(*self._kept.values())
+        self.files.make(manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
+        read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
+        kept = _kept_names(read)
+        self._kept = {}
+        for before, manifest in zip([None, *read[:-1]], read, strict=True):
+            self._kept[manifest.epoch] = _Kept.of(manifest)
+            if before is not None and before.ledger is None:  # written by 0.1.0
+                dropped = frozenset(before.shared_files()) - frozenset(manifest.shared_files())
+                self._kept[manifest.epoch] = replace(self._kept[manifest.epoch], dropped=manifest.dropped | dropped)
+        if read:
+            self._remember(read[-1])
         orphans = [
             name
-            for folder in (segments.FOLDER, STAGED)
+            for folder in (manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
             for name in (f"{folder}/{base}" for base in self.files.names(folder))
             if name not in kept
         ]
@@ -280,6 +353,28 @@ class Checkpoint:
         for name in orphans:
             self.files.delete(name)
         return len(orphans)
+
+
+def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
+    """All files that kept manifests refer to: those of the last, and what each has dropped since the one before.
+
+    Of 0.1.0's, which have no ledgers, all.
+    """
+    found: set[str] = set()
+    for manifest in read:
+        found |= manifest.own_files()
+        if manifest is read[-1] or manifest.ledger is None:
+            found |= set(manifest.shared_files())
+        if manifest is not read[0]:
+            found |= manifest.dropped
+    return frozenset(found)
+
+
+def _written_in(name: str) -> int:
+    """The epoch in which a file was written, by its name; -2 where that does not tell."""
+    folder, _, base = name.rpartition("/")
+    number = base.partition("-")[0]
+    return int(number) - (folder != segments.FOLDER) if number.isdecimal() else -2
 
 
 def _is_log(name: str) -> bool:
@@ -295,7 +390,3 @@ def _unusable(error: OSError, root: str) -> Exception:
     return InputError(
         f"the checkpoint {root} cannot be made: {error.strerror or error}", "a folder", "choose another path"
     )
-
-
-def _names(manifest: Manifest) -> frozenset[str]:
-    return frozenset(segment.name for segment in manifest.segments)

@@ -12,14 +12,15 @@ What was pushed is merged apart from active parts, by `state.pushed`. Rows of a 
 past their deadline, since clean-up still needs them. No merge takes more than `MOST_BYTES`, and under a budget no more
 than `most_bytes`: larger segments stay as they are.
 
-`plan` is a pure function of the manifest, evaluated by the driver and carried out by the slots in the same epoch.
+`plan` is a pure function of the slot's section before the epoch, so that a replay plans the same. Cost: O(parts of the
+section).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,14 +30,14 @@ import pyarrow as pa
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import U64, Rows, merge
 from braidstream.model.dead_rows import Filter
-from braidstream.model.numbers import SlotId
-from braidstream.state.cells import Cells, is_unit
-from braidstream.state.filters import filter_of, sift
+from braidstream.state.cells import is_unit
+from braidstream.state.filters import sift
 from braidstream.state.generations import held_ranges
-from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.manifest import Segment
+from braidstream.state.section import Section
 from braidstream.state.segments import Place, copied, open_segment, owned_rows
 
-__all__ = ["FAN", "SegmentMerge", "plan", "run", "tier_of"]
+__all__ = ["FAN", "Rules", "SegmentMerge", "plan", "run", "tier_of"]
 
 FAN = 4
 MOST_BYTES = 1 << 30
@@ -63,58 +64,44 @@ class SegmentMerge:
     """For pushed parts: the low address of each group, and the generation that is merged of it."""
 
 
-def plan(
-    manifest: Manifest,
-    windows: Mapping[str, int | None],
-    barriers: Iterable[int] = (),
-    busy: Collection[str] = (),
-    most_bytes: int | None = None,
-) -> dict[int, list[SegmentMerge]]:
-    """The merges of each slot; at most one for each store, the lowest tier first.
+@dataclass(frozen=True)
+class Rules:
+    """What compaction goes by, beside a section: the same for all slots of an epoch, and in a replay."""
 
-    A barrier is an epoch: what arrived until then and what arrived after it stay in segments of their own, because
-    somebody still tells them apart. Segments that are `busy` in this epoch are left alone.
-    """
-    most = MOST_BYTES if most_bytes is None else min(most_bytes, MOST_BYTES)
-    if busy:
-        manifest = replace(manifest, segments=tuple(s for s in manifest.segments if s.name not in busy))
-    shed = filter_of(manifest)
-    between = sorted({*barriers, *(() if shed is None else shed.barriers())})
-    past = held_ranges(manifest)
-    merges: dict[int, list[SegmentMerge]] = defaultdict(list)
-    for slot, held in manifest.by_slot().items():
-        by_store: dict[tuple[str, bool], list[tuple[Segment, int]]] = defaultdict(list)
-        for segment, rows in held:
-            by_store[segment.store, segment.sample].append((segment, rows))
-        for (store, _), segments in by_store.items():
-            chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most)
-            if chosen:
-                late = past.get(chosen[0].stage, ())
-                merges[slot].append(
-                    SegmentMerge(store, windows.get(store), manifest.watermark, chosen, held=late, shed=shed)
-                )
-    for slot, store, held_cells in _held_cells(manifest):
-        segments = [(segment, sum(rows for _, rows in cells)) for segment, cells in held_cells]
-        chosen = _choose(segments, _time_left(segments, manifest.watermark), between, most)
-        if chosen:
-            codes = {code for segment, cells in held_cells if segment in chosen for code, _ in cells}
-            merges[slot].append(
-                SegmentMerge(store, windows.get(store), manifest.watermark, chosen, tuple(sorted(codes)))
-            )
-    return dict(merges)
+    windows: Mapping[str, int | None]
+    """For each store the time that one segment may span (None: any)."""
+    barriers: frozenset[int] = frozenset()
+    """Epochs: what arrived until then and what arrived after it stay in segments of their own, because somebody still
+    tells them apart."""
+    busy: frozenset[str] = frozenset()
+    """Segments that are left alone in this epoch."""
+    most_bytes: int | None = None
+    """What a merge may hold in memory; None: it does not matter."""
 
 
-def _held_cells(manifest: Manifest) -> Iterator[tuple[SlotId, str, list[tuple[Segment, list[tuple[int, int]]]]]]:
-    """For each slot and each use of a store the segments with slices of its current cells, and these slices."""
-    cells = Cells(manifest)
-    found: dict[tuple[SlotId, str, int], dict[Segment, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for segment in manifest.segments:
-        for code, rows in segment.cells:
-            slot = cells.slot_of(code)
-            if slot is not None:
-                found[slot, segment.store, segment.use][segment].append((code, rows))
-    for (slot, store, _), held in found.items():
-        yield slot, store, list(held.items())
+def plan(section: Section, watermark: int | None, rules: Rules, shed: Filter | None = None) -> list[SegmentMerge]:
+    """The merges of a slot at a stage; at most one for each store, the lowest tier first."""
+    most = MOST_BYTES if rules.most_bytes is None else min(rules.most_bytes, MOST_BYTES)
+    between = sorted({*rules.barriers, *(() if shed is None else shed.barriers())})
+    live = [s for s in section.live(watermark) if s.name not in rules.busy and s.store in rules.windows]
+    late = held_ranges(section, watermark)
+    merges: list[SegmentMerge] = []
+    by_store: dict[tuple[str, bool], list[tuple[Segment, int]]] = defaultdict(list)
+    by_use: dict[tuple[str, int], list[tuple[Segment, int]]] = defaultdict(list)
+    for segment in live:
+        active = segment.active
+        if active.parts:
+            by_store[segment.store, segment.sample].append((active, sum(part.rows for part in active.parts)))
+        if segment.cells:
+            by_use[segment.store, segment.use].append((segment, sum(rows for _, rows in segment.cells)))
+    for (store, _), segments in by_store.items():
+        if chosen := _choose(segments, _time_left(segments, watermark), between, most):
+            merges.append(SegmentMerge(store, rules.windows[store], watermark, chosen, held=late, shed=shed))
+    for (store, _), segments in by_use.items():
+        if chosen := _choose(segments, _time_left(segments, watermark), between, most):
+            codes = {code for segment in chosen for code, _ in segment.cells}
+            merges.append(SegmentMerge(store, rules.windows[store], watermark, chosen, tuple(sorted(codes))))
+    return merges
 
 
 def run(place: Place, task: SegmentMerge) -> Segment | None:

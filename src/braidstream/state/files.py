@@ -19,7 +19,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -77,6 +77,11 @@ class Files:
         """The files in a folder, sorted; empty when there is no such folder."""
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
         return sorted(info.base_name for info in self._system.get_file_info(selector) if info.is_file)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files in a folder with their sizes."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        return {info.base_name: info.size for info in self._system.get_file_info(selector) if info.is_file}
 
     def folders(self, folder: str) -> list[str]:
         """The folders in a folder, sorted; empty when there is no such folder."""
@@ -183,16 +188,19 @@ class Files:
             Path(self.path(name)).rename(self.path(taken))
         return taken
 
-    def keep_copies(self, names: Iterable[str]) -> None:
-        """Drop the local copies of files that are not among `names`, but none that is fresh: others may be at it."""
+    def drop_copies(self) -> None:
+        """Drop the local copies of files that are gone, but none that is fresh: others may be at it."""
         if self.is_local or not self._cache.exists():
             return
-        kept = {self._cache / name for name in names}
-        before = time.time() - _FRESH_S
+        before, there = time.time() - _FRESH_S, dict[str, set[str]]()
         for copy in self._cache.rglob("*"):
             with suppress(FileNotFoundError):
-                if copy not in kept and copy.is_file() and copy.stat().st_mtime < before:
-                    copy.unlink()
+                if copy.is_file() and copy.stat().st_mtime < before:
+                    folder = str(copy.parent.relative_to(self._cache))
+                    if folder not in there:
+                        there[folder] = set(self.names(folder))
+                    if copy.name not in there[folder]:
+                        copy.unlink()
 
     def delete_folder(self, name: str) -> None:
         """Delete a folder with all that is in it, or do nothing when it is gone."""

@@ -36,15 +36,14 @@ def sift(rows: Rows, segment: Segment, filter_: Filter | None) -> Rows:
 
 def thinned(manifest: Manifest, before: Filter, after: Filter, stores: Collection[str]) -> Manifest:
     """The manifest with fewer rows in parts, and without parts that are dead, as the filter changes."""
-    segments = []
-    for segment in manifest.segments:
-        parts: tuple[Part, ...] = segment.parts
-        if segment.store in stores:
-            left = (_thinned(segment, part, before, after) for part in parts)
-            parts = tuple(part for part in left if part is not None)
-        if parts or segment.cells:
-            segments.append(segment if parts == segment.parts else replace(segment, parts=parts))
-    return replace(manifest, segments=tuple(segments))
+
+    def left(segment: Segment) -> Segment:
+        if segment.store not in stores:
+            return segment
+        parts = tuple(p for part in segment.parts if (p := _thinned(segment, part, before, after)) is not None)
+        return segment if parts == segment.parts else replace(segment, parts=parts)
+
+    return manifest.mapped(lambda own: tuple(s for s in map(left, own) if s.is_live), list(manifest.sections))
 
 
 def _thinned(segment: Segment, part: Part, before: Filter, after: Filter) -> Part | None:

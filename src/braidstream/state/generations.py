@@ -12,18 +12,25 @@ different numbers merge freely, and a group with inactive generations moves like
 A group with inactive generations is *held*: all its rows, the active ones too, stay past their deadline until they are
 cleaned up, because they may belong to results that nobody has produced yet.
 
-Cost: O(parts) each; nothing here depends on the rows.
+Cost: O(parts of the sections that change) each; nothing here depends on the rows.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from braidstream.model.directory import Directory, Group
+import numpy as np
+import numpy.typing as npt
+
+from braidstream.model.directory import Group
 from braidstream.model.numbers import GroupId
+from braidstream.model.snapshots import ACCOUNT, Key
 from braidstream.state.manifest import Manifest, Part, Segment
+from braidstream.state.section import Section
 
 __all__ = [
     "Held",
@@ -36,7 +43,6 @@ __all__ = [
     "pushed_stores",
     "sizes",
     "spilled",
-    "unexpired",
 ]
 
 
@@ -52,63 +58,74 @@ class Held:
     sizes: dict[int, float] = field(default_factory=dict)
     """The bytes of each inactive generation."""
 
-    def add(self, segment: Segment, part: Part) -> None:
-        """Count a part. Its bytes are the segment's, shared by rows."""
-        size = segment.bytes * part.rows / max(segment.rows, 1)
-        if not part.generation:
-            self.active_rows += part.rows
+    def add(self, generation: int, rows: int, size: float, deadline: int) -> None:
+        """Count what a generation has of a store."""
+        if not generation:
+            self.active_rows += rows
             self.active_bytes += size
             return
-        self.inactive_rows += part.rows
+        self.inactive_rows += rows
         self.inactive_bytes += size
-        self.sizes[part.generation] = self.sizes.get(part.generation, 0.0) + size
-        self.deadlines[part.generation] = max(self.deadlines.get(part.generation, segment.deadline), segment.deadline)
+        self.sizes[generation] = self.sizes.get(generation, 0.0) + size
+        self.deadlines[generation] = max(self.deadlines.get(generation, deadline), deadline)
 
 
 def account(manifest: Manifest, stores: Collection[str] | None = None) -> dict[GroupId, Held]:
     """What each group holds, of some stores or of all. A group that holds nothing is in it too."""
     found = {group.id: Held() for group in manifest.directory.groups}
-    for segment in manifest.segments:
-        if stores is None or segment.store in stores:
-            for part in segment.parts:
-                found[manifest.directory.at(part.low).id].add(segment, part)
+    for own in _accounts(manifest, stores).tolist():
+        _, group, number, rows, size, deadline = own
+        if group in found:
+            found[GroupId(group)].add(number, rows, size, deadline)
     return found
+
+
+def _accounts(manifest: Manifest, stores: Collection[str] | None = None) -> npt.NDArray[Any]:
+    """What slots said of their groups, of some stores or of all: rows of `section.ACCOUNT`, one a generation."""
+    found = [np.empty(0, ACCOUNT)]
+    for figures in manifest.figures().values():
+        rows = figures.rows_by_group
+        if stores is not None:
+            wanted = np.array([store in stores for store in figures.stores], dtype=np.bool_)
+            rows = rows[wanted[rows["store"]]] if len(rows) else rows
+        found.append(rows)
+    return np.concatenate(found)
 
 
 def sizes(manifest: Manifest) -> tuple[int, int]:
     """The bytes of active and of inactive state."""
-    active = inactive = 0.0
-    for segment in manifest.segments:
-        share = segment.bytes / max(segment.rows, 1)
-        pushed = sum(part.rows for part in segment.parts if part.generation)
-        inactive += share * pushed
-        active += share * (segment.live_rows - pushed)
-    return int(active), int(inactive)
+    figures = manifest.figures().values()
+    active = sum(one.active_bytes + one.cell_bytes for one in figures)
+    return int(active), int(sum(one.inactive_bytes for one in figures))
 
 
 def held_groups(manifest: Manifest) -> list[Group]:
     """The groups with inactive generations, in the order of their addresses."""
-    lows = {part.low for segment in manifest.segments for part in segment.parts if part.generation}
-    return sorted({manifest.directory.at(low) for low in lows}, key=lambda group: group.low)
+    pushed = _accounts(manifest)
+    ids = set(pushed["group"][pushed["generation"] > 0].tolist())
+    return sorted((manifest.directory.by_id[GroupId(id_)] for id_ in ids), key=lambda group: group.low)
 
 
 def pushed_stores(manifest: Manifest) -> frozenset[str]:
     """The stores that have inactive generations."""
-    return frozenset(s.store for s in manifest.segments if any(part.generation for part in s.parts))
+    found = set[str]()
+    for figures in manifest.figures().values():
+        rows = figures.rows_by_group
+        found.update(figures.stores[at] for at in np.unique(rows["store"][rows["generation"] > 0]).tolist())
+    return frozenset(found)
 
 
 def activated(manifest: Manifest, stores: Collection[str]) -> Manifest:
     """The manifest with all state active again that is not in `stores`. For groups of which nothing is missing."""
-    others = {segment.store for segment in manifest.segments} - set(stores)
-    return _mapped(manifest, lambda part, _: replace(part, generation=0), others)
+    return _mapped(manifest, lambda part, _: replace(part, generation=0), lambda store: store not in stores)
 
 
-def held_ranges(manifest: Manifest) -> dict[int, tuple[tuple[int, int], ...]]:
-    """By stage: the ranges of hashes of the groups with inactive generations, ascending."""
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for group in held_groups(manifest):
-        found[group.stage].append((group.first, group.last))
-    return {stage: tuple(ranges) for stage, ranges in found.items()}
+def held_ranges(section: Section, watermark: int | None) -> tuple[tuple[int, int], ...]:
+    """The ranges of hashes of a section's groups with inactive generations, ascending."""
+    lows = [group.first for group in section.groups]
+    pushed = {part.first for segment in section.live(watermark) for part in segment.parts if part.generation}
+    places = sorted({bisect_right(lows, first) - 1 for first in pushed})
+    return tuple((section.groups[at].first, section.groups[at].last) for at in places)
 
 
 def spilled(manifest: Manifest, groups: Iterable[GroupId], stores: Collection[str]) -> Manifest:
@@ -116,17 +133,16 @@ def spilled(manifest: Manifest, groups: Iterable[GroupId], stores: Collection[st
     chosen = set(groups)
     if not chosen:
         return manifest
-    last: dict[GroupId, int] = defaultdict(int)
-    for segment in manifest.segments:
-        for part in segment.parts:
-            group = manifest.directory.at(part.low).id
-            last[group] = max(last[group], part.generation)
+    accounts = _accounts(manifest)
+    last: dict[int, int] = defaultdict(int)
+    for group, number in zip(accounts["group"].tolist(), accounts["generation"].tolist(), strict=True):
+        last[group] = max(last[group], number)
 
     def changed(part: Part, group: GroupId) -> Part:
         is_pushed = group in chosen and not part.generation
         return replace(part, generation=last[group] + 1) if is_pushed else part
 
-    return _mapped(manifest, changed, stores)
+    return _mapped(manifest, changed, lambda store: store in stores, chosen)
 
 
 def cleaned(
@@ -143,9 +159,9 @@ def cleaned(
             return part
         return replace(part, generation=1 if may_stay and group in inactive else 0)
 
-    others = {segment.store for segment in manifest.segments} - set(stores)
-    first = _mapped(manifest, lambda part, group: changed(part, group, may_stay=True), stores)
-    return _mapped(first, lambda part, group: changed(part, group, may_stay=False), others)
+    kept = set(stores)
+    first = _mapped(manifest, lambda part, group: changed(part, group, may_stay=True), lambda s: s in kept, chosen)
+    return _mapped(first, lambda part, group: changed(part, group, may_stay=False), lambda s: s not in kept, chosen)
 
 
 def joined(manifest: Manifest, some: Mapping[GroupId, Collection[int]]) -> Manifest:
@@ -155,33 +171,29 @@ def joined(manifest: Manifest, some: Mapping[GroupId, Collection[int]]) -> Manif
         numbers = some.get(group, ())
         return replace(part, generation=max(numbers)) if part.generation in numbers else part
 
-    return _mapped(manifest, changed, {segment.store for segment in manifest.segments}) if some else manifest
+    return _mapped(manifest, changed, lambda _: True, some) if some else manifest
 
 
-def unexpired(segments: Iterable[Segment], directory: Directory, watermark: int | None) -> tuple[Segment, ...]:
-    """Without the segments whose deadline has passed; of these, parts of held groups stay."""
-    live = [segment for segment in segments if segment.is_live]
-    if watermark is None:
-        return tuple(live)
-    lows = {part.low for segment in live for part in segment.parts if part.generation}
-    held = {directory.at(low).id for low in lows}
-    kept = []
-    for segment in live:
-        if segment.deadline >= watermark:
-            kept.append(segment)
-        elif held and (parts := tuple(part for part in segment.parts if directory.at(part.low).id in held)):
-            kept.append(replace(segment, parts=parts))
-    return tuple(kept)
+def _mapped(
+    manifest: Manifest,
+    change: Callable[[Part, GroupId], Part],
+    concerns: Callable[[str], bool],
+    groups: Collection[GroupId] | None = None,
+) -> Manifest:
+    """The manifest with the parts of some stores changed, in the sections of some groups or in all.
 
-
-def _mapped(manifest: Manifest, change: Callable[[Part, GroupId], Part], stores: Collection[str]) -> Manifest:
-    """The manifest with every part of some stores changed; `change` is given the part and the id of its group."""
-    at = manifest.directory.at
+    `change` is given the part and the id of its group.
+    """
+    at, known = manifest.directory.at, manifest.directory.by_id
 
     def mapped(segment: Segment) -> Segment:
-        if segment.store not in stores:
+        if not concerns(segment.store):
             return segment
         parts = tuple(change(part, at(part.low).id) for part in segment.parts)
         return segment if parts == segment.parts else replace(segment, parts=parts)
 
-    return replace(manifest, segments=tuple(mapped(segment) for segment in manifest.segments))
+    if groups is None:
+        keys: Iterable[Key] = list(manifest.sections)
+    else:
+        keys = sorted({(group.stage, group.slot) for id_ in groups if (group := known.get(id_)) is not None})
+    return manifest.mapped(lambda segments: tuple(mapped(segment) for segment in segments), keys)

@@ -29,6 +29,7 @@ __all__ = [
     "Heavy",
     "KeptFigures",
     "LateRows",
+    "Ledger",
     "Measures",
     "NodeNote",
     "Notes",
@@ -141,6 +142,17 @@ class NodeNote(Value, frozen=True):
     holds_windows: bool = False
 
 
+class Ledger(Value, frozen=True):
+    """Notes that grow with groups and slots, and that only the driver reads: a file apart from what tasks read."""
+
+    controller: Memory = Memory()
+    reports: KeptFigures = KeptFigures()
+    heavy: Heavy = Heavy()
+    measures: Measures = Measures()
+    yields: Mapping[Address, tuple[float, float]] = msgspec.field(default_factory=dict)
+    held: Mapping[Address, float] = msgspec.field(default_factory=dict)
+
+
 class Notes(Value, frozen=True):
     """The notes of a manifest."""
 
@@ -184,6 +196,36 @@ class Notes(Value, frozen=True):
     """Written by functions of 0.1.0; nobody reads it."""
     next_grid: int = 1
     """Of `lab.testing.restless_grids`: the next free id."""
+
+    def ledger(self) -> Ledger:
+        """The notes that only the driver reads."""
+        shed = self.shedding or Shedding()
+        return Ledger(self.controller, self.reports, self.heavy, self.measures, shed.yields, shed.held)
+
+    def without_ledger(self) -> Notes:
+        """The others."""
+        shed = None if self.shedding is None else changed(self.shedding, yields={}, held={})
+        empty = Ledger()
+        return changed(
+            self,
+            controller=empty.controller,
+            reports=empty.reports,
+            heavy=empty.heavy,
+            measures=empty.measures,
+            shedding=shed,
+        )
+
+    def with_ledger(self, own: Ledger) -> Notes:
+        """Both together again."""
+        shed = None if self.shedding is None else changed(self.shedding, yields=own.yields, held=own.held)
+        return changed(
+            self,
+            controller=own.controller,
+            reports=own.reports,
+            heavy=own.heavy,
+            measures=own.measures,
+            shedding=shed,
+        )
 
     def renewed(self) -> Notes:
         """These notes, with measures that 0.1.0 kept in the controller's memory where they are now.

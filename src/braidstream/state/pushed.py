@@ -18,22 +18,23 @@ in an epoch (`_ROUNDS` times the largest merge): what is left comes later.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from braidstream.state import compaction
-from braidstream.state.compaction import FAN, SegmentMerge, tier_of
+from braidstream.state.compaction import FAN, Rules, SegmentMerge, tier_of
 from braidstream.state.generations import held_ranges
-from braidstream.state.manifest import Manifest, Part, Segment
+from braidstream.state.manifest import Part, Segment
+from braidstream.state.section import Section
 
 __all__ = ["plan"]
 
 _ROUNDS = 8
 
-_Address = tuple[int, str, bool, int]
-"""Slot, store, whether it is a sample, and between which barriers: what may share a segment."""
+_Address = tuple[str, bool, int]
+"""Store, whether it is a sample, and between which barriers: what may share a segment."""
 
 
 @dataclass(frozen=True)
@@ -58,42 +59,34 @@ _Due = tuple[int, int, list[_Fragment]]
 """The low address of a group, a generation, and the fragments of it to merge."""
 
 
-def plan(
-    manifest: Manifest,
-    windows: Mapping[str, int | None],
-    most_bytes: int,
-    barriers: Iterable[int] = (),
-    busy: Collection[str] = (),
-) -> dict[int, list[SegmentMerge]]:
-    """The merges of pushed parts that each slot does in an epoch. Segments that are `busy` are left alone."""
-    between, merges = sorted(barriers), defaultdict[int, list[SegmentMerge]](list)
-    held = held_ranges(manifest)
-    room: dict[int, float] = defaultdict(lambda: _ROUNDS * most_bytes)
-    for (slot, store, _, _), found in sorted(_fragments(manifest, between, busy).items()):
+def plan(section: Section, watermark: int | None, rules: Rules) -> list[SegmentMerge]:
+    """The merges of pushed parts that a slot does in an epoch."""
+    assert rules.most_bytes is not None
+    most_bytes, room, merges = rules.most_bytes, float(_ROUNDS * rules.most_bytes), list[SegmentMerge]()
+    late = held_ranges(section, watermark)
+    for (store, _, _), found in sorted(_fragments(section, watermark, rules).items()):
         due = [(*at, few) for at, own in sorted(found.items()) if (few := _due(own, most_bytes))]
         taken = {one.segment.name for _, _, few in due for one in few}
         for together in (*_packed(due, most_bytes), *_together(found, taken, most_bytes)):
-            if room[slot] > 0:
-                room[slot] -= sum(one.bytes for _, _, few in together for one in few)
-                late = held.get(together[0][2][0].segment.stage, ())
-                merges[slot].append(_merge(store, windows.get(store), manifest.watermark, together, late))
-    return dict(merges)
+            if room > 0:
+                room -= sum(one.bytes for _, _, few in together for one in few)
+                merges.append(_merge(store, rules.windows[store], watermark, together, late))
+    return merges
 
 
-def _fragments(manifest: Manifest, between: Sequence[int], busy: Collection[str]) -> dict[_Address, _Found]:
+def _fragments(section: Section, watermark: int | None, rules: Rules) -> dict[_Address, _Found]:
+    between, lows = sorted(rules.barriers), [group.low for group in section.groups]
     found: dict[_Address, _Found] = defaultdict(lambda: defaultdict(list))
-    for segment in manifest.segments:
-        if segment.name in busy or not any(part.generation for part in segment.parts):
+    for segment in section.live(watermark):
+        if segment.name in rules.busy or segment.store not in rules.windows:
             continue
-        own: dict[tuple[int, int, int], list[Part]] = defaultdict(list)
+        own: dict[tuple[int, int], list[Part]] = defaultdict(list)
         for part in segment.parts:
             if part.generation:
-                group = manifest.directory.at(part.low)
-                own[group.slot, group.low, part.generation].append(part)
+                own[lows[bisect_right(lows, part.low) - 1], part.generation].append(part)
         stretch = bisect_left(between, segment.first_epoch)
-        for (slot, low, number), parts in own.items():
-            address = (slot, segment.store, segment.sample, stretch)
-            found[address][low, number].append(_Fragment(segment, tuple(parts)))
+        for (low, number), parts in own.items():
+            found[segment.store, segment.sample, stretch][low, number].append(_Fragment(segment, tuple(parts)))
     return found
 
 

@@ -157,7 +157,7 @@ class Harness:
         n_slots = slots or last.n_slots
         changed = directory or last.directory.resized(n_slots)
         if changed != last.directory or n_slots != last.n_slots:
-            resettled(replace(last.fitted(changed), executors={}), n_slots).write(checkpoint.files)
+            checkpoint.commit(resettled(replace(last.fitted(changed), executors={}), n_slots))
         self.runner = self._start(checkpoint)
 
     def _checkpoint(self) -> Checkpoint:
@@ -196,7 +196,7 @@ class Harness:
         last = checkpoint.latest()
         manifest = with_regions(last, self._plan.stores, self._groups)
         if manifest != last:
-            manifest.write(checkpoint.files)
+            manifest = checkpoint.commit(manifest)
         flow = FlowRun(
             checkpoint,
             uuid.uuid4().hex,

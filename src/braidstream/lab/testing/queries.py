@@ -65,19 +65,19 @@ class QueryHarness(Harness):
 
     def submit(self, name: str, text: str) -> None:
         """Add a query, effective at the next epoch."""
-        with_submitted(self.manifest, name, Submitted(text)).write(self.runner.checkpoint.files)
+        self.runner.checkpoint.commit(with_submitted(self.manifest, name, Submitted(text)))
         self.restart()
 
     def withdraw(self, name: str) -> None:
         """Remove a query, effective at the next epoch; what it is owed is delivered first."""
         if self.runner.owes({j.query for j in self.plan.joins if j.query.split(":")[0] != name}):
             self.runner.settle()
-        without_query(self.manifest, name).write(self.runner.checkpoint.files)
+        self.runner.checkpoint.commit(without_query(self.manifest, name))
         self.restart()
 
     def evolve(self, declared: Mapping[str, tuple[str, str]]) -> tuple[Step, ...]:
         """Start again with other declarations, by name a text and a folder, as `Flow.start` does; gives the changes."""
-        files, parsed = self.runner.checkpoint.files, lambda text, name: self._parsed({name: text})[name]
+        parsed = lambda text, name: self._parsed({name: text})[name]  # noqa: E731
         before = self._declared({name: (text, self._folders[name]) for name, text in self._first.items()})
         now, notes = self._declared(declared), self.manifest.notes
         came = {name: Declared("", entry.text) for name, entry in notes.submitted.items()}
@@ -86,7 +86,7 @@ class QueryHarness(Harness):
         if self.runner.owes({join.query for join in self.plan.joins if join.query.split(":")[0] not in ends}):
             self.runner.settle()
         reach("change-settled")
-        with_declared(self.manifest, now, steps, {}).write(files)
+        self.runner.checkpoint.commit(with_declared(self.manifest, now, steps, {}))
         self._first = {name: text for name, (text, _) in declared.items()}
         self._folders = {name: folder for name, (_, folder) in declared.items()}
         self.restart()
@@ -116,7 +116,7 @@ class QueryHarness(Harness):
         since |= {name: entry.since for name, entry in submitted.items()}
         self._plan = self._plan_of(queries, since, manifest.notes)
         self._sinks = {name: self._sink(name) for name in queries}
-        with_plan(manifest, self._plan).write(checkpoint.files)
+        checkpoint.commit(with_plan(manifest, self._plan))
         return self._started(checkpoint, queries, self._silence_us)
 
     def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:

@@ -21,13 +21,13 @@ from braidstream.kernels.join import Pool
 from braidstream.kernels.rows import U64, Rows, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.kernels.stripes import split_code, use_name
-from braidstream.model.numbers import SlotId
 from braidstream.model.reports import CellCount
 from braidstream.model.stores import Join, Store
 from braidstream.slot.pools.group_pools import made_pool
 from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.section import Section
 from braidstream.state.segments import Place
 
 __all__ = ["CellPools"]
@@ -43,12 +43,12 @@ class CellPools:
         self,
         files: Files,
         manifest: Manifest,
-        slot: SlotId,
+        section: Section,
         stores: Sequence[Store],
         new: Mapping[Use, Rows],
         joins: Sequence[Join],
     ) -> None:
-        self._files, self._stores, self._new, self._slot = files, stores, new, slot
+        self._files, self._stores, self._new, self._section = files, stores, new, section
         self._cells = Cells(manifest)
         self._distinct = {use: rows.distinct_hashes() for use, rows in new.items()}
         self._partners: dict[Use, set[Use]] = defaultdict(set)
@@ -107,7 +107,7 @@ class CellPools:
         """What arrived after `since` is new, as in `Pools`; here for all cells of the slot."""
         uses = input_uses(join)
         family = self._stores[join.inputs[0].store].family
-        own = [code for code in self._cells.of_slot(self._slot) if self._family(code) == family]
+        own = [code for code in self._cells.of_slot(self._section.slot) if self._family(code) == family]
         new: dict[Use, Rows | None] = {}
         for use in uses:
             later = [s for s in self._seen(use, join) if s.first_epoch > since]
@@ -148,7 +148,9 @@ class CellPools:
     @cached_property
     def _segments(self) -> Mapping[str, Sequence[Segment]]:
         found: dict[str, list[Segment]] = defaultdict(list)
-        for segment in self._cells.manifest.segments:
+        own = self._section.live(self._cells.manifest.watermark)
+        elsewhere = self._cells.elsewhere(self._cells.of_slot(self._section.slot), self._section.key)
+        for segment in (*own, *elsewhere):
             found[segment.store].append(segment)
         return found
 

@@ -18,12 +18,13 @@ import pyarrow as pa
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
-from braidstream.model.numbers import SlotId
+from braidstream.model.snapshots import SHARED
 from braidstream.model.stores import Join, Store
 from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.filters import filter_of, sift
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.section import Section
 from braidstream.state.segments import open_segment, owned_index, owned_rows
 
 __all__ = ["Pools", "made_pool"]
@@ -36,18 +37,19 @@ class Pools:
         self,
         files: Files,
         manifest: Manifest,
-        slot: SlotId,
+        section: Section,
         stores: Sequence[Store],
         new: Mapping[int, Rows],
         joins: Sequence[Join],
     ) -> None:
         self._files, self._stores, self._new = files, stores, new
-        self._manifest, self._slot, self._cells = manifest, slot, Cells(manifest)
+        self._manifest, self._slot, self._cells = manifest, section.slot, Cells(manifest)
         self._watermark, self._shed = manifest.watermark, filter_of(manifest)
-        self._groups = manifest.directory.of_slot(slot)
+        self._groups = section.groups
         self._segments: dict[str, list[Segment]] = defaultdict(list)
-        for segment in manifest.of_slot(slot):
-            self._segments[segment.store].append(segment)
+        for segment in (segment.active for segment in section.live(manifest.watermark)):
+            if segment.parts:
+                self._segments[segment.store].append(segment)
         self._distinct = {index: rows.distinct_hashes() for index, rows in new.items()}
         self._partners = _partners(joins)
         self._gathered: dict[tuple[int, int], Pool | None] = {}
@@ -83,7 +85,7 @@ class Pools:
             return
         segments = [
             s
-            for s in self._manifest.segments
+            for s in self._manifest.live(SHARED)
             if s.cells and s.store == store.name and s.first_epoch > after and (until is None or s.first_epoch <= until)
         ]
         yield from Reader(self._files, self._cells, store.name, 0, store.window_us).returned(keys, segments)

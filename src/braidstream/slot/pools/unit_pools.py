@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.join import Pool, gather
 from braidstream.kernels.rows import U64, Rows
-from braidstream.model.numbers import SlotId
 from braidstream.model.stores import Join, Store
 from braidstream.slot.pools.group_pools import made_pool
+from braidstream.state.cells import is_unit
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.section import Section
 from braidstream.state.segments import Place, open_segment
 
 __all__ = ["BicliquePools"]
@@ -32,14 +33,14 @@ class BicliquePools:
         self,
         files: Files,
         manifest: Manifest,
-        slot: SlotId,
+        section: Section,
         stores: Sequence[Store],
         new: Mapping[tuple[int, int], Rows],
     ) -> None:
         self._files, self._stores, self._watermark = files, stores, manifest.watermark
         self._stored = {store: rows for (store, use), rows in new.items() if use == STORED}
         self._probes = {store: rows for (store, use), rows in new.items() if use == PROBE}
-        own = [s for s in manifest.segments if s.use == STORED and s.cells and s.cells[0][0] == slot]
+        own = [s for s in section.live(manifest.watermark) if s.use == STORED and s.cells and is_unit(s.cells[0][0])]
         self._segments = {store.name: [s for s in own if s.store == store.name] for store in stores}
 
     def of(self, join: Join) -> Iterator[tuple[list[Pool], list[int | None]]]:
