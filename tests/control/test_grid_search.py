@@ -1,12 +1,15 @@
-"""The search for even grids looks at fewer shapes than there are, and finds what looking at all of them finds."""
+"""The search for grids looks at fewer shapes and slots than there are, and finds what looking at all of them finds."""
 
 from __future__ import annotations
+
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidstream.control import grid_paper
 from braidstream.control.grid_even import EvenSettings, plan
 from braidstream.model.grids import Candidate, Family
 from tests.control.plain_grid_even import plainly_planned
@@ -54,3 +57,26 @@ def test_many_slots_and_heavy_keys_give_that_plan_too(n_stores: int) -> None:
     assert made == plainly_planned(told, None, 60, (), 1, chosen)
     assert len(made.grids) > 2
     assert max(len(grid.slots) for grid in made.grids) > 4
+
+
+class _Plain(grid_paper._Session):
+    """Looks at all slots for the one with the fewest tasks."""
+
+    def _fewest(self) -> int:
+        slot = min(range(self.n_slots), key=lambda one: (self.tasks[one], one))
+        self.tasks[slot] += 1
+        return slot
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 1 << 30), st.integers(1, 3), st.integers(1, 20), st.integers(1, 30), st.floats(0, 1.5))
+def test_the_papers_rule_finds_the_slots_with_the_fewest_tasks(
+    seed: int, n_stores: int, n_slots: int, n_keys: int, skew: float
+) -> None:
+    grids, next_id = (), 1
+    for step in range(4):  # keys turn light again, others heavy, and slots may be gone
+        arguments = (families(seed + step, n_stores, n_keys, skew), max(n_slots - step % 2, 1), grids, next_id, 0.0)
+        made = grid_paper.plan(*arguments)
+        with mock.patch.object(grid_paper, "_Session", _Plain):
+            assert made == grid_paper.plan(*arguments)
+        grids, next_id = made.grids, made.next_id

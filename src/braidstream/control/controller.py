@@ -115,13 +115,14 @@ class _Session:
 
     def consider(self, suggestion: Suggestion) -> None:
         """Accept or refuse one suggestion."""
-        refusal = self._refusal(suggestion)
+        slots = slots_touched(self.view.directory, suggestion.instructions)
+        refusal = self._refusal(suggestion, slots)
         instructions = () if refusal else suggestion.instructions
         self.decisions.append(
             Decision(self.view.epoch, suggestion.rule, suggestion.figures, instructions, suggestion.reason, refusal)
         )
         if not refusal:
-            self._accept(suggestion)
+            self._accept(suggestion, slots)
 
     def memory(self) -> Memory:
         """The memory after the accepted instructions."""
@@ -136,14 +137,14 @@ class _Session:
             known = changed(known, yielded={**known.yielded, **self._yielding()})
         return known
 
-    def _accept(self, suggestion: Suggestion) -> None:
+    def _accept(self, suggestion: Suggestion, slots: frozenset[SlotId]) -> None:
         self.accepted.extend(suggestion.instructions)
         self.kinds.add(suggestion.kind)
-        self.touched |= slots_touched(self.view.directory, suggestion.instructions)
+        self.touched |= slots
         if AddSlot() in suggestion.instructions:
             self.view = self.view.with_slot()  # empty, so a consumer for this epoch's suppliers already
 
-    def _refusal(self, suggestion: Suggestion) -> str:
+    def _refusal(self, suggestion: Suggestion, slots: frozenset[SlotId]) -> str:
         last_s = float("-inf") if self.known.last_s is None else self.known.last_s
         since_s = self.view.clock_s - last_s
         if since_s < self.settings.min_span_s and suggestion.kind != "spill":
@@ -151,7 +152,7 @@ class _Session:
         others = self.kinds - {suggestion.kind, "grow"}
         if others:
             return f"one adaptation at a time, and this epoch's is for {', '.join(sorted(others))}"
-        if self.touched & slots_touched(self.view.directory, suggestion.instructions):
+        if not self.touched.isdisjoint(slots):
             return "it touches a slot that this epoch changes already"
         return self._illegality(suggestion)
 

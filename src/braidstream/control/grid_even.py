@@ -153,6 +153,11 @@ class _Search:
         """What is known of the shapes of keys that were heavy in a trial."""
         return {}
 
+    @cached_property
+    def _cell_loads(self) -> dict[tuple[Key, tuple[int, ...]], float]:
+        """The loads of cells that some trial had."""
+        return {}
+
     def current(self) -> _Layout:
         """The grids of now, without those whose keys are light again."""
         limit = self.settings.heavy_above / 2 * self.even
@@ -225,7 +230,7 @@ class _Search:
         A grid that is there keeps its dimensions if they are within `slack` of that; without slack, in any case.
         """
         dims = {key: self._dims(key, limit, slack) for key in heavy}
-        loads = {key: cell_load(self.keys[key], own) for key, own in dims.items()}
+        loads = {key: self._cell_load(key, own) for key, own in dims.items()}
         ordered = sorted(dims, key=lambda key: (-loads[key], key))
         to_come = sum(chain.from_iterable(repeat(loads[key], prod(dims[key])) for key in ordered))
         room, slots = _Room(list(lights), to_come), dict.fromkeys(dims, cast("Sequence[SlotId]", ()))
@@ -244,9 +249,15 @@ class _Search:
         cheapest, cost = self._prices[key].cheapest(limit)
         if held is None or slack is None:
             return cheapest
-        load = cell_load(self.keys[key], held.dims)
+        load = self._cell_load(key, held.dims)
         is_near = load <= slack * limit and load * prod(held.dims) <= slack * cost
         return held.dims if is_near else cheapest
+
+    def _cell_load(self, key: Key, dims: tuple[int, ...]) -> float:
+        known = self._cell_loads.get((key, dims))
+        if known is None:
+            known = self._cell_loads[key, dims] = cell_load(self.keys[key], dims)
+        return known
 
     def _lights(self, heavy: Mapping[Key, object]) -> list[float]:
         """The slots' loads of everything but the heavy keys."""

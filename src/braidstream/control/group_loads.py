@@ -6,7 +6,7 @@ Invariant: every group of the directory has an entry, in the order of addresses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -23,7 +23,7 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GroupLoad:
     """One group, averaged over the epochs of the view; state as at its end."""
 
@@ -82,21 +82,18 @@ class GroupLoads(Mapping[GroupId, GroupLoad]):
     def at(self, position: int) -> GroupLoad:
         """The load of the group at a position of the directory's columns."""
         if position not in self._made:
-            columns = self.directory.columns()
-            self._made[position] = GroupLoad(
-                GroupId(int(columns.ids[position])),
-                SlotId(int(columns.slots[position])),
-                float(self.rows[position]),
-                float(self.matches[position]),
-                float(self.demand_s[position]),
-                int(self.stored_bytes[position]),
-                int(self.inactive_bytes[position]),
-            )
+            self._made[position] = self.some([position])[0]
         return self._made[position]
+
+    def some(self, positions: Sequence[int] | npt.NDArray[np.integer]) -> list[GroupLoad]:
+        """The loads of the groups at some positions."""
+        own, known = np.asarray(positions, dtype=np.intp), self.directory.columns()
+        reals, wholes = (self.rows, self.matches, self.demand_s), (self.stored_bytes, self.inactive_bytes)
+        return list(map(GroupLoad, *(one[own].tolist() for one in (known.ids, known.slots, *reals, *wholes))))
 
     def of_slot(self, slot: SlotId) -> list[GroupLoad]:
         """The loads of a slot's groups, in the order of the hash space."""
-        return [self.at(position) for position in self.directory.columns().of_slot(slot).tolist()]
+        return self.some(self.directory.columns().of_slot(slot))
 
     def by_slot(self, numbers: I64, n_slots: int) -> I64:
         """The sum of a whole figure over the groups of each slot below `n_slots`."""

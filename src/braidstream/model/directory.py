@@ -20,7 +20,7 @@ object a group only where `groups` or the groups of a slot are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -262,9 +262,12 @@ class Directory:
             self._made[position] = _group(*(int(one[position]) for one in self.columns().arrays()))
         return self._made[position]
 
-    def groups_at(self, positions: Iterable[int]) -> tuple[Group, ...]:
+    def groups_at(self, positions: Sequence[int] | npt.NDArray[np.integer]) -> tuple[Group, ...]:
         """The groups at some positions."""
-        return tuple(map(self.group_at, positions))
+        if "groups" in self.__dict__:
+            return tuple(self.groups[at] for at in positions)
+        own = np.asarray(positions, dtype=np.intp)
+        return tuple(map(_group, *(one[own].tolist() for one in self.columns().arrays())))
 
     @cached_property
     def by_id(self) -> Mapping[GroupId, Group]:
@@ -297,7 +300,7 @@ class Directory:
         if stage is not None:
             begin, end = self.columns().bounds.get(stage, (0, 0))
             own = own[np.searchsorted(own, begin) : np.searchsorted(own, end)]
-        return self.groups_at(own.tolist())
+        return self.groups_at(own)
 
     def count_of_slot(self, slot: SlotId) -> int:
         """How many groups a slot has."""
@@ -322,8 +325,8 @@ class Directory:
 
     def buddy(self, group: GroupId) -> Group | None:
         """The group that `group` can be merged with: its buddy, if it has the same depth."""
-        own = self.by_id[group]
-        return self.shaped(own.buddy_prefix, own.depth) if own.depth else None
+        found = self.columns().buddy_of(self.columns().position_of(group))
+        return None if found is None else self.group_at(found)
 
     def shaped(self, prefix: int, depth: int) -> Group | None:
         """The group of exactly this range, if there is one."""

@@ -26,7 +26,7 @@ __all__ = ["HASH_BITS", "GroupColumns", "equal_shapes", "first_hashes", "replace
 
 HASH_BITS = 64
 _TYPES = {"stages": np.int32, "firsts": np.uint64, "depths": np.uint8, "ids": np.int64, "slots": np.int32}
-_OF_SHAPES = ("bounds", "plain_firsts", "positions", "sorted_ids")
+_OF_SHAPES = ("bounds", "plain_depths", "plain_firsts", "positions", "sorted_ids")
 """What is known of columns whatever the slots are."""
 
 I32 = npt.NDArray[np.int32]
@@ -112,6 +112,11 @@ class GroupColumns:
         return cast("list[int]", self.firsts.tolist())
 
     @cached_property
+    def plain_depths(self) -> list[int]:
+        """Likewise the depths."""
+        return cast("list[int]", self.depths.tolist())
+
+    @cached_property
     def positions(self) -> dict[int, int]:
         """By id: where the group is."""
         return dict(zip(self.ids.tolist(), range(len(self)), strict=True))
@@ -144,6 +149,20 @@ class GroupColumns:
         if stage not in self.bounds:
             return int(np.searchsorted(self.stages, stage)) - 1
         return bisect_right(self.plain_firsts, hash_, *self.bounds[stage]) - 1
+
+    def buddy_of(self, position: int) -> int | None:
+        """Where the other half is of what the group at a position was, or would have been, split from, if it is one."""
+        depth = self.plain_depths[position]
+        if depth == 0:
+            return None
+        first = self.plain_firsts[position] ^ (1 << (HASH_BITS - depth))
+        at = self.position_at(int(self.stages[position]), first)
+        return at if self.plain_firsts[at] == first and self.plain_depths[at] == depth else None
+
+    @cached_property
+    def plain_slots(self) -> list[int]:
+        """The slots as integers of Python, for who asks for many, one by one."""
+        return cast("list[int]", self.slots.tolist())
 
     def located(self, stages: npt.NDArray[np.integer], hashes: U64) -> I64:
         """`position_at` for arrays: of each the position of its group."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from braidstream.errors import RunError
 from braidstream.model.dead_rows import Filter
@@ -54,7 +54,7 @@ KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Move:
     """Hand a group, with its state, to another slot."""
 
@@ -63,7 +63,7 @@ class Move:
     slot: SlotId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Split:
     """Split a group by its next hash bit; the upper half is a new group at `slot`."""
 
@@ -72,7 +72,7 @@ class Split:
     slot: SlotId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Merge:
     """Merge a group with its buddy, at the slot of `group`."""
 
@@ -80,14 +80,14 @@ class Merge:
     group: GroupId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AddSlot:
     """One more slot, empty."""
 
     kind: ClassVar[str] = "add_slot"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RemoveSlot:
     """Give up the last slot, which must hold no group."""
 
@@ -95,7 +95,7 @@ class RemoveSlot:
     slot: SlotId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Spill:
     """Make a group's active state an inactive generation on disk; its next tuples start a new one (D-CAPE 4)."""
 
@@ -105,7 +105,7 @@ class Spill:
     """Whether its slot had room: asked for to make room for more productive groups of other slots (D-CAPE 6)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CleanUp:
     """Produce the results that are missing between a group's generations, and make them one (D-CAPE 4.2)."""
 
@@ -139,7 +139,7 @@ class IllegalInstruction(RunError):
         super().__init__(f"cannot apply {instruction}: {wrong}", expected, fix)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What one rule asked for at one epoch and on which figures. A refused decision has no instructions, only why."""
 
@@ -191,16 +191,18 @@ def instruction_to_json(instruction: Instruction) -> dict[str, object]:
 
 def slots_touched(directory: Directory, instructions: Sequence[Instruction]) -> frozenset[SlotId]:
     """The slots whose groups the instructions change. Two decisions with none in common do not disturb each other."""
-    touched: set[SlotId] = set()
+    touched: set[int] = set()
+    columns = directory.columns()
+    slots, positions = columns.plain_slots, columns.positions
     for one in instructions:
-        if isinstance(one, (Move, Split, Merge, Spill, CleanUp)) and one.group in directory.by_id:
-            touched.add(directory.by_id[one.group].slot)
         if isinstance(one, (Move, Split, RemoveSlot)):
             touched.add(one.slot)
-        if isinstance(one, Merge) and one.group in directory.by_id:
-            buddy = directory.buddy(one.group)
-            touched.update({buddy.slot} if buddy else ())
-    return frozenset(touched)
+        if isinstance(one, (Move, Split, Merge, Spill, CleanUp)) and one.group in positions:
+            at = positions[one.group]
+            touched.add(slots[at])
+            if isinstance(one, Merge) and (buddy := columns.buddy_of(at)) is not None:
+                touched.add(slots[buddy])
+    return cast("frozenset[SlotId]", frozenset(touched))
 
 
 class Draft:

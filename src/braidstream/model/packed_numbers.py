@@ -51,6 +51,11 @@ class Column(Value, frozen=True, array_like=True):
         """The numbers as doubles."""
         return self.array.astype(np.float64)
 
+    @property
+    def unsigned(self) -> npt.NDArray[np.uint64]:
+        """The numbers as unsigned integers of 64 bits: hashes."""
+        return self.array.astype(np.uint64)
+
     def __len__(self) -> int:
         return len(self.data) // int(self.kind[2])
 

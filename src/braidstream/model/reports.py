@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 
 from braidstream.errors import DamagedState, RunError
 from braidstream.model.group_measures import BroughtColumns
@@ -152,12 +153,27 @@ class Frequent(Value, frozen=True):
     """The largest counts of keys among a slot's new rows of a store, and a bound on those that are left out."""
 
     rows: int
-    keys: tuple[tuple[int, int], ...]
-    """(hash, count); counts of tuples, not of their replicas."""
+    hashes: Column = Column()
+    counts: Column = Column()
+    """Of each hash; counts of tuples, not of their replicas."""
     left_out: int = 0
     """No key that is not listed has more rows than this."""
     labels: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Values of (some of) the keys, for people."""
+
+    @classmethod
+    def of(
+        cls, rows: int, keys: Iterable[tuple[int, int]], left_out: int = 0, labels: Mapping[int, str] | None = None
+    ) -> Frequent:
+        """Of (hash, count)."""
+        pairs = list(keys)
+        hashes = Column.of(np.array([hash_ for hash_, _ in pairs], dtype=np.uint64))
+        return cls(rows, hashes, Column.of([count for _, count in pairs]), left_out, labels or {})
+
+    @property
+    def keys(self) -> list[tuple[int, int]]:
+        """(hash, count), for small cases."""
+        return list(zip(self.hashes.array.tolist(), self.counts.array.tolist(), strict=True))
 
 
 class SampleCounts(Value, frozen=True):

@@ -68,7 +68,7 @@ class Spilling:
             share, idle_after = self.settings.spill_share, self.settings.idle_after
             chosen = choose_spills(groups, budget, share=share, idle_after=idle_after, now=view.epoch)
             if chosen:
-                suggestions.append(_overflow(view, slot, chosen, budget))
+                suggestions.append(_overflow(slot, groups, chosen, budget))
         return suggestions
 
 
@@ -127,8 +127,9 @@ def _within(groups: list[GroupState], room: float) -> list[GroupState]:
     return groups[: int(np.searchsorted(sizes, room, side="right"))]
 
 
-def _overflow(view: View, slot: SlotLoad, chosen: list[GroupId], budget: int) -> Suggestion:
-    pushed = sum(view.groups[group].stored_bytes for group in chosen)
+def _overflow(slot: SlotLoad, groups: list[GroupState], chosen: list[GroupId], budget: int) -> Suggestion:
+    going = set(chosen)
+    pushed = sum(one.bytes for one in groups if one.group in going)
     figures = {"slot_bytes": float(slot.stored_bytes), "budget_bytes": float(budget), "pushed_bytes": float(pushed)}
     reason = f"slot {slot.slot} holds more than it may"
     return Suggestion("spilling", "spill", tuple(Spill(group) for group in chosen), figures, reason)

@@ -20,6 +20,7 @@ from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.model.directory import HASH_BITS, GroupColumns
 from braidstream.model.instructions import Merge
+from braidstream.model.numbers import GroupId
 
 __all__ = ["Merging"]
 
@@ -40,7 +41,7 @@ class Merging:
         found: list[Suggestion] = []
         for begin, end in view.directory.columns().bounds.values():
             own = lower[np.searchsorted(lower, begin) : np.searchsorted(lower, end)]
-            found += [self._merge(view, at) for at in own[: max(end - begin - n_base, 0)].tolist()]
+            found += _merges(view, own[: max(end - begin - n_base, 0)])
         return found
 
     def _small(self, view: View) -> npt.NDArray[np.intp]:
@@ -50,12 +51,23 @@ class Merging:
         may_meet = np.True_ if view.is_absolute else slots[:-1] == slots[1:]
         return np.flatnonzero(_are_buddies(view.directory.columns()) & is_small & may_meet)
 
-    def _merge(self, view: View, lower: int) -> Suggestion:
-        loads = [view.loads.at(lower), view.loads.at(lower + 1)]
-        keeper = max(loads, key=lambda load: load.stored_bytes)
-        figures = {"demand_s": sum(load.demand_s for load in loads), "length_s": view.length_s}
-        reason = f"groups {loads[0].group} and {loads[1].group} are buddies and small"
-        return Suggestion("merging", "tidy", (Merge(keeper.group),), figures, reason)
+
+def _merges(view: View, lower: npt.NDArray[np.intp]) -> list[Suggestion]:
+    """Groups at these positions with the next ones, at the slot of the larger."""
+    ids, held = view.directory.columns().ids, view.loads.stored_bytes
+    keepers = np.where(held[lower + 1] > held[lower], ids[lower + 1], ids[lower])
+    demands = view.loads.demand_s[lower] + view.loads.demand_s[lower + 1]
+    columns = (one.tolist() for one in (keepers, demands, ids[lower], ids[lower + 1]))
+    return [
+        Suggestion(
+            "merging",
+            "tidy",
+            (Merge(GroupId(keeper)),),
+            {"demand_s": demand_s, "length_s": view.length_s},
+            f"groups {one} and {other} are buddies and small",
+        )
+        for keeper, demand_s, one, other in zip(*columns, strict=True)
+    ]
 
 
 def _are_buddies(columns: GroupColumns) -> npt.NDArray[np.bool_]:
