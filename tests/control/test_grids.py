@@ -265,4 +265,4 @@ def test_a_stable_distribution_seen_through_samples_and_panes_settles(n_slots: i
 def sampled(keys: ZipfKeys, rng: np.random.Generator) -> Frequent:
     counts = np.bincount(keys.draw(5000, rng), minlength=keys.domain)
     order = np.argsort(-counts, kind="stable")
-    return Frequent(5000, tuple((int(k), int(counts[k])) for k in order[:512] if counts[k]), int(counts[order[512]]))
+    return Frequent.of(5000, tuple((int(k), int(counts[k])) for k in order[:512] if counts[k]), int(counts[order[512]]))

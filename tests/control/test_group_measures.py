@@ -22,7 +22,7 @@ from braidstream.lab.testing.restless import Restless, RestlessSpiller
 from braidstream.model.directory import Directory
 from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import Spill, apply
-from braidstream.model.reports import GroupCount, SlotReport
+from braidstream.model.reports import GroupCount, GroupCounts, SlotReport
 from braidstream.state.manifest import Manifest
 from tests.scale import examples
 
@@ -54,7 +54,9 @@ def reports(manifest: Manifest, rng: np.random.Generator) -> list[SlotReport]:
         if rng.random() < 0.8
     }
     slots = [[counts[g.id] for g in manifest.directory.of_slot(slot) if g.id in counts] for slot in range(N_SLOTS)]
-    return [SlotReport(slot=slot, executor="", stage=0, groups=tuple(own)) for slot, own in enumerate(slots)]
+    return [
+        SlotReport(slot=slot, executor="", stage=0, groups=GroupCounts.of_counts(own)) for slot, own in enumerate(slots)
+    ]
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -27,7 +27,7 @@ def reports(keys: Sequence[int], n_slots: int, most: int) -> list[Frequent]:
     for slot in range(n_slots):
         counts = Counter(key for key in keys if key % n_slots == slot).most_common()
         left_out = counts[most][1] if len(counts) > most else 0
-        made.append(Frequent(sum(n for _, n in counts), tuple(counts[:most]), left_out))
+        made.append(Frequent.of(sum(n for _, n in counts), tuple(counts[:most]), left_out))
     return made
 
 
@@ -72,7 +72,7 @@ def test_a_hundred_thousand_keys_leave_the_error_below_one_over_2p(n_slots: int)
             order = np.argsort(-counts[mine], kind="stable")
             pairs = list(zip(found[mine][order].tolist(), counts[mine][order].tolist(), strict=True))
             left_out = pairs[MOST_ENTRIES][1] if len(pairs) > MOST_ENTRIES else 0
-            made.append(Frequent(int(counts[mine].sum()), tuple(pairs[:MOST_ENTRIES]), left_out))
+            made.append(Frequent.of(int(counts[mine].sum()), tuple(pairs[:MOST_ENTRIES]), left_out))
         tracker = tracker.seen(made, clock)
         truth.update(keys.tolist())
     assert tracker.epsilon <= 1 / (2 * n_slots)
@@ -87,33 +87,33 @@ def test_the_sketch_grows_with_the_number_of_slots() -> None:
 
 
 def test_the_plain_form_is_json_and_goes_on_as_before() -> None:
-    tracker = Tracker.of(2, window=100).seen([Frequent(9, ((1 << 63, 5), (7, 4)), 0, {7: "seven"})], 10)
+    tracker = Tracker.of(2, window=100).seen([Frequent.of(9, ((1 << 63, 5), (7, 4)), 0, {7: "seven"})], 10)
     again = msgspec.json.decode(msgspec.json.encode(tracker), type=Tracker)
     assert again == tracker
-    more = [Frequent(3, ((7, 3),))]
+    more = [Frequent.of(3, ((7, 3),))]
     assert again.seen(more, 20) == tracker.seen(more, 20)
-    report = Frequent(9, ((1 << 63, 5), (7, 4)), 2, {7: "seven"})
+    report = Frequent.of(9, ((1 << 63, 5), (7, 4)), 2, {7: "seven"})
     assert msgspec.json.decode(msgspec.json.encode(report), type=Frequent) == report
 
 
 def test_a_tracker_that_is_kept_has_no_sketch_in_memory() -> None:
     """Else a manifest that lives as long as the process has the sketch library complain of leaks at its end."""
-    tracker = Tracker.of(2).seen([Frequent(5, ((7, 5),))], 10)
+    tracker = Tracker.of(2).seen([Frequent.of(5, ((7, 5),))], 10)
     assert tracker.largest(1) == [(7, 5)]
     assert not vars(tracker.unasked())
     assert tracker.unasked() == tracker
 
 
 def test_an_epoch_without_reports_forgets_what_is_too_old() -> None:
-    tracker = Tracker.of(2, window=100).seen([Frequent(5, ((7, 5),))], 10)
+    tracker = Tracker.of(2, window=100).seen([Frequent.of(5, ((7, 5),))], 10)
     assert tracker.seen([], 60).rows == 5
     assert tracker.seen([], 500).rows == 0
     assert tracker.seen([], 500).largest(3) == []
 
 
 def test_candidates_have_the_counts_of_every_store_a_label_and_their_light_slot() -> None:
-    left = Tracker.of(2).seen([Frequent(9, ((4, 6), (7, 3)), 0, {4: "four"})], 0)
-    right = Tracker.of(2).seen([Frequent(9, ((7, 9),), 0, {7: "seven"})], 0)
+    left = Tracker.of(2).seen([Frequent.of(9, ((4, 6), (7, 3)), 0, {4: "four"})], 0)
+    right = Tracker.of(2).seen([Frequent.of(9, ((7, 9),), 0, {7: "seven"})], 0)
     found = candidates([left, right], 10, lambda key: key % 2, also=[99])
     assert [(one.hash, one.counts, one.label, one.slot) for one in found] == [
         (99, (0.0, 0.0), "", 1),
@@ -124,9 +124,9 @@ def test_candidates_have_the_counts_of_every_store_a_label_and_their_light_slot(
 
 
 def test_labels_of_frequent_keys_stay_when_there_are_too_many() -> None:
-    tracker = Tracker.of(2).seen([Frequent(900, ((1, 900),), 0, {1: "one"})], 0)
+    tracker = Tracker.of(2).seen([Frequent.of(900, ((1, 900),), 0, {1: "one"})], 0)
     for epoch in range(8):
         keys = tuple((1000 + 200 * epoch + i, 1) for i in range(200))
-        tracker = tracker.seen([Frequent(200, keys, 0, {key: str(key) for key, _ in keys})], epoch)
+        tracker = tracker.seen([Frequent.of(200, keys, 0, {key: str(key) for key, _ in keys})], epoch)
     assert tracker.labels[1] == "one"
     assert len(tracker.labels) <= 512

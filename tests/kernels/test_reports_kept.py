@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,8 +17,10 @@ from braidstream.epoch import reorganizer as reorganize
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
 from braidstream.model.faults import InjectedFault, armed
-from braidstream.model.figures import SlotFigures
+from braidstream.model.figures import WaitingFigures
 from braidstream.model.instructions import Decision
+from braidstream.model.packed_numbers import Column
+from braidstream.model.values import changed
 from braidstream.state.manifest import Manifest
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -31,18 +32,19 @@ ROWS_OF_EPOCH = (400, 40, 40, 40)
 @pytest.fixture(autouse=True)
 def _busy_by_work() -> Any:
     """A row or match takes a millisecond: measured times would make every run's decisions its own."""
-    measured = reorganize.slot_figures
+    measured = reorganize.epoch_figures
 
-    def priced(manifest: Manifest, reports: Sequence[Any]) -> list[SlotFigures]:
-        return [_priced(one) for one in measured(manifest, reports)]
+    def priced(manifest: Manifest, reports: Sequence[Any]) -> WaitingFigures:
+        return _priced(measured(manifest, reports))
 
-    with mock.patch.object(reorganize, "slot_figures", priced):
+    with mock.patch.object(reorganize, "epoch_figures", priced):
         yield
 
 
-def _priced(one: SlotFigures) -> SlotFigures:
-    groups = tuple(replace(part, busy_s=(part.rows + part.matches) / 1000) for part in one.groups)
-    return replace(one, busy_s=(one.rows + one.matches) / 1000, groups=groups)
+def _priced(one: WaitingFigures) -> WaitingFigures:
+    busy_s = Column.of((one.rows.whole + one.matches.whole) / 1000)
+    group_busy_s = Column.of((one.group_rows.whole + one.group_matches.whole) / 1000)
+    return changed(one, busy_s=busy_s, group_busy_s=group_busy_s)
 
 
 def epoch_tables(epoch: int) -> dict[str, pa.Table]:

@@ -98,6 +98,11 @@ def test_notes_that_were_a_dictionary_are_read(tmp_path: Path) -> None:
     group = GroupFigures(3, 5, 2, 9, 80, 0.5)
     first = SlotFigures(0, 7, 5, 2, 80, 0.5, (group,), "here:1", work_s=0.25)
     assert notes.reports == KeptFigures([first, SlotFigures(1, 7, 0, 0, 0, 0.0, ())])
+    assert [(one.slot, one.epoch, one.rows, one.matches, one.busy_s, one.work_s) for one in notes.reports.figures] == [
+        (0, 7, 5, 2, 0.5, 0.25),
+        (1, 7, 0, 0, 0.0, None),
+    ]
+    assert notes.reports.figures[0].groups == (GroupFigures(3, 5, 2, 0, 0, 0.5),), "what it held is asked for anew"
     assert (notes.heavy.next_id, notes.heavy.trackers["R[k]"].labels) == (4, {9: "nine"})
     assert notes.measures == Measures({0: 5}, {0: 12}, 1000), "the budget's, where both kept them"
     assert notes.cleaning == Cleaning((1, 2), 3, {4: frozenset({1, 2})}, {"q:(A⋈B)": 5})

@@ -29,16 +29,16 @@ from braidstream.control.policies.suppliers import Suppliers
 from braidstream.control.remembered import Memory, after, remember
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
-from braidstream.model.figures import SlotFigures
+from braidstream.model.figures import FigureColumns, SlotFigures
 from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.instructions import (
     AddSlot,
     Decision,
+    Draft,
     IllegalInstruction,
     Instruction,
     Move,
     Split,
-    apply,
     slots_touched,
 )
 from braidstream.model.numbers import EpochNumber, SlotId
@@ -76,7 +76,7 @@ class Controller:
 
     def decide(
         self,
-        reports: Sequence[SlotFigures],
+        reports: Sequence[SlotFigures] | FigureColumns,
         directory: Directory,
         n_slots: int,
         memory: Memory | Mapping[str, object],
@@ -111,17 +111,18 @@ class _Session:
         self.accepted: list[Instruction] = []
         self.kinds: set[str] = set()
         self.touched: set[SlotId] = set()
-        self.applied = (view.directory, view.n_slots)
+        self.draft = Draft(view.directory, view.n_slots)
 
     def consider(self, suggestion: Suggestion) -> None:
         """Accept or refuse one suggestion."""
-        refusal = self._refusal(suggestion)
+        slots = slots_touched(self.view.directory, suggestion.instructions)
+        refusal = self._refusal(suggestion, slots)
         instructions = () if refusal else suggestion.instructions
         self.decisions.append(
             Decision(self.view.epoch, suggestion.rule, suggestion.figures, instructions, suggestion.reason, refusal)
         )
         if not refusal:
-            self._accept(suggestion)
+            self._accept(suggestion, slots)
 
     def memory(self) -> Memory:
         """The memory after the accepted instructions."""
@@ -131,20 +132,19 @@ class _Session:
         if self.kinds & {"grow", "shrink"}:
             known = changed(known, wish=(0, 0))
         if "grow" in self.kinds:
-            known = changed(known, too_few={**known.too_few, self.applied[1] - 1: arriving_work(self.view)})
+            known = changed(known, too_few={**known.too_few, self.draft.n_slots - 1: arriving_work(self.view)})
         if "load" in self.kinds:
             known = changed(known, yielded={**known.yielded, **self._yielding()})
         return known
 
-    def _accept(self, suggestion: Suggestion) -> None:
+    def _accept(self, suggestion: Suggestion, slots: frozenset[SlotId]) -> None:
         self.accepted.extend(suggestion.instructions)
         self.kinds.add(suggestion.kind)
-        self.applied = apply(*self.applied, suggestion.instructions)
-        self.touched |= slots_touched(self.view.directory, suggestion.instructions)
+        self.touched |= slots
         if AddSlot() in suggestion.instructions:
             self.view = self.view.with_slot()  # empty, so a consumer for this epoch's suppliers already
 
-    def _refusal(self, suggestion: Suggestion) -> str:
+    def _refusal(self, suggestion: Suggestion, slots: frozenset[SlotId]) -> str:
         last_s = float("-inf") if self.known.last_s is None else self.known.last_s
         since_s = self.view.clock_s - last_s
         if since_s < self.settings.min_span_s and suggestion.kind != "spill":
@@ -152,13 +152,14 @@ class _Session:
         others = self.kinds - {suggestion.kind, "grow"}
         if others:
             return f"one adaptation at a time, and this epoch's is for {', '.join(sorted(others))}"
-        if self.touched & slots_touched(self.view.directory, suggestion.instructions):
+        if not self.touched.isdisjoint(slots):
             return "it touches a slot that this epoch changes already"
         return self._illegality(suggestion)
 
     def _illegality(self, suggestion: Suggestion) -> str:
+        """Why it is not legal; if it is, it is part of the draft from now on."""
         try:
-            apply(*self.applied, suggestion.instructions)
+            self.draft.take(suggestion.instructions)
         except IllegalInstruction as wrong:
             return wrong.wrong
         return ""

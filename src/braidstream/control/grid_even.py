@@ -16,23 +16,27 @@ room for them, and nothing is changed at all unless the largest expected load fa
 the goal is reached already). So a constant distribution causes at most one change: the next search finds nothing that
 is better by the margin. A key is light again below half of `heavy_above`.
 
-Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(keys x shapes + cells log p) for each
-of some fifty trials, at reorganizations only and independent of the stream's length and its number of keys.
+Invariant: cells are at slots below p; a key without tuples has no grid. Cost: O(heavy keys x shapes) once, of the
+shapes only those that can be the cheapest, and O(cells log p) for each of some fifty trials; at reorganizations only
+and independent of the stream's length and its number of keys.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain, repeat
 from math import prod
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from braidstream.model.grids import Candidate, Change, Family, Grid, GridPlan, Regrid, cell_load, slot_loads
-from braidstream.model.numbers import FIRST_SLOT, SlotId, slot_ids
+from braidstream.model.numbers import SlotId, slot_ids
 
 __all__ = ["EvenSettings", "plan"]
 
@@ -44,6 +48,10 @@ _NEARLY = 1.2
 _ALIKE = 1.05
 """Trials whose largest loads are within this factor differ by their replication only."""
 
+_FIRST_SHAPES = 256
+"""So many shapes are priced at first."""
+
+F64 = npt.NDArray[np.float64]
 Key = tuple[str, int]
 
 
@@ -63,16 +71,17 @@ class EvenSettings:
 
 @dataclass(frozen=True)
 class _Layout:
-    """One trial: the grids of the keys, and the slots' expected loads."""
+    """One trial: the dimensions and the slots of the keys' cells, and the slots' expected loads."""
 
-    grids: Mapping[Key, Grid]
-    loads: tuple[float, ...]
+    dims: Mapping[Key, tuple[int, ...]]
+    slots: Mapping[Key, Sequence[SlotId]]
+    loads: Sequence[float]
 
-    @property
+    @cached_property
     def largest(self) -> float:
         return max(self.loads)
 
-    @property
+    @cached_property
     def mean(self) -> float:
         return sum(self.loads) / len(self.loads)
 
@@ -130,20 +139,35 @@ class _Search:
         """How many slots there are."""
         return len(self.floor)
 
-    @property
+    @cached_property
     def even(self) -> float:
         """The mean load of the slots if nothing were replicated."""
-        return (sum(self.floor) + sum(one.weight for one in self.keys.values())) / self.n_slots
+        return (sum(self.floor) + sum(self._weights.values())) / self.n_slots
+
+    @cached_property
+    def _weights(self) -> dict[Key, float]:
+        return {key: one.weight for key, one in self.keys.items()}
+
+    @cached_property
+    def _prices(self) -> dict[Key, _Priced]:
+        """What is known of the shapes of keys that were heavy in a trial."""
+        return {}
+
+    @cached_property
+    def _cell_loads(self) -> dict[tuple[Key, tuple[int, ...]], float]:
+        """The loads of cells that some trial had."""
+        return {}
 
     def current(self) -> _Layout:
         """The grids of now, without those whose keys are light again."""
         limit = self.settings.heavy_above / 2 * self.even
-        stay = {k: g for k, g in self.held.items() if k in self.keys and self.keys[k].weight > limit}
-        return _Layout(stay, tuple(slot_loads(self._lights(stay), [(self.keys[k], g) for k, g in stay.items()])))
+        stay = {k: g for k, g in self.held.items() if k in self.keys and self._weights[k] > limit}
+        loads = slot_loads(self._lights(stay), [(self.keys[k], g) for k, g in stay.items()])
+        return _Layout({k: g.dims for k, g in stay.items()}, {k: g.slots for k, g in stay.items()}, loads)
 
     def is_homeless(self, layout: _Layout) -> bool:
         """Whether a cell is at a slot that is gone."""
-        return any(slot >= self.n_slots for grid in layout.grids.values() for slot in grid.slots)
+        return any(max(slots) >= self.n_slots for slots in layout.slots.values())
 
     def best(self) -> _Layout:
         """The best trial with as few heavy keys as reach the goal."""
@@ -162,15 +186,16 @@ class _Search:
         changes, kept = [], [grid for key, grid in self.held.items() if key[0] not in self.known]
         figures = {"largest_before": now.largest, "largest": chosen.largest, "mean": chosen.mean}
         for key, held in self.held.items():
-            if key[0] in self.known and key not in chosen.grids:
+            if key[0] in self.known and key not in chosen.dims:
                 reason = f"key {held.label or held.hash}: light again"
                 changes.append(Change(Regrid(*key, None), figures | self._share(key), reason))
-        for key, grid in chosen.grids.items():
+        for key, dims in chosen.dims.items():
             before = self.held.get(key)
-            if before is not None and before.dims == grid.dims:
-                grid = replace(grid, id=before.id, label=grid.label or before.label)  # noqa: PLW2901
+            label = "" if chosen is now else self.keys[key].label
+            if before is not None and before.dims == dims:
+                grid = Grid(before.id, *key, dims, tuple(chosen.slots[key]), label or before.label)
             else:
-                grid = replace(grid, id=next_id)  # noqa: PLW2901
+                grid = Grid(next_id, *key, dims, tuple(chosen.slots[key]), label)
                 next_id += 1
             kept.append(grid)
             if before is None or (before.dims, before.slots) != (grid.dims, grid.slots):
@@ -178,7 +203,7 @@ class _Search:
         return GridPlan(tuple(kept), next_id, tuple(changes), figures)
 
     def _share(self, key: Key) -> dict[str, float]:
-        weight = self.keys[key].weight if key in self.keys else 0.0
+        weight = self._weights.get(key, 0.0)
         return {"weight_over_mean": weight / max(self.even, 1e-9)}
 
     def _heavy(self, threshold: float) -> list[Key]:
@@ -186,53 +211,60 @@ class _Search:
         limit, low = threshold * self.even, self.settings.heavy_above / 2 * self.even
         return [
             key
-            for key, one in self.keys.items()
-            if (one.weight > limit and one.weight >= self.settings.least) or (key in self.held and one.weight > low)
+            for key, weight in self._weights.items()
+            if (weight > limit and weight >= self.settings.least) or (key in self.held and weight > low)
         ]
 
     def _best_grain(self, heavy: Sequence[Key]) -> _Layout:
         """Of the trials whose largest load is nearly the smallest, one that keeps all dimensions, then the cheapest."""
-        priced = {key: _priced(self.keys[key], self.n_slots) for key in heavy}
-        free = [self._laid_out(priced, grain * self.even, _NEARLY) for grain in _GRAINS]
-        kept = [self._laid_out(priced, grain * self.even, None) for grain in _GRAINS] if self.held else []
+        lights = self._lights(dict.fromkeys(heavy))
+        free = [self._laid_out(heavy, lights, grain * self.even, _NEARLY) for grain in _GRAINS]
+        kept = [self._laid_out(heavy, lights, grain * self.even, None) for grain in _GRAINS] if self.held else []
         limit = _ALIKE * min(trial.largest for trial in [*kept, *free])
         alike = [trial for trial in kept if trial.largest <= limit] or [one for one in free if one.largest <= limit]
         return min(alike, key=lambda trial: trial.mean)
 
-    def _laid_out(self, priced: Mapping[Key, _Priced], limit: float, slack: float | None) -> _Layout:
+    def _laid_out(self, heavy: Sequence[Key], lights: Sequence[float], limit: float, slack: float | None) -> _Layout:
         """Each key with its cheapest grid of cells up to `limit`, cells placed heaviest first.
 
         A grid that is there keeps its dimensions if they are within `slack` of that; without slack, in any case.
         """
-        dims = {key: self._dims(key, prices, limit, slack) for key, prices in priced.items()}
-        cells = sorted(
-            ((cell_load(self.keys[k], d), k, i) for k, d in dims.items() for i in range(prod(d))),
-            key=lambda cell: (-cell[0], cell[1], cell[2]),
-        )
-        room = _Room(self._lights(dims), sum(load for load, _, _ in cells))
-        slots: dict[Key, list[SlotId]] = {key: [FIRST_SLOT] * prod(d) for key, d in dims.items()}
-        for load, key, i in cells:
+        dims = {key: self._dims(key, limit, slack) for key in heavy}
+        loads = {key: self._cell_load(key, own) for key, own in dims.items()}
+        ordered = sorted(dims, key=lambda key: (-loads[key], key))
+        to_come = sum(chain.from_iterable(repeat(loads[key], prod(dims[key])) for key in ordered))
+        room, slots = _Room(list(lights), to_come), dict.fromkeys(dims, cast("Sequence[SlotId]", ()))
+        for key in ordered:
             held = self.held.get(key)
-            home = held.slots[i] if held is not None and held.dims == dims[key] else None
-            slots[key][i] = room.place(load, home)
-        grids = {k: Grid(0, *k, dims[k], tuple(slots[k]), self.keys[k].label) for k in dims}
-        return _Layout(grids, tuple(room.loads))
+            homes = held.slots if held is not None and held.dims == dims[key] else None
+            slots[key] = room.place(loads[key], prod(dims[key]), homes)
+        return _Layout(dims, slots, room.loads)
 
-    def _dims(self, key: Key, prices: _Priced, limit: float, slack: float | None) -> tuple[int, ...]:
-        cheapest, cost = prices.cheapest(limit)
+    def _dims(self, key: Key, limit: float, slack: float | None) -> tuple[int, ...]:
         held = self.held.get(key)
-        if held is None:
+        if held is not None and slack is None:
+            return held.dims
+        if key not in self._prices:
+            self._prices[key] = _Priced.of(self.keys[key], self.n_slots, min(_GRAINS) * self.even)
+        cheapest, cost = self._prices[key].cheapest(limit)
+        if held is None or slack is None:
             return cheapest
-        load = cell_load(self.keys[key], held.dims)
-        is_near = slack is None or (load <= slack * limit and load * prod(held.dims) <= slack * cost)
+        load = self._cell_load(key, held.dims)
+        is_near = load <= slack * limit and load * prod(held.dims) <= slack * cost
         return held.dims if is_near else cheapest
+
+    def _cell_load(self, key: Key, dims: tuple[int, ...]) -> float:
+        known = self._cell_loads.get((key, dims))
+        if known is None:
+            known = self._cell_loads[key, dims] = cell_load(self.keys[key], dims)
+        return known
 
     def _lights(self, heavy: Mapping[Key, object]) -> list[float]:
         """The slots' loads of everything but the heavy keys."""
         loads = list(self.floor)
-        for key, one in self.keys.items():
+        for (key, one), weight in zip(self.keys.items(), self._weights.values(), strict=True):
             if key not in heavy and one.slot < len(loads):
-                loads[one.slot] += one.weight
+                loads[one.slot] += weight
         return loads
 
 
@@ -245,54 +277,98 @@ class _Room:
         self.heap = list(zip(loads, slot_ids(len(loads)), strict=True))
         heapq.heapify(self.heap)
 
-    def place(self, load: float, home: SlotId | None) -> SlotId:
-        """The slot of a cell: its home where there is room, else the least loaded one."""
-        fits = home is not None and home < len(self.loads) and self.loads[home] + load <= self.limit
-        slot = home if fits and home is not None else self._least()
-        self.loads[slot] += load
-        heapq.heappush(self.heap, (self.loads[slot], slot))
-        return slot
+    def place(self, load: float, n_cells: int, homes: Sequence[SlotId] | None) -> list[SlotId]:
+        """The slots of cells that weigh the same: their homes where there is room, else the least loaded ones."""
+        if homes is None:
+            return [self._to_least(load) for _ in range(n_cells)]
+        return [self._to_home(load, home) for home in homes]
 
-    def _least(self) -> SlotId:
-        while True:  # entries of slots that got something since are stale
-            load, slot = heapq.heappop(self.heap)
-            if load == self.loads[slot]:
-                return slot
+    def _to_home(self, load: float, home: SlotId) -> SlotId:
+        if home >= len(self.loads) or self.loads[home] + load > self.limit:
+            return self._to_least(load)
+        self.loads[home] += load
+        heapq.heappush(self.heap, (self.loads[home], home))
+        return home
+
+    def _to_least(self, load: float) -> SlotId:
+        heap, loads = self.heap, self.loads
+        while heap[0][0] != loads[heap[0][1]]:  # entries of slots that got something since are stale
+            heapq.heappop(heap)
+        slot = heap[0][1]
+        loads[slot] += load
+        heapq.heapreplace(heap, (loads[slot], slot))
+        return slot
 
 
 @dataclass(frozen=True)
 class _Priced:
-    """Every shape of a key: the load of a cell, and of all cells together."""
+    """The shapes of a key that are worth looking at, by ascending load of a cell: each costs less than those before."""
 
-    shapes: npt.NDArray[np.int64]
-    loads: npt.NDArray[np.float64]
-    totals: npt.NDArray[np.float64]
+    loads: list[float]
+    totals: list[float]
+    """The load of all cells together."""
+    shapes: list[tuple[int, ...]]
+    lightest: tuple[tuple[int, ...], float]
+    """The shape with the lightest cells, and its total: where no shape is within the limit."""
+
+    @classmethod
+    def of(cls, one: Candidate, n_slots: int, least: float) -> _Priced:
+        """Of a key, for limits from `least` on.
+
+        Cells n_i along store i, N together, cost at least m (N^(m-1) counts)^(1/m) + results. So shapes are looked at
+        in the order of N, until one is within `least` and costs less than any with more cells can.
+        """
+        most, m = _CELLS_A_SLOT * n_slots, len(one.counts)
+        shapes, n_cells = _shapes(m, most)
+        n = min(len(shapes), _FIRST_SHAPES)
+        while True:
+            loads = (np.array(one.counts) / shapes[:n]).sum(axis=1) + one.results / n_cells[:n]
+            totals = loads * n_cells[:n]
+            fits = totals[loads <= least]
+            further = m * (float(n_cells[n - 1]) ** (m - 1) * prod(one.counts)) ** (1 / m) + one.results
+            if n == len(shapes) or (len(fits) and fits.min() < further * (1 - 1e-9)):
+                return cls._frontier(loads, totals, shapes)
+            n = min(len(shapes), 4 * n)
+
+    @classmethod
+    def _frontier(cls, loads: F64, totals: F64, shapes: npt.NDArray[np.int64]) -> _Priced:
+        cheaper = np.argsort(totals, kind="stable")
+        rank = np.empty(len(totals), dtype=np.int64)
+        rank[cheaper] = np.arange(len(totals))
+        by_load = np.argsort(loads, kind="stable")
+        least = np.minimum.accumulate(rank[by_load])
+        steps = np.flatnonzero(np.append(True, least[1:] < least[:-1]))
+        chosen = cheaper[least[steps]]
+        lightest = int(np.argmin(loads))
+        return cls(
+            loads[by_load[steps]].tolist(),
+            totals[chosen].tolist(),
+            [tuple(shape) for shape in shapes[chosen].tolist()],
+            (tuple(shapes[lightest].tolist()), float(totals[lightest])),
+        )
 
     def cheapest(self, limit: float) -> tuple[tuple[int, ...], float]:
         """The dimensions with the least total of those whose cells are within the limit, and that total.
 
         Where none is, those with the lightest cells.
         """
-        fits = np.flatnonzero(self.loads <= limit)
-        at = fits[np.argmin(self.totals[fits])] if len(fits) else np.argmin(self.loads)
-        return tuple(int(n) for n in self.shapes[at]), float(self.totals[at])
-
-
-def _priced(one: Candidate, n_slots: int) -> _Priced:
-    shapes = _shapes(len(one.counts), _CELLS_A_SLOT * n_slots)
-    n_cells = shapes.prod(axis=1)
-    loads = (np.array(one.counts) / shapes).sum(axis=1) + one.results / n_cells
-    return _Priced(shapes, loads, loads * n_cells)
+        at = bisect_right(self.loads, limit) - 1
+        return (self.shapes[at], self.totals[at]) if at >= 0 else self.lightest
 
 
 @lru_cache(maxsize=32)
-def _shapes(m: int, most: int) -> npt.NDArray[np.int64]:
-    """All dimensions of at most `most` cells, few cells first; for more than 3 stores powers of two only."""
-    steps = range(1, most + 1) if m <= 3 else [1 << i for i in range(most.bit_length())]
-    shapes: list[tuple[int, ...]] = [()]
+def _shapes(m: int, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """All dimensions of at most `most` cells, few cells first, and their cells; beyond 3 stores powers of two only."""
+    steps = np.arange(1, most + 1) if m <= 3 else 1 << np.arange(most.bit_length())
+    shapes, n_cells = np.ones((1, 0), dtype=np.int64), np.ones(1, dtype=np.int64)
     for _ in range(m):
-        shapes = [(*shape, n) for shape in shapes for n in steps if prod(shape) * n <= most]
-    return np.array(sorted(shapes, key=lambda shape: (prod(shape), shape)), dtype=np.int64)
+        n_steps = np.searchsorted(steps, most // n_cells, side="right")
+        begins = np.repeat(np.cumsum(n_steps) - n_steps, n_steps)
+        added = steps[np.arange(len(begins)) - begins]
+        shapes = np.column_stack([np.repeat(shapes, n_steps, axis=0), added])
+        n_cells = np.repeat(n_cells, n_steps) * added
+    order = np.argsort(n_cells, kind="stable")  # of as many cells the shapes are ascending already
+    return shapes[order], n_cells[order]
 
 
 def _floor(

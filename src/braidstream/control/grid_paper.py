@@ -23,6 +23,7 @@ change after the first, since doubling stops at half of the desired and halving 
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -90,6 +91,8 @@ class _Session:
         self.n_slots, self.grids, self.next_id = n_slots, grids, next_id
         held = Counter(slot for grid in grids for slot in grid.slots)
         self.tasks = [1 + held[slot] for slot in slot_ids(n_slots)]
+        self.heap = [(tasks, slot) for slot, tasks in zip(slot_ids(n_slots), self.tasks, strict=True)]
+        heapq.heapify(self.heap)
         self.kept: list[Grid] = []
         self.changes: list[Change] = []
 
@@ -98,9 +101,10 @@ class _Session:
         before = {grid.hash: grid for grid in self.grids if grid.family == family.name}
         heavy = heavy_keys(family, self.n_slots, before, epsilon)
         results = sum(one.results for one in heavy)
-        for grid in (grid for key, grid in before.items() if key not in {one.hash for one in heavy}):
+        known, hashes = {one.hash: one.tuples for one in family.candidates}, {one.hash for one in heavy}
+        for grid in (grid for key, grid in before.items() if key not in hashes):
             self._release(grid.slots)
-            self._light(family, grid)
+            self._light(family, grid, known.get(grid.hash, 0.0))
         for one in heavy:
             self._grid(family, one, before.get(one.hash), desired_dims(one, results, self.n_slots))
 
@@ -131,9 +135,8 @@ class _Session:
         figures |= {f"desired_{i}": wanted for i, wanted in enumerate(desired)}
         self.changes.append(Change(Regrid(family.name, one.hash, grid), figures, reason))
 
-    def _light(self, family: Family, grid: Grid) -> None:
-        known = {one.hash: one.tuples for one in family.candidates}
-        figures = {"share": known.get(grid.hash, 0.0) / max(family.tuples, 1e-9), "heavy_above": 1 / self.n_slots}
+    def _light(self, family: Family, grid: Grid, tuples: float) -> None:
+        figures = {"share": tuples / max(family.tuples, 1e-9), "heavy_above": 1 / self.n_slots}
         reason = f"key {grid.label or grid.hash}: light again"
         self.changes.append(Change(Regrid(family.name, grid.hash, None), figures, reason))
 
@@ -141,14 +144,18 @@ class _Session:
         return slot if slot is not None and slot < self.n_slots else self._fewest()
 
     def _fewest(self) -> SlotId:
-        slot = min(slot_ids(self.n_slots), key=lambda s: (self.tasks[s], s))
+        while self.heap[0][0] != self.tasks[self.heap[0][1]]:  # what it had before it got or lost a task
+            heapq.heappop(self.heap)
+        slot = self.heap[0][1]
         self.tasks[slot] += 1
+        heapq.heapreplace(self.heap, (self.tasks[slot], slot))
         return slot
 
     def _release(self, slots: Iterable[int]) -> None:
         for slot in slots:
             if slot < self.n_slots:
                 self.tasks[slot] -= 1
+                heapq.heappush(self.heap, (self.tasks[slot], SlotId(slot)))
 
 
 def _within(cell: Sequence[int], dims: Sequence[int]) -> bool:

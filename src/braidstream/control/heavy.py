@@ -45,6 +45,8 @@ _SMALLEST = 12
 """The least log2 of the sketch's counters."""
 _KEPT = 512
 """Counts kept of a pane that is over."""
+_NAME_LENGTH = 16
+"""A key is called by the digits of its hash."""
 _LABELS = 512
 """Labels kept for people; those of the most frequent keys."""
 
@@ -80,9 +82,10 @@ class Tracker(Value, frozen=True, dict=True):
         kept = tuple(self._trimmed(pane) for pane in self.panes if pane.at != at and self._is_live(pane, at))
         old = next((pane for pane in self.panes if pane.at == at), None)
         sketch = _decoded(old.sketch) if old else frequent_strings_sketch(self.lg_size)
-        for report in reports:
-            for key, count in report.keys:
-                sketch.update(_name(key), count)
+        update, names = sketch.update, _names(reports)
+        counts = (count for report in reports for count in report.counts.array.tolist())
+        for begin, count in zip(range(0, len(names), _NAME_LENGTH), counts, strict=True):
+            update(names[begin : begin + _NAME_LENGTH], count)
         rows = sum(report.rows for report in reports) + (old.rows if old else 0)
         left_out = max(report.left_out for report in reports) + (old.left_out if old else 0)
         panes = (*kept, Pane(at, rows, left_out, _encoded(sketch)))
@@ -193,6 +196,11 @@ def candidates(
 
 def _name(key: int) -> str:
     return f"{key:016x}"
+
+
+def _names(reports: Sequence[Frequent]) -> str:
+    """The names of all keys of the reports, one behind the other."""
+    return b"".join(report.hashes.unsigned.astype(">u8").tobytes() for report in reports).hex()
 
 
 def _counts(sketch: frequent_strings_sketch) -> list[tuple[int, int]]:

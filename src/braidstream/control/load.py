@@ -16,35 +16,32 @@ while the load is uneven there is a consumer; when all are even nobody is a supp
 at the slot's pace. It does not saturate where busy time does, and it is what the policies compare.
 
 Invariant: the groups' demands of a slot add up to at most the slot's; every group of the directory and every slot below
-n_slots is in the view, with zeros where nothing was reported. Cost: O(reports), independent of the number of tuples.
+n_slots is in the view, with zeros where nothing was reported. Cost: O(reports) in NumPy, independent of the number of
+tuples.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isnan
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from braidstream.control.group_loads import GroupLoad, GroupLoads
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
-from braidstream.model.figures import GroupFigures, SlotFigures
+from braidstream.model.figures import FigureColumns, SlotFigures
 from braidstream.model.group_measures import GroupMeasures
 from braidstream.model.numbers import BEFORE_FIRST, EpochNumber, GroupId, SlotId, slot_ids
 
 __all__ = ["GroupLoad", "SlotLoad", "View", "even_s", "observe", "occupancy"]
 
-
-@dataclass(frozen=True)
-class GroupLoad:
-    """One group, averaged over the epochs of the view; state as at its end."""
-
-    group: GroupId
-    slot: SlotId
-    rows: float
-    matches: float
-    demand_s: float
-    stored_bytes: int
-    inactive_bytes: int = 0
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,17 @@ class View:
 
     def of_slot(self, slot: SlotId) -> list[GroupLoad]:
         """The groups of a slot, in the order of the hash space."""
-        return [self.groups[group.id] for group in self.directory.of_slot(slot)]
+        return self.loads.of_slot(slot)
+
+    @cached_property
+    def loads(self) -> GroupLoads:
+        """The loads of all groups, as arrays in the order of the directory."""
+        return GroupLoads.of(self.groups, self.directory)
+
+    @cached_property
+    def whole_bytes(self) -> npt.NDArray[np.int64]:
+        """What each slot has in memory and on disk."""
+        return self.loads.by_slot(self.loads.stored_bytes + self.loads.inactive_bytes, self.n_slots)
 
     def suppliers(self, settings: Settings) -> list[SlotLoad]:
         """The slots with more work than they can do, in slot order."""
@@ -114,7 +121,7 @@ class View:
 
 
 def observe(
-    reports: Sequence[SlotFigures],
+    reports: Sequence[SlotFigures] | FigureColumns,
     directory: Directory,
     n_slots: int,
     measures: GroupMeasures,
@@ -122,18 +129,16 @@ def observe(
     settings: Settings,
 ) -> View:
     """The view of a reorganization epoch's reports."""
-    epochs = sorted({report.epoch for report in reports})
-    by_slot: dict[SlotId, list[SlotFigures]] = defaultdict(list)
-    for report in sorted(reports, key=lambda r: r.epoch):
-        by_slot[report.slot].append(report)
-    bare = [_bare_load(slot, by_slot[slot], max(len(epochs), 1)) for slot in slot_ids(n_slots)]
+    columns = reports if isinstance(reports, FigureColumns) else FigureColumns.of(reports)
+    epochs = np.unique(columns.epochs)
+    n_epochs = max(len(epochs), 1)
+    bare = _bare_loads(columns, n_slots, n_epochs)
     even = even_s(bare)
     length_s = settings.epoch_s if settings.epoch_s is not None else even
-    slots = tuple(
-        replace(one, occupancy=_mean_occupancy(by_slot[one.slot], length_s, len(epochs), settings)) for one in bare
-    )
-    groups = _group_loads(slots, by_slot, directory, max(len(epochs), 1))
-    last = epochs[-1] if epochs else BEFORE_FIRST
+    full = _summed(columns.slots, _occupancies(columns, length_s, settings), n_slots) / n_epochs
+    slots = tuple(replace(one, occupancy=share) for one, share in zip(bare, full.tolist(), strict=True))
+    groups = _group_loads(slots, columns, directory, n_epochs)
+    last = EpochNumber(int(epochs[-1])) if len(epochs) else BEFORE_FIRST
     return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None, measures)
 
 
@@ -148,71 +153,122 @@ def even_s(slots: Sequence[SlotLoad]) -> float:
 
 def occupancy(report: SlotFigures, length_s: float, settings: Settings) -> float:
     """How full the slot's buffer was at the end of the epoch, from 0 to 1."""
-    if report.backlog_bytes is not None:
-        return min(1.0, report.backlog_bytes / settings.buffer_bytes)
+    return float(_occupancies(FigureColumns.of([report]), length_s, settings)[0])
+
+
+def _occupancies(columns: FigureColumns, length_s: float, settings: Settings) -> F64:
+    buffered = np.minimum(1.0, columns.backlog_bytes / settings.buffer_bytes)
     if length_s <= 0:
-        return 0.0
-    return min(1.0, max(0.0, report.busy_s - length_s) / (settings.buffer_epochs * length_s))
+        late = np.zeros(len(buffered))
+    else:
+        late = np.minimum(1.0, np.maximum(0.0, columns.busy_s - length_s) / (settings.buffer_epochs * length_s))
+    return np.where(np.isnan(columns.backlog_bytes), late, buffered)
 
 
-def _mean_occupancy(reports: Sequence[SlotFigures], length_s: float, n_epochs: int, settings: Settings) -> float:
-    return sum(occupancy(report, length_s, settings) for report in reports) / max(n_epochs, 1)
-
-
-def _bare_load(slot: SlotId, reports: Sequence[SlotFigures], n_epochs: int) -> SlotLoad:
-    """A slot's load without its occupancy, which needs the length of the epoch."""
-    if not reports:
-        return SlotLoad(slot, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
-    busy = sum(report.busy_s for report in reports) / n_epochs
-    rows = sum(report.rows for report in reports) / n_epochs
-    matches = sum(report.matches for report in reports) / n_epochs
-    last = reports[-1]
-    by_stage = [report.work_s for report in reports if report.work_s is not None]
-    work_s = sum(by_stage) / n_epochs if len(by_stage) == len(reports) else None
-    return SlotLoad(slot, 0.0, busy * _growth(reports), busy, rows, matches, last.bytes, last.executor, work_s)
-
-
-def _growth(reports: Sequence[SlotFigures]) -> float:
-    """Arrived over joined tuples: above 1 when the backlog grew."""
-    first, last = reports[0].backlog_rows, reports[-1].backlog_rows
-    joined = sum(report.rows for report in reports[1:])
-    if first is None or last is None or joined == 0:
-        return 1.0
-    return max(0.0, (joined + last - first) / joined)
-
-
-def _group_loads(
-    slots: Sequence[SlotLoad], by_slot: Mapping[SlotId, Sequence[SlotFigures]], directory: Directory, n_epochs: int
-) -> dict[GroupId, GroupLoad]:
-    loads = {group.id: GroupLoad(group.id, group.slot, 0.0, 0.0, 0.0, 0) for group in directory.groups}
-    for slot in slots:
-        for load in _groups_of(slot, by_slot.get(slot.slot, ()), n_epochs):
-            if load.group in loads and loads[load.group].slot == slot.slot:
-                loads[load.group] = load
-    return loads
-
-
-def _groups_of(slot: SlotLoad, reports: Sequence[SlotFigures], n_epochs: int) -> list[GroupLoad]:
-    parts: dict[GroupId, list[GroupFigures]] = defaultdict(list)
-    for report in reports:
-        for part in report.groups:
-            parts[part.group].append(part)
-    busy = {group: sum(p.busy_s for p in some) / n_epochs for group, some in parts.items()}
-    works = {group: sum(p.rows + p.matches for p in some) / n_epochs for group, some in parts.items()}
-    total = slot.rows + slot.matches
-    if sum(busy.values()) <= 0 and total > 0:  # times not told apart: shared out by work
-        busy = {group: slot.busy_s * work / total for group, work in works.items()}
-    growth = slot.demand_s / slot.busy_s if slot.busy_s > 0 else 1.0
-    fit = min(1.0, slot.busy_s / sum(busy.values())) if sum(busy.values()) > 0 else 1.0
-    return [
-        GroupLoad(
-            group,
-            slot.slot,
-            sum(p.rows for p in some) / n_epochs,
-            sum(p.matches for p in some) / n_epochs,
-            busy[group] * growth * fit,
-            some[-1].stored_bytes,
-            some[-1].inactive_bytes,
+def _bare_loads(columns: FigureColumns, n_slots: int, n_epochs: int) -> list[SlotLoad]:
+    """The slots' loads without their occupancy, which needs the length of the epoch."""
+    busy = _summed(columns.slots, columns.busy_s, n_slots) / n_epochs
+    rows = _summed(columns.slots, columns.rows, n_slots) / n_epochs
+    matches = _summed(columns.slots, columns.matches, n_slots) / n_epochs
+    work = _summed(columns.slots, columns.work_s, n_slots) / n_epochs  # not a number where it is not known
+    last = dict(zip(columns.slots.tolist(), range(len(columns.slots)), strict=True))
+    growth = _growths(columns)
+    found = [SlotLoad(slot, 0.0, 0.0, 0.0, 0.0, 0.0, 0) for slot in slot_ids(n_slots)]
+    for slot in (slot for slot in slot_ids(n_slots) if slot in last):
+        work_s, demand_s = float(work[slot]), float(busy[slot]) * growth.get(slot, 1.0)
+        found[slot] = SlotLoad(
+            slot,
+            0.0,
+            demand_s,
+            float(busy[slot]),
+            float(rows[slot]),
+            float(matches[slot]),
+            int(columns.bytes[last[slot]]),
+            columns.executors[last[slot]],
+            None if isnan(work_s) else work_s,
         )
-        for group, some in parts.items()
-    ]
+    return found
+
+
+def _growths(columns: FigureColumns) -> dict[int, float]:
+    """By slot with a backlog, arrived over joined tuples: above 1 when the backlog grew."""
+    backlogs: dict[int, list[tuple[float, int]]] = {}
+    if np.isnan(columns.backlog_rows).all():
+        return {}
+    for slot, backlog, rows in zip(
+        columns.slots.tolist(), columns.backlog_rows.tolist(), columns.rows.tolist(), strict=True
+    ):
+        backlogs.setdefault(slot, []).append((backlog, rows))
+    found = {}
+    for slot, own in backlogs.items():
+        joined, grown = sum(rows for _, rows in own[1:]), own[-1][0] - own[0][0]
+        found[slot] = 1.0 if joined == 0 or np.isnan(grown) else max(0.0, (joined + grown) / joined)
+    return found
+
+
+def _group_loads(slots: Sequence[SlotLoad], columns: FigureColumns, directory: Directory, n_epochs: int) -> GroupLoads:
+    """Of each group what its slot says of it; what other slots say of it counts only for what these had to do."""
+    said = _Said.of(columns, len(slots))
+    rows, matches = (said.summed(one) / n_epochs for one in (columns.group_rows, columns.group_matches))
+    demand = _demands(slots, said, said.summed(columns.group_busy_s) / n_epochs, rows + matches)
+    known = directory.columns()
+    places, is_known = known.found(said.groups)
+    own = is_known.nonzero()[0]
+    own = own[known.slots[places[own]] == said.slots[own]]
+    reals, wholes = np.zeros((3, len(known))), np.zeros((2, len(known)), dtype=np.int64)
+    reals[:, places[own]] = rows[own], matches[own], demand[own]
+    wholes[:, places[own]] = columns.stored_bytes[said.last[own]], columns.inactive_bytes[said.last[own]]
+    return GroupLoads(directory, *reals, *wholes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Said:
+    """What slots say of groups, each pair of them once, in the order in which they are first named."""
+
+    slots: I64
+    groups: I64
+    entries: I64
+    """Which entries of the columns are about a slot that is there."""
+    pairs: I64
+    """For each entry which pair it is about."""
+    last: I64
+    """The last entry of each pair."""
+
+    @classmethod
+    def of(cls, columns: FigureColumns, n_slots: int) -> _Said:
+        entries = np.flatnonzero(columns.group_slots < n_slots)
+        slots, (ids, groups) = columns.group_slots[entries], np.unique(columns.groups[entries], return_inverse=True)
+        _, first, pairs = np.unique(slots * len(ids) + groups, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        pairs, first = rank[pairs], first[order]
+        last = np.empty(len(order), dtype=np.int64)
+        last[pairs] = entries  # the last one stays
+        return cls(slots[first], ids[groups[first]], entries, pairs, last)
+
+    def summed(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The sum of a figure for each pair."""
+        return _summed(self.pairs, numbers[self.entries], len(self.slots))
+
+
+def _demands(slots: Sequence[SlotLoad], said: _Said, busy: F64, works: F64) -> F64:
+    """The seconds of work that arrive at each group: its time, as far as that was told apart, else by its work."""
+    slot_busy = np.array([slot.busy_s for slot in slots])
+    totals = np.array([slot.rows + slot.matches for slot in slots])
+    growth = np.array([slot.demand_s / slot.busy_s if slot.busy_s > 0 else 1.0 for slot in slots])
+    untold = (_summed(said.slots, busy, len(slots)) <= 0) & (totals > 0)
+    by_work = slot_busy[said.slots] * works / np.where(totals > 0, totals, 1.0)[said.slots]
+    busy = np.where(untold[said.slots], by_work, busy)
+    sums = _summed(said.slots, busy, len(slots))
+    fit = np.minimum(1.0, np.where(sums > 0, slot_busy / np.where(sums > 0, sums, 1.0), 1.0))
+    demands: F64 = busy * growth[said.slots] * fit[said.slots]
+    return demands
+
+
+def _summed(places: I64, numbers: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """The sum of the numbers at each place below `n`, added one after the other."""
+    sums = np.zeros(n, dtype=numbers.dtype)
+    fits = places < n
+    np.add.at(sums, places[fits], numbers[fits])
+    return sums

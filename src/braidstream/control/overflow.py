@@ -121,10 +121,11 @@ def to_clean_up(
 ) -> list[GroupId]:
     """The groups to clean up in the next epoch; `spare_bytes` is what a slot could join in the time it has to spare."""
     chosen: list[GroupId] = []
+    pushed = set(spilled)
     for slot, own in _by_slot(groups).items():
         held = [one for one in own if one.generations]
         chosen += [one.state.group for one in held if one.is_expired]
-        if any(one.state.group in spilled for one in own):
+        if any(one.state.group in pushed for one in own):
             continue
         room = FREE * overflow.memory_bytes - taken.get(slot, 0) - sum(one.state.bytes for one in own)
         spare = _SPARE * spare_bytes
@@ -147,8 +148,10 @@ def to_join(
     """
     chosen: dict[GroupId, list[int]] = {}
     room: dict[SlotId, float] = defaultdict(lambda: float(overflow.memory_bytes))
-    for one in sorted(groups, key=lambda one: (-one.generations, one.state.group)):
-        numbers = [] if one.state.group in wanted else alike(one.inactive, watermark)
+    others = [one for one in groups if one.inactive]
+    whole = set(wanted)
+    for one in sorted(others, key=lambda one: (-one.generations, one.state.group)):
+        numbers = [] if one.state.group in whole else alike(one.inactive, watermark)
         if numbers and room[one.state.slot] > 0:
             room[one.state.slot] -= sum(own.bytes for own in one.inactive if own.number in numbers)
             chosen[one.state.group] = numbers
@@ -182,7 +185,8 @@ def clean_up_decisions(
     asked = (*(CleanUp(group) for group in wanted), *(CleanUp(group, tuple(n)) for group, n in some.items()))
     if not asked:
         return []
-    own = [one for one in groups if one.state.group in {clean_up.group for clean_up in asked}]
+    named = {clean_up.group for clean_up in asked}
+    own = [one for one in groups if one.state.group in named]
     figures = {"bytes": float(sum(one.bytes for one in own)), "expired": float(sum(one.is_expired for one in own))}
     return [Decision(epoch, "clean-up", figures, asked, "what is missing between generations is produced")]
 
@@ -195,9 +199,10 @@ def fits_again(
 ) -> set[GroupId]:
     """Those of the cleaned groups that are active from now on; the others stay one inactive generation."""
     fitting: set[GroupId] = set()
+    whole = set(cleaned)
     for slot, own in _by_slot(groups).items():
-        held = sum(one.state.bytes for one in own if one.state.group not in cleaned) + taken.get(slot, 0)
-        for one in sorted((one for one in own if one.state.group in cleaned), key=lambda one: one.bytes):
+        held = sum(one.state.bytes for one in own if one.state.group not in whole) + taken.get(slot, 0)
+        for one in sorted((one for one in own if one.state.group in whole), key=lambda one: one.bytes):
             if held + one.bytes <= (1 - overflow.spill_share) * overflow.memory_bytes:
                 held += one.bytes
                 fitting.add(one.state.group)

@@ -48,7 +48,7 @@ def remember(memory: Memory, view: View) -> Memory:
     """The memory with what the view says of earlier decisions, and what no longer exists dropped."""
     return changed(
         memory,
-        base_groups=len(view.directory.groups) if memory.base_groups is None else memory.base_groups,
+        base_groups=len(view.directory) if memory.base_groups is None else memory.base_groups,
         solid=_solid(memory, view),
         split={},
         yielded={slot: pace for slot, pace in memory.yielded.items() if slot < view.n_slots},

@@ -21,7 +21,7 @@ from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.spiller import Spiller
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision, Instruction, Spill
-from braidstream.model.reports import Report, SlotReport, slot_reports
+from braidstream.model.reports import Report, SlotReport, brought_by, slot_reports
 from braidstream.model.stores import Store
 from braidstream.model.values import changed
 from braidstream.state.acting import act, intent
@@ -83,8 +83,7 @@ class Decider:
         """The manifest with what the epoch brought to each group, where somebody chooses groups by it."""
         if self.reorganizer is None and self.spiller is None:
             return manifest
-        brought = (count for report in reports for count in report.groups)
-        measures = manifest.notes.measures.counted(brought, manifest.directory, manifest.epoch)
+        measures = manifest.notes.measures.counted(brought_by(reports), manifest.directory, manifest.epoch)
         return manifest.with_notes(changed(manifest.notes, measures=measures))
 
     def _within_budget(

@@ -93,7 +93,7 @@ def _frequent(manifest: Manifest, stores: Sequence[Store], reports: Sequence[Slo
         for store, frequent in report.frequent.items():
             found[store].append(frequent)
     for store, counts in _in_cells(manifest, stores, reports).items():
-        found[store].append(Frequent(sum(counts.values()), tuple(counts.items())))
+        found[store].append(Frequent.of(sum(counts.values()), tuple(counts.items())))
     return found
 
 

@@ -5,9 +5,9 @@ the next epoch's slots open the segments of their groups, wherever these were wr
 (5.2) needs no messages here: the epoch boundary is the moment at which inputs are held and in-flight tuples are
 drained, and the manifest is the hand-over.
 
-Reports between two reorganizations wait in the manifest's notes, so the decisions are the same whether or not the
-driver was restarted, or an epoch replayed, in between. Cost: a few numbers for each slot and epoch, and for each group
-once.
+Reports between two reorganizations wait in the manifest's notes, as columns, so the decisions are the same whether or
+not the driver was restarted, or an epoch replayed, in between. What groups hold is asked for only when the controller
+is. Cost: O(groups) in NumPy, and no object a group in epochs without a decision.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from braidstream.control.controller import Controller
-from braidstream.model.figures import GroupFigures, SlotFigures, folded
+from braidstream.model.figures import WaitingFigures
 from braidstream.model.instructions import Decision
-from braidstream.model.numbers import GroupId, SlotId, slot_ids
-from braidstream.model.reports import SlotReport
+from braidstream.model.numbers import EpochNumber, SlotId, slot_ids
+from braidstream.model.packed_numbers import Column
+from braidstream.model.reports import SlotReport, brought_by
 from braidstream.model.values import changed
 from braidstream.state.cell_memory import bytes_in_cells
-from braidstream.state.generations import account
+from braidstream.state.generations import stored_columns
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import KeptFigures
 
-__all__ = ["Reorganizer", "slot_figures"]
+__all__ = ["Reorganizer", "epoch_figures"]
 
 
 @dataclass
@@ -55,11 +59,11 @@ class Reorganizer:
 
     def advised(self, manifest: Manifest, reports: Sequence[SlotReport]) -> tuple[Manifest, list[Decision]]:
         """The manifest with what the controller remembers, and what it decides if this is a reorganization epoch."""
-        collected = folded([*self._waiting(manifest), *slot_figures(manifest, reports)])
+        collected = self._waiting(manifest).plus(epoch_figures(manifest, reports))
         if not self.controller.is_due(manifest.epoch):
-            return manifest.with_notes(changed(manifest.notes, reports=KeptFigures(collected))), []
+            return manifest.with_notes(changed(manifest.notes, reports=KeptFigures.of(collected))), []
         made, remembered = self.controller.decide(
-            collected,
+            collected.columns(stored_columns(manifest), bytes_in_cells(manifest), _executors(manifest, reports)),
             manifest.directory,
             manifest.n_slots,
             manifest.notes.controller,
@@ -70,63 +74,53 @@ class Reorganizer:
         notes = changed(manifest.notes, controller=remembered, reports=KeptFigures())
         return manifest.with_notes(notes), made
 
-    def _waiting(self, manifest: Manifest) -> list[SlotFigures]:
-        """The reports of this reorganization epoch so far, unless a restart has changed the slots since."""
+    def _waiting(self, manifest: Manifest) -> WaitingFigures:
+        """The figures of this reorganization epoch so far, unless a restart has changed the slots since."""
         every = self.controller.settings.every
-        kept = manifest.notes.reports.figures
-        if {report.slot for report in kept} != set(range(manifest.n_slots)):
-            return []
-        return [report for report in kept if report.epoch // every == manifest.epoch // every]
+        kept = manifest.notes.reports.waiting
+        if kept.n_slots != manifest.n_slots:
+            return WaitingFigures()
+        return kept.since(EpochNumber(manifest.epoch // every * every))
 
 
-def slot_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> list[SlotFigures]:
-    """What the controller is told: the figures of each slot, the stages of an epoch added up.
+def epoch_figures(manifest: Manifest, reports: Sequence[SlotReport]) -> WaitingFigures:
+    """What an epoch's reports say of slots and groups, the stages added up.
 
     Each stage has groups of its own, so a stage's time is shared out among them.
     """
-    rows: dict[GroupId, int] = defaultdict(int)
-    matches: dict[GroupId, int] = defaultdict(int)
-    busy: dict[SlotId, float] = defaultdict(float)
-    of_group: dict[GroupId, float] = defaultdict(float)
-    executors: dict[SlotId, str] = {}
-    for report in reports:
-        busy[report.slot] += report.busy_s
-        executors[report.slot] = report.executor
-        pace_s = report.busy_s / (report.units or 1)  # no group can give away what its slot does for cells
-        for one in report.groups:
-            rows[one.group] += one.rows
-            matches[one.group] += one.matches
-            of_group[one.group] += pace_s * (one.rows + one.matches)
-    stored, taken, work_s = account(manifest), bytes_in_cells(manifest), _work_s(reports)
-    made = []
-    for slot in slot_ids(manifest.n_slots):
-        groups = manifest.directory.of_slot(slot)
-        entries = tuple(
-            GroupFigures(
-                g.id,
-                rows[g.id],
-                matches[g.id],
-                stored[g.id].active_rows,
-                int(stored[g.id].active_bytes),
-                of_group[g.id],
-                int(stored[g.id].inactive_bytes),
-            )
-            for g in groups
-        )
-        made.append(
-            SlotFigures(
-                slot,
-                manifest.epoch,
-                sum(entry.rows for entry in entries),
-                sum(entry.matches for entry in entries),
-                sum(entry.stored_bytes for entry in entries) + taken.get(slot, 0),
-                busy[slot],
-                entries,
-                executors.get(slot, manifest.executors.get(slot, "")),
-                work_s=None if work_s is None else work_s.get(slot, 0.0),
-            )
-        )
-    return made
+    known, brought = manifest.directory.columns(), brought_by(reports)
+    order, ids = known.sorted_ids
+    at, is_known = known.found(brought.groups)
+    at = at[is_known]
+    # No group can give away what its slot does for cells.
+    paces = np.array([report.busy_s / (report.units or 1) for report in reports])
+    spent = np.repeat(paces, [len(report.groups) for report in reports]) * (brought.rows + brought.matches)
+    rows, matches, busy_s = (_summed(at, one[is_known], len(known)) for one in (brought.rows, brought.matches, spent))
+    n_slots, work_s = manifest.n_slots, _work_s(reports)
+    slots = np.array([report.slot for report in reports], dtype=np.int64)
+    works = [np.nan if work_s is None else work_s.get(slot, 0.0) for slot in slot_ids(n_slots)]
+    return WaitingFigures(
+        (manifest.epoch,),
+        n_slots,
+        Column.of(_summed(known.slots, rows, n_slots)),
+        Column.of(_summed(known.slots, matches, n_slots)),
+        Column.of(_summed(slots, np.array([report.busy_s for report in reports]), n_slots)),
+        Column.of(np.array(works, dtype=np.float64)),
+        *(Column.of(one) for one in (ids, *(one[order] for one in (known.slots, rows, matches, busy_s)))),
+    )
+
+
+def _summed(places: npt.NDArray[np.integer], numbers: npt.NDArray[np.number], n: int) -> npt.NDArray[np.number]:
+    """The sum of the numbers at each place below `n`, added one after the other."""
+    sums, fits = np.zeros(n, dtype=numbers.dtype), places < n
+    np.add.at(sums, places[fits], numbers[fits])
+    return sums
+
+
+def _executors(manifest: Manifest, reports: Sequence[SlotReport]) -> list[str]:
+    """Where each slot ran."""
+    known = {**manifest.executors, **{report.slot: report.executor for report in reports}}
+    return [known.get(slot, "") for slot in slot_ids(manifest.n_slots)]
 
 
 def _work_s(reports: Sequence[SlotReport]) -> dict[SlotId, float] | None:

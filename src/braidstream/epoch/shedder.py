@@ -25,7 +25,7 @@ from braidstream.model.dead_rows import FIRST_BITS, Filter
 from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision, Shed
 from braidstream.model.numbers import Address, GroupId
-from braidstream.model.reports import Report, SampleCounts, SlotReport, slot_reports
+from braidstream.model.reports import Report, SampleCounts, SlotReport, brought_by, slot_reports
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
 from braidstream.slot.merging import row_bytes, spans_of, stocks_of
@@ -187,9 +187,9 @@ def _counted(
 def _yields(directory: Directory, known: Shedding, reports: Sequence[SlotReport]) -> dict[Address, tuple[float, float]]:
     """Of each group, of late: its results, and the bytes that it held for them."""
     matched: dict[GroupId, int] = defaultdict(int)
-    for report in reports:
-        for one in report.groups:
-            matched[one.group] += one.matches
+    brought = brought_by(reports)
+    for one, matches in zip(brought.groups.tolist(), brought.matches.tolist(), strict=True):
+        matched[one] += matches
     found = {}
     for group in directory.groups:
         made, size = known.yields.get(group.low, (0.0, 0.0))

@@ -171,10 +171,9 @@ class Spiller:
         """
         chosen, room = [], dict.fromkeys(slot_ids(manifest.n_slots), float(self.overflow.memory_bytes))
         others = generations.pushed_stores(manifest) - self.stores
-        barred = (
-            {id_ for id_, held in generations.account(manifest, others).items() if held.deadlines} if others else set()
-        )
-        missing = {one.state.group for one in self.groups(manifest) if one.is_incomplete and one.generations} | barred
+        barred = generations.account(manifest, others) if others else {}
+        missing = {one.state.group for one in self.groups(manifest) if one.is_incomplete and one.generations}
+        missing |= {group for group, held in barred.items() if held.deadlines}
         for one in sorted(self.groups(manifest, self.stores | others), key=lambda one: (-one.bytes, one.state.group)):
             if one.state.group in missing and room[one.state.slot] > 0:
                 room[one.state.slot] -= one.bytes

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from braidstream.kernels.hashing import unhashed
 from braidstream.kernels.rows import Rows, key_columns
+from braidstream.model.packed_numbers import Column
 from braidstream.model.reports import Frequent
 from braidstream.model.stores import Store
 
@@ -32,13 +33,14 @@ def largest_runs(rows: Rows, store: Store, most: int = MOST) -> Frequent:
     large = np.flatnonzero(counts > max(1, len(rows) // _SHARE))
     large = large[np.argsort(-counts[large], kind="stable")[:most]]
     rest = np.delete(counts, large)
-    keys = tuple(zip(rows.hashes[starts[large]].tolist(), counts[large].tolist(), strict=True))
+    hashes = rows.hashes[starts[large]]
     labels = {}
-    for (hash_, _), at in zip(keys[:_LABELLED], starts[large[:_LABELLED]].tolist(), strict=True):
+    for hash_, at in zip(hashes[:_LABELLED].tolist(), starts[large[:_LABELLED]].tolist(), strict=True):
         label = label_of(rows.table, at, hash_, store)
         if label:
             labels[hash_] = label
-    return Frequent(len(rows), keys, int(rest.max()) if len(rest) else 0, labels)
+    left_out = int(rest.max()) if len(rest) else 0
+    return Frequent(len(rows), Column.of(hashes), Column.of(counts[large]), left_out, labels)
 
 
 def label_of(table: pa.Table, row: int, hash_: int, store: Store) -> str:

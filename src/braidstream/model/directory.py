@@ -12,26 +12,29 @@ Invariant: the groups cover the addresses of every region exactly once; a group 
 stage whose d leading bits are those of its prefix. WSJ uses the least significant bits; we use the leading ones, so
 that a group, its halves and its quarters are contiguous ranges of rows sorted by hash, and a split moves no data.
 
-A directory is a value: `split`, `merge` and `move` return another one. Cost: O(number of groups) each.
+A directory is a value: `split`, `merge` and `move` return another one. What it holds are columns
+(`model.group_columns`); a `Group` is made when somebody asks for it. A directory may also be *deferred*: its columns
+are read when they are first needed. Cost: O(groups) for a change, in NumPy; O(log groups) to find an address; a Python
+object a group only where `groups` or the groups of a slot are asked for.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from braidstream.model.group_columns import HASH_BITS, GroupColumns, equal_shapes, replaced, resized_slots
 from braidstream.model.numbers import Address, GroupId, SlotId
 
-__all__ = ["HASH_BITS", "Directory", "Group", "Range", "Region", "address_of"]
+__all__ = ["HASH_BITS", "Directory", "Group", "GroupColumns", "Range", "Region", "address_of", "halved", "united"]
 
-HASH_BITS = 64
+_TABLE_BITS = 16
+"""Hashes are looked up in a table of up to 2^16 entries, in deeper regions by binary search."""
 _HASHES = (1 << HASH_BITS) - 1
 
 
@@ -94,198 +97,302 @@ class Group(Range):
         return self.prefix ^ 1
 
 
-@dataclass(frozen=True)
 class Region:
     """The groups of one stage, in the order of the hash space: where addresses meet arrays of hashes."""
 
-    groups: tuple[Group, ...]
+    def __init__(self, directory: Directory, begin: int, end: int) -> None:
+        self._directory, self._bounds = directory, (begin, end)
+        self._columns = directory.columns().taken(slice(begin, end))
 
-    @property
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Region) and self._columns == other._columns
+
+    def __hash__(self) -> int:
+        return hash(self._columns)
+
+    def __repr__(self) -> str:
+        return f"Region({self.groups!r})"
+
+    def columns(self) -> GroupColumns:
+        """Its groups as arrays."""
+        return self._columns
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Its groups."""
+        return self._directory.groups_at(range(*self._bounds))
+
+    @cached_property
     def depth(self) -> int:
         """The global depth: how many leading bits the table looks at."""
-        return max((group.depth for group in self.groups), default=0)
+        return int(self._columns.depths.max(initial=0))
 
-    @cached_property
+    @property
     def lows(self) -> npt.NDArray[np.uint64]:
         """The smallest hash of each group, ascending: group boundaries for binary search."""
-        return np.array([group.first for group in self.groups], dtype=np.uint64)
+        return self._columns.firsts
 
-    @cached_property
+    @property
     def slots(self) -> npt.NDArray[np.int32]:
         """The slot of each group."""
-        return np.array([group.slot for group in self.groups], dtype=np.int32)
+        return self._columns.slots
 
     def table(self) -> npt.NDArray[np.int32]:
         """For each value of the `depth` leading bits, the position of its group in `groups`."""
-        depth = self.depth
-        widths = [1 << (depth - group.depth) for group in self.groups]
-        return np.repeat(np.arange(len(self.groups), dtype=np.int32), widths)
+        widths = np.int64(1) << (self.depth - self._columns.depths.astype(np.int64))
+        return np.repeat(np.arange(len(self), dtype=np.int32), widths)
+
+    @cached_property
+    def _kept_table(self) -> npt.NDArray[np.int32]:
+        return self.table()
 
     def locate(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """The position in `groups` of each hash."""
         if self.depth == 0:
             return np.zeros(len(hashes), dtype=np.int32)
-        return self.table()[(hashes >> np.uint64(HASH_BITS - self.depth)).astype(np.int64)]
+        if self.depth > _TABLE_BITS:
+            return (np.searchsorted(self.lows, hashes, side="right") - 1).astype(np.int32)
+        return self._kept_table[(hashes >> np.uint64(HASH_BITS - self.depth)).astype(np.int64)]
 
 
-@dataclass(frozen=True)
 class Directory:
-    """The groups of all stages, in the order of their addresses."""
+    """The groups of all stages, in the order of their addresses. `next_id` is that of the next new group."""
 
-    groups: tuple[Group, ...]
-    next_id: GroupId
+    def __init__(self, groups: Iterable[Group], next_id: GroupId) -> None:
+        self._held = (_columns_of(groups), next_id)
+
+    @classmethod
+    def from_columns(cls, columns: GroupColumns, next_id: GroupId) -> Directory:
+        """Of columns in the order of their addresses."""
+        made = cls.__new__(cls)
+        made._held = (columns, next_id)
+        return made
 
     @classmethod
     def deferred(cls, load: Callable[[], Directory]) -> Directory:
-        """A directory that is read when it is first looked at."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "_load", load)
+        """The directory that `load` gives, called once, when something of it is needed."""
+        made = cls.__new__(cls)
+        made._load = load
         return made
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("groups", "next_id") and "_load" in self.__dict__:
-            found = self.__dict__["_load"]()
-            object.__setattr__(self, "groups", found.groups)
-            object.__setattr__(self, "next_id", found.next_id)
-            return self.__dict__[name]
-        raise AttributeError(name)
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The groups as columns."""
-        return {
-            "stage": np.array([group.stage for group in self.groups], dtype="<i4"),
-            "first": np.array([group.first for group in self.groups], dtype="<u8"),
-            "depth": np.array([group.depth for group in self.groups], dtype="<u1"),
-            "id": np.array([group.id for group in self.groups], dtype="<i8"),
-            "slot": np.array([group.slot for group in self.groups], dtype="<i4"),
-        }
-
-    @classmethod
-    def from_columns(cls, columns: Mapping[str, npt.NDArray[Any]], next_id: GroupId) -> Directory:
-        """From them."""
-        rows = zip(*(columns[name].tolist() for name in ("stage", "first", "depth", "id", "slot")), strict=True)
-        groups = (
-            Group(stage << depth | (first >> (HASH_BITS - depth) if depth else 0), depth, GroupId(id_), SlotId(slot))
-            for stage, first, depth, id_, slot in rows
-        )
-        return cls(tuple(groups), next_id)
 
     @classmethod
     def of(cls, n_groups: int, n_slots: int = 1, n_stages: int = 1) -> Directory:
         """For each stage `n_groups` groups of (nearly) equal size, dealt to the slots in contiguous runs."""
         return cls((), GroupId(0)).with_stages(range(n_stages), n_groups, n_slots)
 
+    _load: Callable[[], Directory]
+
+    @cached_property
+    def _held(self) -> tuple[GroupColumns, GroupId]:
+        return self._load()._held
+
+    def columns(self) -> GroupColumns:
+        """The groups as arrays: what a compact file needs, with `next_id`."""
+        return self._held[0]
+
+    @property
+    def next_id(self) -> GroupId:
+        """The id of the next new group."""
+        return self._held[1]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its columns are there: of a deferred one, whether somebody has needed them."""
+        return "_held" in self.__dict__
+
+    def __len__(self) -> int:
+        return len(self.columns())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Directory) and self._held == other._held)
+
+    def __hash__(self) -> int:
+        return hash(self._held)
+
+    def __repr__(self) -> str:
+        return f"Directory({self.groups!r}, {self.next_id})" if self.is_loaded else "Directory.deferred(...)"
+
+    def __reduce__(self) -> tuple[Callable[[GroupColumns, GroupId], Directory], tuple[GroupColumns, GroupId]]:
+        return Directory.from_columns, self._held
+
     def with_stages(self, stages: Iterable[int], n_groups: int, n_slots: int) -> Directory:
         """The directory with a region for each of these stages that has none."""
-        depth = max(n_groups - 1, 0).bit_length()
-        n_wide = (1 << depth) - n_groups  # that many groups are one bit shallower, so that the space is covered
-        shapes = [(i, depth - 1) for i in range(n_wide)] + [(i, depth) for i in range(2 * n_wide, 1 << depth)]
-        equal = [Group(p, d, GroupId(i), SlotId(i * n_slots // n_groups)) for i, (p, d) in enumerate(shapes)]
         made = self
         for stage in sorted(set(stages) - self.regions.keys()):
-            made = made._with_region(stage, equal)
+            made = made._with_region(stage, *equal_shapes(n_groups, n_slots))
         return made
 
     def with_copy(self, stage: int) -> Directory:
         """The directory with a region for a stage that has none: groups and slots as those of stage 0."""
-        return self._with_region(stage, self.region(0).groups)
+        first = self.region(0).columns()
+        return self._with_region(stage, first.firsts, first.depths, first.slots)
 
-    def _with_region(self, stage: int, shapes: Sequence[Group]) -> Directory:
-        added = [replace(g, prefix=g.prefix_at(stage), id=GroupId(self.next_id + i)) for i, g in enumerate(shapes)]
-        return replace(self._with(added, set()), next_id=GroupId(self.next_id + len(added)))
+    def _with_region(
+        self,
+        stage: int,
+        firsts: npt.NDArray[np.uint64],
+        depths: npt.NDArray[np.uint8],
+        slots: npt.NDArray[np.int32],
+    ) -> Directory:
+        next_id = GroupId(self.next_id + len(firsts))
+        stages = np.full(len(firsts), stage, dtype=np.int32)
+        added = GroupColumns(stages, firsts, depths, np.arange(self.next_id, next_id), slots)
+        return Directory.from_columns(self.columns().plus(added), next_id)
 
     @cached_property
-    def by_id(self) -> dict[GroupId, Group]:
+    def groups(self) -> tuple[Group, ...]:
+        """All groups, as objects: for policies and for small cases."""
+        return tuple(map(_group, *(one.tolist() for one in self.columns().arrays())))
+
+    @cached_property
+    def _made(self) -> dict[int, Group]:
+        return {}
+
+    def group_at(self, position: int) -> Group:
+        """The group at one position of the columns."""
+        if "groups" in self.__dict__:
+            return self.groups[position]
+        if position not in self._made:
+            self._made[position] = _group(*(int(one[position]) for one in self.columns().arrays()))
+        return self._made[position]
+
+    def groups_at(self, positions: Sequence[int] | npt.NDArray[np.integer]) -> tuple[Group, ...]:
+        """The groups at some positions."""
+        if "groups" in self.__dict__:
+            return tuple(self.groups[at] for at in positions)
+        own = np.asarray(positions, dtype=np.intp)
+        return tuple(map(_group, *(one[own].tolist() for one in self.columns().arrays())))
+
+    @cached_property
+    def by_id(self) -> Mapping[GroupId, Group]:
         """The groups by their identity."""
-        return {group.id: group for group in self.groups}
+        return _ById(self)
 
     @cached_property
     def regions(self) -> Mapping[int, Region]:
         """The groups of each stage, by stage."""
-        found: dict[int, list[Group]] = defaultdict(list)
-        for group in self.groups:
-            found[group.stage].append(group)
-        return {stage: Region(tuple(own)) for stage, own in found.items()}
+        return {stage: Region(self, *bounds) for stage, bounds in self.columns().bounds.items()}
 
     def region(self, stage: int) -> Region:
         """The groups of one stage; none where no store is kept at it."""
-        return self.regions.get(stage, _NOWHERE)
+        return self.regions.get(stage) or Region(self, 0, 0)
 
-    @cached_property
+    @property
     def lows(self) -> npt.NDArray[np.uint64]:
         """The smallest hash of each group, where there is one stage only."""
-        return np.array([group.low for group in self.groups], dtype=np.uint64)
+        if self.columns().stages.any():
+            raise ValueError("the addresses of several stages do not fit into 64 bits: ask the region of each")
+        return self.columns().firsts
 
     def at(self, address: Address) -> Group:
         """The group of one address."""
-        return self.groups[bisect_right(self._plain_lows, address) - 1]
-
-    @cached_property
-    def _plain_lows(self) -> list[Address]:
-        return [group.low for group in self.groups]
+        return self.group_at(self.columns().position_at(address >> HASH_BITS, address & _HASHES))
 
     def of_slot(self, slot: SlotId, stage: int | None = None) -> tuple[Group, ...]:
         """The groups of one slot, of one stage or of all."""
-        groups = self.groups if stage is None else self.region(stage).groups
-        return tuple(group for group in groups if group.slot == slot)
+        own = self.columns().of_slot(slot)
+        if stage is not None:
+            begin, end = self.columns().bounds.get(stage, (0, 0))
+            own = own[np.searchsorted(own, begin) : np.searchsorted(own, end)]
+        return self.groups_at(own)
+
+    def count_of_slot(self, slot: SlotId) -> int:
+        """How many groups a slot has."""
+        return len(self.columns().of_slot(slot))
 
     def move(self, group: GroupId, slot: SlotId) -> Directory:
         """The directory with `group` at `slot`."""
-        return self._with([replace(self.by_id[group], slot=slot)], {group})
+        return self.moved({group: slot})
+
+    def moved(self, slots: Mapping[GroupId, SlotId]) -> Directory:
+        """The directory with each of these groups at its slot."""
+        made, columns = self.columns().slots.copy(), self.columns()
+        for group, slot in slots.items():
+            made[columns.position_of(group)] = slot
+        return Directory.from_columns(columns.with_slots(made), self.next_id)
 
     def split(self, group: GroupId, slot: SlotId | None = None) -> Directory:
         """Split a group by its next bit: the lower half keeps its identity, the upper one is new and goes to `slot`."""
         whole = self.by_id[group]
-        if whole.depth >= HASH_BITS:
-            raise ValueError(f"group {group} holds a single hash value and cannot be split")
-        lower = replace(whole, prefix=whole.prefix * 2, depth=whole.depth + 1)
-        target = whole.slot if slot is None else slot
-        upper = replace(lower, prefix=lower.prefix + 1, id=self.next_id, slot=target)
-        return replace(self._with([lower, upper], {group}), next_id=GroupId(self.next_id + 1))
+        halves = halved(whole, self.next_id, whole.slot if slot is None else slot)
+        return self.changed(halves, [group], GroupId(self.next_id + 1))
 
     def buddy(self, group: GroupId) -> Group | None:
         """The group that `group` can be merged with: its buddy, if it has the same depth."""
-        own = self.by_id[group]
-        same = (g for g in self.groups if g.depth == own.depth and g.prefix == own.buddy_prefix and own.depth > 0)
-        return next(same, None)
+        found = self.columns().buddy_of(self.columns().position_of(group))
+        return None if found is None else self.group_at(found)
+
+    def shaped(self, prefix: int, depth: int) -> Group | None:
+        """The group of exactly this range, if there is one."""
+        wanted = Range(prefix, depth)
+        found = self.at(wanted.low)
+        return found if (found.prefix, found.depth) == (prefix, depth) else None
 
     def merge(self, group: GroupId) -> Directory:
         """Merge a group with its buddy; the lower half's identity and the slot of `group` remain."""
         own, buddy = self.by_id[group], self.buddy(group)
         if buddy is None:
             raise ValueError(f"group {group} has no buddy of its depth")
-        lower = min(own, buddy)
-        merged = Group(lower.prefix // 2, lower.depth - 1, lower.id, own.slot)
-        return self._with([merged], {own.id, buddy.id})
+        return self.changed([united(own, buddy)], [own.id, buddy.id], self.next_id)
 
     def resized(self, n_slots: int) -> Directory:
         """The same groups over `n_slots` slots: groups stay where they can, the others fill up the emptiest slots.
 
         Each region is spread by itself.
         """
-        regions = (_resized(region.groups, n_slots) for region in self.regions.values())
-        return replace(self, groups=tuple(sorted((g for groups in regions for g in groups), key=lambda g: g.low)))
+        regions = [resized_slots(region.slots, n_slots) for region in self.regions.values()]
+        slots = np.concatenate(regions) if regions else self.columns().slots
+        return Directory.from_columns(self.columns().with_slots(slots), self.next_id)
 
-    def _with(self, added: Iterable[Group], removed: set[GroupId]) -> Directory:
-        left = [group for group in self.groups if group.id not in removed]
-        return replace(self, groups=tuple(sorted([*left, *added], key=lambda g: g.low)))
+    def changed(self, added: Iterable[Group], removed: Collection[GroupId], next_id: GroupId) -> Directory:
+        """The directory without some groups and with others, which cover the same addresses. O(groups), in one go."""
+        columns = self.columns()
+        gone = [columns.position_of(group) for group in removed]
+        return Directory.from_columns(replaced(columns, gone, _columns_of(added)), next_id)
 
 
-_NOWHERE = Region(())
+class _ById(Mapping[GroupId, Group]):
+    """The groups of a directory by id, each made when it is asked for."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory, self._positions = directory, directory.columns().positions
+
+    def __getitem__(self, group: GroupId) -> Group:
+        return self._directory.group_at(self._positions[group])
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._positions
+
+    def __iter__(self) -> Iterator[GroupId]:
+        return iter(cast("Mapping[GroupId, int]", self._positions))
+
+    def __len__(self) -> int:
+        return len(self._positions)
 
 
-def _resized(groups: Sequence[Group], n_slots: int) -> list[Group]:
-    most = -(-len(groups) // n_slots)
-    held = [0] * n_slots
-    kept: list[Group] = []
-    homeless: list[Group] = []
-    for group in groups:
-        stays = group.slot < n_slots and held[group.slot] < most
-        (kept if stays else homeless).append(group)
-        if stays:
-            held[group.slot] += 1
-    for group in homeless:
-        slot = held.index(min(held))
-        held[slot] += 1
-        kept.append(replace(group, slot=SlotId(slot)))
-    return kept
+def halved(whole: Group, upper: GroupId, slot: SlotId) -> tuple[Group, Group]:
+    """The halves of a group by its next bit; the upper one has the id `upper` and goes to `slot`."""
+    if whole.depth >= HASH_BITS:
+        raise ValueError(f"group {whole.id} holds a single hash value and cannot be split")
+    lower = replace(whole, prefix=whole.prefix * 2, depth=whole.depth + 1)
+    return lower, replace(lower, prefix=lower.prefix + 1, id=upper, slot=slot)
+
+
+def united(own: Group, buddy: Group) -> Group:
+    """A group and its buddy as one: the identity of the lower, at the slot of `own`."""
+    lower = min(own, buddy)
+    return Group(lower.prefix // 2, lower.depth - 1, lower.id, own.slot)
+
+
+def _group(stage: int, first: int, depth: int, id_: int, slot: int) -> Group:
+    return Group(stage << depth | first >> (HASH_BITS - depth), depth, GroupId(id_), SlotId(slot))
+
+
+def _columns_of(groups: Iterable[Group]) -> GroupColumns:
+    return GroupColumns.of_rows((g.stage, g.first, g.depth, g.id, g.slot) for g in groups)

@@ -1,8 +1,8 @@
 """What tasks say of an epoch: a routing task its tally, a slot its report. All that the driver learns of the data.
 
 A slot gives `SlotReport` for each stage of an epoch, `CleanUpReport` for a clean-up, and `Failure` where trying again
-would not help. They cross from worker to driver as JSON (`encoded`, `decoded`), and nobody keeps them: what is kept of
-an epoch is in the manifest, what policies see of it are `model.figures`.
+would not help. They cross from worker to driver as msgpack (`encoded`, `decoded`), what they say of groups as columns,
+and nobody keeps them: what is kept of an epoch is in the manifest, what policies see of it are `model.figures`.
 
 Invariant: a report is a function of the task's inputs but for times and the names of files. Size: O(groups of the slot
 with new rows or matches), whatever the number of rows.
@@ -10,13 +10,16 @@ with new rows or matches), whatever the number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 
 from braidstream.errors import DamagedState, RunError
+from braidstream.model.group_measures import BroughtColumns
 from braidstream.model.numbers import GroupId, SlotId
+from braidstream.model.packed_numbers import Column, Numbers, concatenated
 from braidstream.model.parts import Segment
 from braidstream.model.snapshots import Written
 from braidstream.model.values import Value, of_numpy
@@ -27,11 +30,13 @@ __all__ = [
     "Failure",
     "Frequent",
     "GroupCount",
+    "GroupCounts",
     "Report",
     "Result",
     "SampleCounts",
     "SlotReport",
     "Tally",
+    "brought_by",
     "decoded",
     "encoded",
     "slot_reports",
@@ -92,6 +97,36 @@ class GroupCount(Value, frozen=True, array_like=True):
     matches: int
 
 
+class GroupCounts(Value, frozen=True, array_like=True):
+    """What an epoch brought to groups at one stage: `GroupCount`s as columns, and their sums."""
+
+    groups: Column = Column()
+    rows: Column = Column()
+    matches: Column = Column()
+    all_rows: int = 0
+    all_matches: int = 0
+
+    @classmethod
+    def of(cls, groups: Numbers, rows: Numbers, matches: Numbers) -> GroupCounts:
+        """Of arrays."""
+        columns = (Column.of(groups), Column.of(rows), Column.of(matches))
+        return cls(*columns, int(columns[1].whole.sum()), int(columns[2].whole.sum()))
+
+    @classmethod
+    def of_counts(cls, counts: Iterable[GroupCount]) -> GroupCounts:
+        """Of single ones."""
+        listed = list(counts)
+        return cls.of([one.group for one in listed], [one.rows for one in listed], [one.matches for one in listed])
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[GroupCount]:
+        """Each as an object: for small cases."""
+        columns = (self.groups.whole.tolist(), self.rows.whole.tolist(), self.matches.whole.tolist())
+        return map(GroupCount, *columns)
+
+
 class CellCount(Value, frozen=True, array_like=True):
     """New rows of a cell, by the store and its use in a join."""
 
@@ -105,12 +140,27 @@ class Frequent(Value, frozen=True):
     """The largest counts of keys among a slot's new rows of a store, and a bound on those that are left out."""
 
     rows: int
-    keys: tuple[tuple[int, int], ...]
-    """(hash, count); counts of tuples, not of their replicas."""
+    hashes: Column = Column()
+    counts: Column = Column()
+    """Of each hash; counts of tuples, not of their replicas."""
     left_out: int = 0
     """No key that is not listed has more rows than this."""
     labels: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Values of (some of) the keys, for people."""
+
+    @classmethod
+    def of(
+        cls, rows: int, keys: Iterable[tuple[int, int]], left_out: int = 0, labels: Mapping[int, str] | None = None
+    ) -> Frequent:
+        """Of (hash, count)."""
+        pairs = list(keys)
+        hashes = Column.of(np.array([hash_ for hash_, _ in pairs], dtype=np.uint64))
+        return cls(rows, hashes, Column.of([count for _, count in pairs]), left_out, labels or {})
+
+    @property
+    def keys(self) -> list[tuple[int, int]]:
+        """(hash, count), for small cases."""
+        return list(zip(self.hashes.array.tolist(), self.counts.array.tolist(), strict=True))
 
 
 class SampleCounts(Value, frozen=True):
@@ -159,7 +209,7 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """(probes, matches) by join and probed input."""
     late: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     """The files of late rows, by stream."""
-    groups: tuple[GroupCount, ...] = ()
+    groups: GroupCounts = GroupCounts()
     """Groups with new rows or matches."""
     frequent: Mapping[int, Frequent] = msgspec.field(default_factory=dict)
     """By store."""
@@ -172,12 +222,12 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     @property
     def matches(self) -> int:
         """Composites of its groups and cells."""
-        return sum(one.matches for one in self.groups) + sum(matches for _, matches in self.cell_matches)
+        return self.groups.all_matches + sum(matches for _, matches in self.cell_matches)
 
     @property
     def units(self) -> int:
         """Rows and matches, in groups and in cells: what its time is spent on."""
-        return sum(one.rows for one in self.groups) + sum(one.rows for one in self.cells) + self.matches
+        return self.groups.all_rows + sum(one.rows for one in self.cells) + self.matches
 
 
 class CleanUpReport(_Ran, frozen=True, kw_only=True, tag="clean-up"):
@@ -214,21 +264,27 @@ Report: TypeAlias = "SlotReport | CleanUpReport"
 
 _ENCODER = msgspec.json.Encoder(enc_hook=of_numpy)
 _TALLIES = msgspec.json.Decoder(Tally)
-_REPORTS: msgspec.json.Decoder[SlotReport | CleanUpReport | Failure] = msgspec.json.Decoder(
-    SlotReport | CleanUpReport | Failure
-)
+_SENDER = msgspec.msgpack.Encoder(enc_hook=of_numpy)
+_Sent: TypeAlias = "SlotReport | CleanUpReport | Failure"
+_REPORTS: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(SlotReport | CleanUpReport | Failure)
+_LONG_REPORTS: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(SlotReport | CleanUpReport | Failure)
+_JSON = ord("{")
+"""How JSON begins, and msgpack of a report never does."""
 
 
 def encoded(report: Report | Failure) -> bytes:
-    """A report on its way to the driver."""
-    return _ENCODER.encode(report)
+    """A report on its way to the driver: msgpack, or JSON if it has a number of more than 64 bits (a deep prefix)."""
+    try:
+        return _SENDER.encode(report)
+    except OverflowError:
+        return _ENCODER.encode(report)
 
 
 def decoded(blobs: Iterable[bytes | bytearray]) -> list[Report]:
     """The reports of tasks. A failure among them is raised."""
     found: list[Report] = []
     for blob in blobs:
-        report = _REPORTS.decode(blob)
+        report = (_LONG_REPORTS if blob[0] == _JSON else _REPORTS).decode(blob)
         if isinstance(report, Failure):
             raise report.error()
         found.append(report)
@@ -238,3 +294,13 @@ def decoded(blobs: Iterable[bytes | bytearray]) -> list[Report]:
 def slot_reports(reports: Iterable[Report]) -> list[SlotReport]:
     """Those of slots that joined, without clean-ups."""
     return [report for report in reports if isinstance(report, SlotReport)]
+
+
+def brought_by(reports: Iterable[SlotReport]) -> BroughtColumns:
+    """What reports say of groups, one after the other."""
+    counts = [report.groups for report in reports if report.groups.groups.data]
+    return BroughtColumns(
+        concatenated(one.groups for one in counts),
+        concatenated(one.rows for one in counts),
+        concatenated(one.matches for one in counts),
+    )

@@ -37,7 +37,7 @@ from braidstream.model.directory import Group
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
 from braidstream.model.numbers import SlotId
-from braidstream.model.reports import Failure, Frequent, GroupCount, Result, SlotReport, Tally, encoded
+from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
@@ -441,7 +441,7 @@ class _Slot:
         stores = self.task.stores
         return {i: largest_runs(rows, stores[i]) for i, rows in self.new.items() if stores[i].family}
 
-    def _group_counts(self) -> tuple[GroupCount, ...]:
+    def _group_counts(self) -> GroupCounts:
         """The groups with new rows or matches."""
         rows: I64 = np.zeros(len(self.groups), dtype=np.int64)
         for new in self.new.values():
@@ -449,5 +449,6 @@ class _Slot:
         for change in (change for sent in self.changes.values() for change in sent):
             hashes = np.asarray(change.column(HASH).combine_chunks()).view(np.uint64)
             rows += np.bincount(np.searchsorted(self.lows, hashes, side="right") - 1, minlength=len(rows))
-        counts = zip(self.groups, rows.tolist(), self.matches.tolist(), strict=True)
-        return tuple(GroupCount(group.id, arrived, matched) for group, arrived, matched in counts if arrived or matched)
+        ids: I64 = np.array([group.id for group in self.groups], dtype=np.int64)
+        seen = (rows != 0) | (self.matches != 0)
+        return GroupCounts.of(ids[seen], rows[seen], self.matches[seen])

@@ -10,8 +10,8 @@
 
 Commit order: segments, sections, results, routing table and ledger, root, Spark's offset commit. A crash anywhere
 replays the epoch from the manifest before it; what the lost attempt wrote is an orphan, and is swept at the next start.
-Old manifests and the files that only they refer to are retired after `keep` epochs: each ledger names the files that its
-manifest does not need any more, so nobody compares manifests.
+Old manifests and the files that only they refer to are retired after `keep` epochs: each ledger names the files that
+its manifest does not need any more, so nobody compares manifests.
 
 Nothing is deleted unless every kept manifest could be read: a damaged checkpoint stays as it is.
 

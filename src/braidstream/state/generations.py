@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.model.directory import Group
+from braidstream.model.figures import StoredColumns
 from braidstream.model.numbers import GroupId
 from braidstream.model.snapshots import ACCOUNT, Key
 from braidstream.state.manifest import Manifest, Part, Segment
@@ -43,6 +44,7 @@ __all__ = [
     "pushed_stores",
     "sizes",
     "spilled",
+    "stored_columns",
 ]
 
 
@@ -78,6 +80,19 @@ def account(manifest: Manifest, stores: Collection[str] | None = None) -> dict[G
         if group in found:
             found[GroupId(group)].add(number, rows, size, deadline)
     return found
+
+
+def stored_columns(manifest: Manifest) -> StoredColumns:
+    """The active and the inactive bytes of each group, by its id."""
+    ids, accounts = manifest.directory.columns().sorted_ids[1], _accounts(manifest)
+    at = np.searchsorted(ids, accounts["group"])
+    is_known = ids[np.minimum(at, len(ids) - 1)] == accounts["group"] if len(ids) else np.zeros(0, dtype=np.bool_)
+    is_active = accounts["generation"] == 0
+    sums = (
+        np.bincount(at[of & is_known], accounts["bytes"][of & is_known], len(ids)).astype(np.int64)
+        for of in (is_active, ~is_active)
+    )
+    return StoredColumns(ids, *sums)
 
 
 def _accounts(manifest: Manifest, stores: Collection[str] | None = None) -> npt.NDArray[Any]:

@@ -37,6 +37,7 @@ from braidstream.errors import CheckpointMismatch, DamagedState
 from braidstream.model.directory import Directory, Group
 from braidstream.model.faults import reach
 from braidstream.model.grids import Grid
+from braidstream.model.group_columns import GroupColumns
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.model.parts import Part, Segment, SegmentForm
 from braidstream.model.snapshots import SHARED, Figures, Key
@@ -409,8 +410,12 @@ def _got(files: Files, ref: FileRef, what: str) -> bytes:
     return content
 
 
+_GROUPS = ("stage", "first", "depth", "id", "slot")
+"""The columns of a routing table, in the order of `GroupColumns`."""
+
+
 def _written_routing(files: Files, epoch: int, directory: Directory) -> FileRef:
-    columns = directory.columns()
+    columns = dict(zip(_GROUPS, directory.columns().arrays(), strict=True))
     return _put(files, epoch, "routing", pack("routing", b'{"next_id": %d}' % directory.next_id, columns))
 
 
@@ -419,7 +424,8 @@ def _read_routing(files: Files, ref: FileRef) -> Directory:
 
     def read() -> Directory:
         raw, columns = unpack("routing", content)
-        return Directory.from_columns(columns, GroupId(msgspec.json.decode(raw)["next_id"]))
+        groups = GroupColumns(*(columns[name] for name in _GROUPS))
+        return Directory.from_columns(groups, GroupId(msgspec.json.decode(raw)["next_id"]))
 
     return _guarded(files, ref.name, read, "routing table")
 

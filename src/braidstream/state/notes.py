@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec import convert
 
 from braidstream.control.heavy import Tracker
 from braidstream.control.remembered import Memory
 from braidstream.model.dead_rows import Filter
 from braidstream.model.declarations import Declared
-from braidstream.model.figures import SlotFigures, figures_from_rows, figures_to_rows
-from braidstream.model.group_measures import GroupMeasures
+from braidstream.model.figures import SlotFigures, WaitingFigures, figures_from_rows
+from braidstream.model.group_measures import ByGroup, GroupMeasures
 from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import SampleCounts
 from braidstream.model.values import Json, Value, changed, of_numpy
@@ -44,18 +45,30 @@ FIRST_RATE = float(8 << 20)
 
 
 class KeptFigures:
-    """The figures of a reorganization epoch that is not over, as rows without names in JSON (`model.figures`)."""
+    """The figures of a reorganization epoch that is not over, as columns; manifests of 0.1.0 have them as rows."""
 
-    __slots__ = ("figures",)
+    __slots__ = ("waiting",)
 
     def __init__(self, figures: Sequence[SlotFigures] = ()) -> None:
-        self.figures = tuple(figures)
+        self.waiting = WaitingFigures.of(figures)
+
+    @classmethod
+    def of(cls, waiting: WaitingFigures) -> KeptFigures:
+        """Of columns."""
+        made = cls()
+        made.waiting = waiting
+        return made
+
+    @property
+    def figures(self) -> tuple[SlotFigures, ...]:
+        """The same as objects, without state."""
+        return self.waiting.figures()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeptFigures) and other.figures == self.figures
+        return isinstance(other, KeptFigures) and other.waiting == self.waiting
 
     def __hash__(self) -> int:
-        return hash(self.figures)
+        return hash(self.waiting)
 
     def __repr__(self) -> str:
         return f"KeptFigures({self.figures!r})"
@@ -242,11 +255,14 @@ class Notes(Value, frozen=True):
 
 def encoded_note(value: object) -> Json:
     """What JSON has in the place of a value that msgspec does not know."""
-    return figures_to_rows(value.figures) if isinstance(value, KeptFigures) else of_numpy(value)
+    if isinstance(value, KeptFigures):
+        return value.waiting
+    return dict(value) if isinstance(value, ByGroup) else of_numpy(value)
 
 
 def read_note(kind: type, plain: Json) -> KeptFigures:
     """The value of that."""
     if kind is KeptFigures:
-        return KeptFigures(figures_from_rows(plain))
+        is_of_0_1_0 = isinstance(plain, list)
+        return KeptFigures(figures_from_rows(plain)) if is_of_0_1_0 else KeptFigures.of(convert(plain, WaitingFigures))
     raise TypeError(f"a {kind.__name__} is no note")

@@ -116,8 +116,7 @@ class Layout:
         """The sections in which two layouts differ."""
         found = set[Key]()
         if self.directory is not other.directory:
-            mine, theirs = set(self.directory.groups), set(other.directory.groups)
-            found |= {(group.stage, group.slot) for group in mine ^ theirs}
+            found |= _moved(self.directory, other.directory)
         if self.grids is not other.grids:
             before, after = ({grid.id: grid for grid in one.grids} for one in (self, other))
             for id_ in before.keys() | after.keys():
@@ -156,6 +155,19 @@ class Layout:
             stage, slot = key
             made[key] = Section(stage, SlotId(slot), tuple(groups.get(key, ())), tuple(dealt.get(key, ())))
         return made
+
+
+def _moved(before: Directory, after: Directory) -> set[Key]:
+    """The stages and slots whose groups are not the same in two directories."""
+    old, new = before.columns(), after.columns()
+    alike = all(
+        np.array_equal(getattr(old, name), getattr(new, name)) for name in ("stages", "firsts", "depths", "ids")
+    )
+    if not alike:
+        return {(group.stage, group.slot) for group in set(before.groups) ^ set(after.groups)}
+    at = np.flatnonzero(old.slots != new.slots)
+    stages = old.stages[at].tolist()
+    return {*zip(stages, old.slots[at].tolist(), strict=True), *zip(stages, new.slots[at].tolist(), strict=True)}
 
 
 def merged_segments(segments: Iterable[Segment]) -> tuple[Segment, ...]:

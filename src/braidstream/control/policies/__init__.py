@@ -25,7 +25,7 @@ __all__ = ["Kind", "Policy", "Suggestion"]
 Kind = Literal["grow", "shrink", "load", "memory", "spill", "tidy"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Suggestion:
     """Instructions that belong together, the rule they come from, and the figures the rule saw."""
 

@@ -45,8 +45,9 @@ class MemoryBalance:
         if self.settings.memory_bytes is None or not view.slots:
             return []
         sender = max(view.slots, key=lambda slot: (slot.stored_bytes, -slot.slot))
-        most = _whole_bytes(view, sender)
-        receivers = [slot for slot in view.slots if self._may_receive(slot, memory) and _whole_bytes(view, slot) < most]
+        held = view.whole_bytes.tolist()
+        most = held[sender.slot]
+        receivers = [slot for slot in view.slots if self._may_receive(slot, memory) and held[slot.slot] < most]
         if not receivers:
             return []
         receiver = min(receivers, key=lambda slot: (slot.stored_bytes, slot.slot))
@@ -77,11 +78,6 @@ class MemoryBalance:
                 amount -= load.stored_bytes
                 room_s -= load.demand_s * ratio
         return chosen
-
-
-def _whole_bytes(view: View, slot: SlotLoad) -> int:
-    """What a slot has in memory and on disk."""
-    return sum(load.stored_bytes + load.inactive_bytes for load in view.of_slot(slot.slot))
 
 
 def _size_per_result(view: View, load: GroupLoad) -> float:

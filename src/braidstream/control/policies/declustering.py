@@ -13,6 +13,7 @@ Cost: O(slots + groups of the last slot).
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,13 +86,14 @@ def _can_shrink(view: View, memory: Memory, settings: Settings) -> bool:
 def _dealt(view: View) -> tuple[list[Move], float]:
     """Where the last slot's groups would go, and how long the busiest slot would then be busy."""
     last = SlotId(view.n_slots - 1)
-    loads = {slot.slot: slot.demand_s for slot in view.slots[:last]}
+    loads = [(slot.demand_s, slot.slot) for slot in view.slots[:last]]
+    heapq.heapify(loads)
     moves = []
     for load in sorted(view.of_slot(last), key=lambda load: (-load.demand_s, load.group)):
-        target = min(loads, key=lambda slot: (loads[slot], slot))
-        loads[target] += load.demand_s
+        demand_s, target = loads[0]
+        heapq.heapreplace(loads, (demand_s + load.demand_s, target))
         moves.append(Move(load.group, target))
-    return moves, max(loads.values())
+    return moves, max(loads)[0]
 
 
 def _counts(view: View, settings: Settings) -> dict[str, float]:

@@ -61,13 +61,14 @@ class Spilling:
         if self.settings.memory_bytes is None:
             return []
         budget = int(self.settings.spill_above * self.settings.memory_bytes)
+        held = view.loads.by_slot(view.loads.stored_bytes, view.n_slots).tolist()
         suggestions = []
-        for slot in view.slots:
+        for slot in (slot for slot in view.slots if held[slot.slot] > budget):
             groups = group_states(view, slot.slot)
             share, idle_after = self.settings.spill_share, self.settings.idle_after
             chosen = choose_spills(groups, budget, share=share, idle_after=idle_after, now=view.epoch)
             if chosen:
-                suggestions.append(_overflow(view, slot, chosen, budget))
+                suggestions.append(_overflow(slot, groups, chosen, budget))
         return suggestions
 
 
@@ -103,7 +104,7 @@ class ForcedSpilling:
         """What may still be forced: M_q - M_c, less what was forced already."""
         if self.settings.memory_bytes is None:
             return 0.0
-        so_far = sum(load.stored_bytes + load.inactive_bytes for load in view.groups.values())
+        so_far = int(view.loads.stored_bytes.sum() + view.loads.inactive_bytes.sum())
         needed = so_far if self.settings.query_bytes is None else self.settings.query_bytes
         return needed - self.settings.memory_bytes * view.n_slots - memory.forced_bytes
 
@@ -116,7 +117,7 @@ def _state(view: View, load: GroupLoad) -> GroupState:
 
 def _rate(view: View, slot: SlotLoad) -> float | None:
     """The results of an epoch for each group of the slot (D-CAPE 6); None where it has no group."""
-    n_groups = len(view.directory.of_slot(slot.slot))
+    n_groups = view.directory.count_of_slot(slot.slot)
     return slot.matches / n_groups if n_groups else None
 
 
@@ -126,8 +127,9 @@ def _within(groups: list[GroupState], room: float) -> list[GroupState]:
     return groups[: int(np.searchsorted(sizes, room, side="right"))]
 
 
-def _overflow(view: View, slot: SlotLoad, chosen: list[GroupId], budget: int) -> Suggestion:
-    pushed = sum(view.groups[group].stored_bytes for group in chosen)
+def _overflow(slot: SlotLoad, groups: list[GroupState], chosen: list[GroupId], budget: int) -> Suggestion:
+    going = set(chosen)
+    pushed = sum(one.bytes for one in groups if one.group in going)
     figures = {"slot_bytes": float(slot.stored_bytes), "budget_bytes": float(budget), "pushed_bytes": float(pushed)}
     reason = f"slot {slot.slot} holds more than it may"
     return Suggestion("spilling", "spill", tuple(Spill(group) for group in chosen), figures, reason)

@@ -36,6 +36,8 @@ class Generation:
 
 def alike(generations: Sequence[Generation], watermark: int | None) -> list[int]:
     """The numbers of the generations to make one, ascending: of the lowest tier that has `FAN`; none if no tier has."""
+    if len(generations) < FAN:
+        return []
     tiers: dict[int, list[Generation]] = defaultdict(list)
     for one in generations:
         tiers[_tier(one.bytes)].append(one)

@@ -9,18 +9,18 @@ Cost: O(groups).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from braidstream.control.load import View
 from braidstream.control.policies import Suggestion
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
-from braidstream.model.directory import Group
+from braidstream.model.directory import HASH_BITS, GroupColumns
 from braidstream.model.instructions import Merge
+from braidstream.model.numbers import GroupId
 
 __all__ = ["Merging"]
 
@@ -35,26 +35,44 @@ class Merging:
         """The merges of this reorganization epoch, in the order of the hash space."""
         if view.suppliers(self.settings):
             return []
-        n_groups = len(view.directory.groups) if memory.base_groups is None else memory.base_groups
+        n_groups = len(view.directory) if memory.base_groups is None else memory.base_groups
         n_base = n_groups // max(len(view.directory.regions), 1)
+        lower = self._small(view)
         found: list[Suggestion] = []
-        for region in view.directory.regions.values():
-            small = (pair for pair in _buddies(region.groups) if self._is_small(view, *pair))
-            found += [self._merge(view, *pair) for pair in islice(small, max(len(region.groups) - n_base, 0))]
+        for begin, end in view.directory.columns().bounds.values():
+            own = lower[np.searchsorted(lower, begin) : np.searchsorted(lower, end)]
+            found += _merges(view, own[: max(end - begin - n_base, 0)])
         return found
 
-    def _is_small(self, view: View, lower: Group, upper: Group) -> bool:
-        demand = view.groups[lower.id].demand_s + view.groups[upper.id].demand_s
-        return demand <= self.settings.merge_below * view.length_s and (lower.slot == upper.slot or view.is_absolute)
-
-    def _merge(self, view: View, lower: Group, upper: Group) -> Suggestion:
-        loads = [view.groups[lower.id], view.groups[upper.id]]
-        keeper = max(loads, key=lambda load: load.stored_bytes)
-        figures = {"demand_s": sum(load.demand_s for load in loads), "length_s": view.length_s}
-        reason = f"groups {lower.id} and {upper.id} are buddies and small"
-        return Suggestion("merging", "tidy", (Merge(keeper.group),), figures, reason)
+    def _small(self, view: View) -> npt.NDArray[np.intp]:
+        """The positions of groups that are small together with their buddies, the next ones."""
+        slots, demand = view.directory.columns().slots, view.loads.demand_s
+        is_small = demand[:-1] + demand[1:] <= self.settings.merge_below * view.length_s
+        may_meet = np.True_ if view.is_absolute else slots[:-1] == slots[1:]
+        return np.flatnonzero(_are_buddies(view.directory.columns()) & is_small & may_meet)
 
 
-def _buddies(groups: Sequence[Group]) -> list[tuple[Group, Group]]:
-    neighbours = pairwise(groups)
-    return [(a, b) for a, b in neighbours if a.depth == b.depth and a.depth > 0 and a.buddy_prefix == b.prefix]
+def _merges(view: View, lower: npt.NDArray[np.intp]) -> list[Suggestion]:
+    """Groups at these positions with the next ones, at the slot of the larger."""
+    ids, held = view.directory.columns().ids, view.loads.stored_bytes
+    keepers = np.where(held[lower + 1] > held[lower], ids[lower + 1], ids[lower])
+    demands = view.loads.demand_s[lower] + view.loads.demand_s[lower + 1]
+    columns = (one.tolist() for one in (keepers, demands, ids[lower], ids[lower + 1]))
+    return [
+        Suggestion(
+            "merging",
+            "tidy",
+            (Merge(GroupId(keeper)),),
+            {"demand_s": demand_s, "length_s": view.length_s},
+            f"groups {one} and {other} are buddies and small",
+        )
+        for keeper, demand_s, one, other in zip(*columns, strict=True)
+    ]
+
+
+def _are_buddies(columns: GroupColumns) -> npt.NDArray[np.bool_]:
+    """Of each group but the last: whether the next one is its buddy, of the same depth."""
+    same = (columns.stages[:-1] == columns.stages[1:]) & (columns.depths[:-1] == columns.depths[1:])
+    bits = np.uint64(1) << (np.uint64(HASH_BITS) - np.maximum(columns.depths[:-1], 1).astype(np.uint64))
+    found: npt.NDArray[np.bool_] = same & (columns.depths[:-1] > 0) & (columns.firsts[:-1] ^ bits == columns.firsts[1:])
+    return found

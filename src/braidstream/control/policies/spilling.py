@@ -20,7 +20,7 @@ from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 __all__ = ["GroupState", "choose_spills", "least_productive", "size_per_result"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GroupState:
     """The active state of one group, as the policies of memory see it."""
 

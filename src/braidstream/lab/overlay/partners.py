@@ -15,7 +15,6 @@ Limitation: a sub-domain is at least one value. A single value that outgrows a p
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from braidstream.lab.overlay.operators import Target
 from braidstream.lab.overlay.peer import Address, Entry, Peer
 from braidstream.lab.overlay.ring import mix64
 from braidstream.lab.overlay.shared import SECOND_US, PartnerRule
-from braidstream.model.directory import Directory, Group
+from braidstream.model.directory import Directory, Group, address_of
 from braidstream.model.numbers import GroupId, SlotId
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ class Partners:
 
 
 def _group_at(directory: Directory, hashed: int) -> Group:
-    return directory.groups[bisect_right(directory.groups, hashed, key=lambda group: group.low) - 1]
+    return directory.at(address_of(0, hashed))
 
 
 def _values_in(directory: Directory, group_id: GroupId, load: Counter[int]) -> int:

@@ -220,7 +220,9 @@ class _Gridded:
 
     def _reports(self, new: Ints, heavy: Ints) -> list[Frequent]:
         """What slots report: their largest counts, and heavy keys in any case."""
-        reports = [Frequent(int(new[heavy].sum()), tuple((int(self.hashes[k]), int(new[k])) for k in heavy if new[k]))]
+        reports = [
+            Frequent.of(int(new[heavy].sum()), tuple((int(self.hashes[k]), int(new[k])) for k in heavy if new[k]))
+        ]
         light = new.copy()
         light[heavy] = 0
         for slot in range(self.n_slots):
@@ -228,7 +230,7 @@ class _Gridded:
             keys = keys[np.argsort(-light[keys], kind="stable")]
             left_out = int(light[keys[MOST_ENTRIES]]) if len(keys) > MOST_ENTRIES else 0
             listed = tuple((int(self.hashes[k]), int(light[k])) for k in keys[:MOST_ENTRIES])
-            reports.append(Frequent(int(light[keys].sum()), listed, left_out))
+            reports.append(Frequent.of(int(light[keys].sum()), listed, left_out))
         return reports
 
     def _slot_of(self, hash_: int) -> SlotId:
