@@ -31,7 +31,7 @@ def test_prefixes_of_more_than_64_bits_arrive() -> None:
     """A prefix holds the stage above the leading bits of a hash, at most all 64 of them."""
     parts = (Part((3 << 64) | 5, 64, 1), Part((1 << 64) - 1, 64, 2, 1))
     segment = Segment("a", "R", 3, 10, 0, 1, 2, 0, 0, parts, given=((1 << 64) - 1,))
-    report = SlotReport(slot=0, executor="", stage=3, segments=(segment,), adopted={2: (segment,)})
+    report = SlotReport(slot=0, executor="", stage=3, adopted={2: (segment,)})
     assert decoded([encoded(report)]) == [report]
 
 

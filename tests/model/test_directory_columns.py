@@ -48,7 +48,8 @@ def pairs(draw: st.DrawFn) -> Pair:
         if change in ("split", "dig"):
             for _ in range(HASH_BITS - group.depth if change == "dig" else min(1, HASH_BITS - group.depth)):
                 target = plain.next_id - 1 if change == "dig" and draw(st.booleans()) else group.id
-                target = target if plain.by_id.get(target, group).depth < HASH_BITS else group.id
+                if target not in plain.by_id or plain.by_id[target].depth == HASH_BITS:
+                    target = group.id
                 if plain.by_id[target].depth < HASH_BITS:
                     made, plain = made.split(target, slot), plain.split(target, slot)
         elif change == "merge" and plain.buddy(group.id) is not None:

@@ -13,7 +13,7 @@ import pytest
 
 from braidstream.control.overflow import GroupMemory, Overflow, fits_again, to_clean_up, to_spill
 from braidstream.control.policies.spilling import GroupState
-from braidstream.epoch.reorganizer import slot_figures
+from braidstream.epoch.reorganizer import epoch_figures
 from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.model.directory import Directory
@@ -23,7 +23,7 @@ from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store
 from braidstream.state.cell_memory import bytes_in_cells, in_cells
 from braidstream.state.cells import layout_of
-from braidstream.state.generations import held_groups
+from braidstream.state.generations import held_groups, stored_columns
 from braidstream.state.manifest import Manifest, Segment
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -124,8 +124,9 @@ def test_a_slot_full_of_cells_pushes_its_groups(tmp_path: Path, n_heavy: int, is
     assert last.cell_rows[1] == last.cell_bytes[1] == 0
     assert (last.cell_rows[0] > 1500, last.cell_bytes[0] > 30_000) == (is_pushed, is_pushed)
     assert sum(last.slot_bytes) == pytest.approx(last.active_bytes, abs=10)
-    seen = slot_figures(flow.manifest, [])
-    assert [report.bytes for report in seen] == pytest.approx(last.slot_bytes, abs=10)
+    now = flow.manifest
+    seen = epoch_figures(now, []).columns(stored_columns(now), bytes_in_cells(now), [""] * now.n_slots)
+    assert seen.bytes.tolist() == pytest.approx(last.slot_bytes, abs=10)
     flow.finish()
     found = Counter((row["R.v"], row["S.v"]) for row in flow.results("q"))
     sides = [[row for tables in given for row in tables[name].to_pylist()] for name in "RS"]

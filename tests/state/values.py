@@ -21,6 +21,7 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=5),
     bool: st.booleans(),
+    bytes: st.binary(max_size=5),
     type(None): st.none(),
     Any: st.recursive(st.text(max_size=3), lambda side: st.lists(side, min_size=2, max_size=2), max_leaves=3),
 }

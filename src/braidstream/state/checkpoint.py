@@ -93,7 +93,7 @@ def _difference(ours: Any, theirs: Any) -> str:
 class _Kept:
     """A kept epoch: the files of its manifest alone, and those that it has dropped, which the one before refers to."""
 
-    own: frozenset[str]
+    own: tuple[str, ...]
     dropped: frozenset[str]
 
     @classmethod
@@ -362,7 +362,7 @@ def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
     """
     found: set[str] = set()
     for manifest in read:
-        found |= manifest.own_files()
+        found |= set(manifest.own_files())
         if manifest is read[-1] or manifest.ledger is None:
             found |= set(manifest.shared_files())
         if manifest is not read[0]:

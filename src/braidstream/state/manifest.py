@@ -248,11 +248,11 @@ class Manifest:
             return _guarded(files, name, lambda: _read_old(content), "manifest")
         return _guarded(files, name, lambda: _read_root(files, content, whole=whole), "manifest")
 
-    def own_files(self) -> frozenset[str]:
-        """The files that no other manifest refers to."""
+    def own_files(self) -> tuple[str, ...]:
+        """The files that no other manifest refers to, in the order in which they may be deleted: the root first."""
         if self.ledger is None:
-            return frozenset({_old_name(self.epoch)})
-        return frozenset({manifest_name(self.epoch), self.ledger.name})
+            return (_old_name(self.epoch),)
+        return manifest_name(self.epoch), self.ledger.name
 
     def shared_files(self) -> Iterator[str]:
         """The files that other manifests may refer to as well; one that several sections refer to more than once."""
@@ -394,8 +394,7 @@ def _new_name(epoch: int, kind: str) -> str:
 
 def _put(files: Files, epoch: int, kind: str, content: bytes) -> FileRef:
     name = _new_name(epoch, kind)
-    with files.creating(name) as sink:
-        sink.write(content)
+    files.add(name, content)
     return FileRef(name, check(content))
 
 
