@@ -144,7 +144,7 @@ class EpochProgress:
             state_bytes=sum(segment.bytes for segment in after.segments),
             segments=len(after.segments),
             slots=after.n_slots,
-            groups=len(after.directory.groups),
+            groups=len(after.directory),
             at_home=sum(at_home),
             ran=len(at_home),
             fetched=sum(report.fetched for report in reports),
