@@ -145,7 +145,7 @@ class EpochProgress:
             state_bytes=active + inactive,
             segments=sum(one.segments for one in figures),
             slots=after.n_slots,
-            groups=len(after.directory.groups),
+            groups=len(after.directory),
             at_home=sum(at_home),
             ran=len(at_home),
             fetched=sum(report.fetched for report in reports),

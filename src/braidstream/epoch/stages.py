@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from braidstream.control.regridding import imbalance
 from braidstream.kernels.families import shown_dimension
 from braidstream.model.reports import SlotReport
@@ -53,11 +55,11 @@ def _stage(after: Manifest, stage: int, stored: int, reports: Sequence[SlotRepor
     busy = [0.0] * max([after.n_slots, *(report.slot + 1 for report in own)])
     for report in own:
         busy[report.slot] += report.busy_s
-    groups = after.directory.region(stage).groups
+    region = after.directory.region(stage)
     return StageProgress(
         shown_stage(stage),
-        len(groups),
-        len({group.slot for group in groups}),
+        len(region),
+        len(np.unique(region.slots)),
         sum(report.rows for report in own),
         sum(report.matches for report in own),
         stored,

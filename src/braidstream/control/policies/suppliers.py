@@ -76,7 +76,8 @@ class Suppliers:
         if self.settings.choice == "random":
             groups = [groups[int(rng.integers(len(groups)))]]
         helpful = [g for g in groups if g.demand_s > 0 and evens(g.demand_s, supplier, consumer, self.settings.margin)]
-        busier = {g.group: max(slot.demand_s for slot in _moved(g, supplier, consumer, ratio)) for g in helpful}
+        left_s, taken_s = supplier.demand_s, consumer.demand_s  # as `_moved` has them after the move
+        busier = {g.group: max(left_s - g.demand_s, taken_s + ratio * g.demand_s) for g in helpful}
         return min(helpful, key=lambda g: (busier[g.group], g.stored_bytes, g.group), default=None)
 
 

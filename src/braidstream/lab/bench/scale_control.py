@@ -57,11 +57,11 @@ class Scale:
 
     @cached_property
     def reports(self) -> list[SlotReport]:
-        """What the slots say of an epoch: some have three times the work of others."""
+        """What the slots say of an epoch: some have twenty times the work of others."""
         rng, found = np.random.default_rng(self.seed), []
         for slot in slot_ids(self.n_slots):
             own = self.directory.columns().of_slot(slot)
-            rows = rng.poisson(1000 * (3 if slot % 4 == 0 else 1), len(own))
+            rows = rng.poisson(1000 * (20 if slot % 4 == 0 else 1), len(own))
             matches = rng.poisson(5 * rows)
             busy_s, counts = float((rows + matches).sum()) * 1e-6, GroupCounts.of(own, rows, matches)
             probes = {"q": {0: (int(rows.sum()), int(matches.sum())), 1: (int(rows.sum()), int(matches.sum()))}}
@@ -194,7 +194,7 @@ def _controlling(scale: Scale) -> Mapping[str, Callable[[], object]]:
     usual = Settings(declustering=True, splitting=True, memory_bytes=_BUDGET, max_slots=2 * scale.n_slots)
     idle = replace(usual, epoch_s=100.0)
     return {
-        "controller, uneven load": decided(loose, usual),
+        "controller, uneven load": decided(loose, replace(usual, epoch_s=0.25)),
         "controller, time to spare": decided(loose, idle),
         "controller, too much state": decided(tight, replace(idle, disk="active", splitting=False)),
         "instructions applied": lambda: apply(scale.directory, scale.n_slots, asked),
