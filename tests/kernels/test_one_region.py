@@ -85,7 +85,7 @@ def test_a_checkpoint_of_one_region_goes_on_with_one_for_each_stage(
             harness.epoch(tables(case, epoch))
             if data.draw(st.booleans(), label="old"):
                 old = in_one_region(harness.manifest)
-                old.write(harness.runner.checkpoint.files)
+                harness.runner.checkpoint.commit(old)
                 harness.restart(data.draw(st.none() | SLOTS, label="slots"))
                 assert harness.manifest.epoch == number
                 check_places(harness)

@@ -34,12 +34,18 @@ __all__ = ["with_regions"]
 def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int) -> Manifest:
     """The manifest with a region for each stage of these stores, `n_groups` groups each, and their parts in it."""
     stages = {store.name: store.stage for store in stores}
-    segments = tuple(_placed(segment, stages) for segment in manifest.segments)
-    moved = {new.stage for old, new in zip(manifest.segments, segments, strict=True) if new.stage != old.stage}
+    is_placed = all(
+        stages.get(store, stage) == stage
+        for (stage, _), entry in manifest.sections.entries().items()
+        for store in (entry.section.stores if stage >= 0 else ())
+    )
+    segments = () if is_placed else tuple(_placed(segment, stages) for segment in manifest.segments)
+    old = () if is_placed else manifest.segments
+    moved = {new.stage for before, new in zip(old, segments, strict=True) if new.stage != before.stage}
     made = manifest
     for stage in sorted({0, *stages.values()} - manifest.directory.regions.keys()):
         made = _with_copy(made, stage) if stage in moved else _with_equal(made, stage, n_groups)
-    placed = made if segments == made.segments else made.with_segments(segments).fitted(made.directory)
+    placed = made if is_placed else made.with_segments(segments).fitted(made.directory)
     return _with_families(placed, stages)
 
 
@@ -106,4 +112,6 @@ def _with_families(manifest: Manifest, stages: Mapping[str, int]) -> Manifest:
         return replace(grid, family=family_of(dimensions, known[0])) if known else grid
 
     grids, retired = (tuple(named(grid) for grid in some) for some in (manifest.grids, manifest.retired))
-    return replace(manifest, grids=grids, retired=retired)
+    if grids == manifest.grids and retired == manifest.retired:
+        return manifest
+    return manifest.laid_out(grids=grids, retired=retired)

@@ -153,7 +153,7 @@ def written(
     segments = tuple(segment for segment in live.values() if segment.is_live)
     if segments == section.segments:
         return None
-    made = replace(section, segments=segments, _live={})
+    made = section.with_segments(segments)
     before, after = section.names, made.names
     return Written(
         made.write(files, epoch),

@@ -122,7 +122,7 @@ def _taken_over(manifest: Manifest, task: Adoption, names: Collection[str], made
         there = {segment.name for segment in held}  # where an epoch is folded again they are
         segments = (*held, *(segment for segment in dealt.get(key, ()) if segment.name not in there))
         if segments != live:
-            sections[key] = Entry(section=replace(section, segments=segments, _live={}))
+            sections[key] = Entry(section=section.with_segments(segments))
     return replace(manifest, sections=manifest.sections.with_entries(sections))
 
 

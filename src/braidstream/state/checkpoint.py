@@ -253,16 +253,12 @@ class Checkpoint:
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a segment of the last manifest is missing or has another size."""
         sizes = self.files.sizes(segments.FOLDER)
-        known = {
-            segment.name: segment
-            for entry in latest.sections.entries().values()
-            for segment in entry.section.live(latest.watermark)
-        }
-        for segment in known.values():
-            size = sizes.get(segment.name.removeprefix(f"{segments.FOLDER}/"))
-            if size != segment.bytes:
-                what = "is missing" if size is None else f"has {size} bytes, its manifest says {segment.bytes}"
-                raise DamagedState(self.files.path(segment.name), f"this segment {what}")
+        for entry in latest.sections.entries().values():
+            for name, n_bytes in entry.section.sizes().items():
+                size = sizes.get(name.removeprefix(f"{segments.FOLDER}/"))
+                if size != n_bytes:
+                    what = "is missing" if size is None else f"has {size} bytes, its manifest says {n_bytes}"
+                    raise DamagedState(self.files.path(name), f"this segment {what}")
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Write a manifest: the commit of its epoch. One that another process wrote is never replaced.
@@ -297,8 +293,9 @@ class Checkpoint:
             was, now = old.get(key), new.get(key)
             if was is now or (was is not None and now is not None and was.ref is not None and was.ref == now.ref):
                 continue
-            lost += () if was is None else was.files()
-            gained += () if now is None else now.files()
+            mine, theirs = (frozenset() if one is None else frozenset(one.files()) for one in (was, now))
+            lost += mine - theirs
+            gained += theirs - mine
         routes = [() if one.routing is None else (one.routing[0].name,) for one in (before, after)]
         if routes[0] != routes[1]:
             lost += routes[0]
@@ -311,6 +308,8 @@ class Checkpoint:
         return gone
 
     def _remember(self, last: Manifest) -> None:
+        if last.ledger is None:  # written by 0.1.0, which knew of no sections
+            self.files.make(sections.FOLDER)
         self._last, self._uses = last, Counter(last.shared_files())
 
     def retire(self, latest: int) -> None:

@@ -161,7 +161,7 @@ class Manifest:
         def changed_section(section: Section) -> Section:
             live = section.live(self.watermark)
             made = change(live)
-            return section if made is live or made == live else replace(section, segments=made, _live={})
+            return section if made is live or made == live else section.with_segments(made)
 
         sections = self.sections.mapped(changed_section, keys)
         return self if sections is self.sections else replace(self, sections=sections)
@@ -171,7 +171,7 @@ class Manifest:
 
         def left(section: Section) -> Section:
             segments = tuple(segment for segment in section.live(self.watermark) if is_kept(segment))
-            return section if segments == section.segments else replace(section, segments=segments, _live={})
+            return section if segments == section.segments else section.with_segments(segments)
 
         sections = self.sections.mapped(left, list(keys))
         return self if sections is self.sections else replace(self, sections=sections)

@@ -14,8 +14,8 @@ Size: about 20 bytes a part. Cost: one pass; figures of groups are made with Num
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -35,15 +35,35 @@ from braidstream.state.packed import check, pack, unpack
 __all__ = ["Section"]
 
 
-@dataclass(frozen=True)
 class Section:
-    """The groups of a slot at a stage, in order, and the segments that hold their state."""
+    """The groups of a slot at a stage, in order, and the segments that hold their state. A value."""
 
-    stage: int
-    slot: SlotId
-    groups: tuple[Group, ...] = ()
-    segments: tuple[Segment, ...] = ()
-    _live: dict[int | None, tuple[Segment, ...]] = field(default_factory=dict, repr=False, compare=False)
+    __slots__ = ("_columns", "_groups", "_live", "_segments", "_told", "slot", "stage")
+
+    def __init__(
+        self, stage: int, slot: SlotId, groups: Sequence[Group] = (), segments: Sequence[Segment] = ()
+    ) -> None:
+        self.stage, self.slot = stage, slot
+        self._groups: tuple[Group, ...] | None = tuple(groups)
+        self._segments: tuple[Segment, ...] | None = tuple(segments)
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._told: _Told | None = None
+        self._live: dict[int | None, tuple[Segment, ...]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Section)
+            and (self.key, self.groups, self.segments) == (other.key, other.groups, other.segments)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Section({self.stage}, {self.slot}, {self.groups!r}, {self.segments!r})"
+
+    def with_segments(self, segments: Sequence[Segment]) -> Section:
+        """The same groups with other segments."""
+        return Section(self.stage, self.slot, self.groups, segments)
 
     @property
     def key(self) -> Key:
@@ -51,9 +71,35 @@ class Section:
         return self.stage, self.slot
 
     @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups, in the order of their hashes."""
+        if self._groups is None:
+            self._groups = _groups(self.stage, self.slot, self._columns)
+        return self._groups
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, live or expired."""
+        if self._segments is None:
+            assert self._told is not None
+            self._segments = _segments(self.stage, self._told, self._columns)
+        return self._segments
+
+    @property
     def names(self) -> frozenset[str]:
         """The files of its segments."""
-        return frozenset(segment.name for segment in self.segments)
+        return frozenset(self.sizes())
+
+    @property
+    def stores(self) -> frozenset[str]:
+        """The stores that it has state of."""
+        return frozenset(s.store for s in self.segments) if self._told is None else frozenset(self._told.stores)
+
+    def sizes(self) -> dict[str, int]:
+        """The files of its segments, and their bytes."""
+        if self._told is None:
+            return {segment.name: segment.bytes for segment in self.segments}
+        return dict(zip(self._told.names, self._columns["segment.bytes"].tolist(), strict=True))
 
     def live(self, watermark: int | None) -> tuple[Segment, ...]:
         """The segments without those whose deadline has passed; of these, parts of held groups stay."""
@@ -86,114 +132,104 @@ class Section:
             raise DamagedState(files.path(ref.name), f"this section of a manifest is damaged ({error})") from None
 
     def _packed(self) -> bytes:
-        segments = self.segments
-        stores = list(dict.fromkeys(segment.store for segment in segments))
-        code = {store: at for at, store in enumerate(stores)}
-        parts = [part for segment in segments for part in segment.parts]
-        cells = [cell for segment in segments for cell in segment.cells]
-        given = [key for segment in segments for key in segment.given]
-        columns: dict[str, npt.NDArray[Any]] = {
-            "group.first": np.array([group.first for group in self.groups], dtype="<u8"),
-            "group.depth": np.array([group.depth for group in self.groups], dtype="<u1"),
-            "group.id": np.array([group.id for group in self.groups], dtype="<i8"),
-            "segment.store": np.array([code[segment.store] for segment in segments], dtype="<i4"),
-            "segment.sample": np.array([segment.sample for segment in segments], dtype="<u1"),
-            "segment.parts": np.array([len(segment.parts) for segment in segments], dtype="<i4"),
-            "segment.cells": np.array([len(segment.cells) for segment in segments], dtype="<i4"),
-            "segment.given": np.array([len(segment.given) for segment in segments], dtype="<i4"),
-            "part.first": np.array([part.first for part in parts], dtype="<u8"),
-            "part.depth": np.array([part.depth for part in parts], dtype="<u1"),
-            "part.rows": np.array([part.rows for part in parts], dtype="<i8"),
-            "part.generation": np.array([part.generation for part in parts], dtype="<i4"),
-            "cell.code": np.array([code for code, _ in cells], dtype="<u8"),
-            "cell.rows": np.array([rows for _, rows in cells], dtype="<i8"),
-            "given": np.array(given, dtype="<u8"),
-        }
-        for name in _NUMBERS:
-            columns[f"segment.{name}"] = np.array([getattr(segment, name) for segment in segments], dtype="<i8")
-        value = _Told(self.stage, self.slot, stores, [segment.name for segment in segments])
-        return pack("section", msgspec.json.encode(value), columns)
+        told, columns = _columns(self.stage, self.slot, self.groups, self.segments)
+        return pack("section", msgspec.json.encode(told), columns)
 
     @classmethod
     def _unpacked(cls, content: bytes) -> Section:
+        """Objects are made when somebody looks at them: who sums up reads the columns."""
         raw, columns = unpack("section", content)
         told = _TOLD.decode(raw)
-        stage = told.stage
-        ranges = zip(columns["group.first"].tolist(), columns["group.depth"].tolist(), strict=True)
-        ids = columns["group.id"].tolist()
-        slot = SlotId(told.slot)
-        groups = tuple(
-            Group(_prefix(stage, *one), one[1], GroupId(id_), slot) for one, id_ in zip(ranges, ids, strict=True)
-        )
-        parts = _parts(stage, columns)
-        cells = list(zip(columns["cell.code"].tolist(), columns["cell.rows"].tolist(), strict=True))
-        given = columns["given"].tolist()
-        stores = [told.stores[at] for at in columns["segment.store"].tolist()]
-        own = {name: columns[f"segment.{name}"].tolist() for name in _NUMBERS}
-        samples = columns["segment.sample"].tolist()
-        segments = tuple(
-            Segment(
-                name=name,
-                store=stores[at],
-                parts=tuple(parts[slice(*of_parts)]),
-                cells=tuple(cells[slice(*of_cells)]),
-                given=tuple(given[slice(*of_given)]),
-                sample=bool(samples[at]),
-                **{number: values[at] for number, values in own.items()},
-            )
-            for at, (name, of_parts, of_cells, of_given) in enumerate(
-                zip(
-                    told.names,
-                    _slices(columns["segment.parts"]),
-                    _slices(columns["segment.cells"]),
-                    _slices(columns["segment.given"]),
-                    strict=True,
-                )
-            )
-        )
-        return cls(stage, slot, groups, segments)
+        made = cls(told.stage, SlotId(told.slot))
+        made._groups, made._segments, made._columns, made._told = None, None, columns, told
+        return made
 
     def figures(self, watermark: int | None = None) -> Figures:
         """What it holds, of segments that are live by a watermark."""
-        segments = self.live(watermark)
-        stores = tuple(dict.fromkeys(segment.store for segment in segments))
-        code = {store: at for at, store in enumerate(stores)}
-        counts = np.array([len(segment.parts) for segment in segments], dtype=np.int64)
-        parts = [part for segment in segments for part in segment.parts]
-        each = np.array([segment.bytes / max(segment.rows, 1) for segment in segments])
-        rows = np.array([part.rows for part in parts], dtype=np.int64)
-        generations = np.array([part.generation for part in parts], dtype=np.int64)
-        firsts = np.array([part.first for part in parts], dtype=np.uint64)
-        lows = np.array([group.first for group in self.groups], dtype=np.uint64)
-        ids = np.array([group.id for group in self.groups], dtype=np.int64)
-        places = np.searchsorted(lows, firsts, side="right") - 1
-        of_store = np.repeat(np.array([code[segment.store] for segment in segments], dtype=np.int64), counts)
-        deadlines = np.repeat(np.array([segment.deadline for segment in segments], dtype=np.int64), counts)
-        sizes = rows * np.repeat(each, counts)
-        account = np.empty(0, ACCOUNT)
-        if parts:
-            keys = np.stack([of_store, places, generations])
-            found, inverse = np.unique(keys, axis=1, return_inverse=True)
-            inverse = inverse.ravel()
-            account = np.zeros(found.shape[1], ACCOUNT)
-            account["store"], account["group"], account["generation"] = found[0], ids[found[1]], found[2]
-            account["rows"] = np.bincount(inverse, rows, len(account))
-            account["bytes"] = np.bincount(inverse, sizes, len(account))
-            account["deadline"] = np.iinfo(np.int64).min
-            np.maximum.at(account["deadline"], inverse, deadlines)
-        in_cells = [(sum(rows for _, rows in one.cells), size) for one, size in zip(segments, each, strict=True)]
-        active = float(sizes[generations == 0].sum())
-        return Figures(
-            len(segments),
-            int(rows.sum()) + sum(n for n, _ in in_cells),
-            active,
-            float(sizes.sum()) - active,
-            sum(n for n, _ in in_cells),
-            float(sum(n * size for n, size in in_cells)),
-            min((segment.deadline for segment in segments), default=None),
-            stores,
-            account.tobytes(),
+        columns, told = self._columns, self._told
+        is_plain = told is not None and not columns["part.generation"].any()
+        if told is None or (watermark is not None and not is_plain):
+            return _figures(*_columns(self.stage, self.slot, self.groups, self.live(watermark)), None)
+        return _figures(told, columns, watermark)
+
+
+def _figures(told: _Told, columns: Mapping[str, npt.NDArray[Any]], watermark: int | None) -> Figures:
+    """The figures of columns; without segments that are past their deadline, where a watermark is given."""
+    deadlines, counts = columns["segment.deadline"], columns["segment.parts"]
+    is_live = np.ones(len(deadlines), dtype=np.bool_) if watermark is None else deadlines >= watermark
+    each = columns["segment.bytes"] / np.maximum(columns["segment.rows"], 1)
+    taken = np.repeat(is_live, counts)
+    rows, generations = columns["part.rows"][taken], columns["part.generation"][taken]
+    sizes = rows * np.repeat(each, counts)[taken]
+    account = _account(columns, taken, rows, sizes, generations)
+    cells = np.repeat(is_live, columns["segment.cells"])
+    cell_rows = columns["cell.rows"][cells]
+    cell_bytes = float((cell_rows * np.repeat(each, columns["segment.cells"])[cells]).sum())
+    active = float(sizes[generations == 0].sum())
+    return Figures(
+        int(is_live.sum()),
+        int(rows.sum()) + int(cell_rows.sum()),
+        active,
+        float(sizes.sum()) - active,
+        int(cell_rows.sum()),
+        cell_bytes,
+        int(deadlines[is_live].min()) if is_live.any() else None,
+        tuple(told.stores),
+        account.tobytes(),
+    )
+
+
+def _account(
+    columns: Mapping[str, npt.NDArray[Any]],
+    taken: npt.NDArray[np.bool_],
+    rows: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.float64],
+    generations: npt.NDArray[np.int32],
+) -> npt.NDArray[Any]:
+    """By store, group and generation: rows of `ACCOUNT`."""
+    if not len(rows):
+        return np.empty(0, ACCOUNT)
+    counts, n_groups = columns["segment.parts"], len(columns["group.id"])
+    places = np.searchsorted(columns["group.first"], columns["part.first"][taken], side="right") - 1
+    stores = np.repeat(columns["segment.store"], counts)[taken].astype(np.int64)
+    keys = (generations.astype(np.int64) * (int(stores.max()) + 1) + stores) * n_groups + places
+    found, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    account = np.zeros(len(found), ACCOUNT)
+    account["store"], account["generation"] = stores[first], generations[first]
+    account["group"] = columns["group.id"][places[first]]
+    account["rows"] = np.bincount(inverse, rows, len(found))
+    account["bytes"] = np.bincount(inverse, sizes, len(found))
+    account["deadline"] = np.iinfo(np.int64).min
+    np.maximum.at(account["deadline"], inverse, np.repeat(columns["segment.deadline"], counts)[taken])
+    return account
+
+
+def _groups(stage: int, slot: SlotId, columns: Mapping[str, npt.NDArray[Any]]) -> tuple[Group, ...]:
+    own = (columns[f"group.{name}"].tolist() for name in ("first", "depth", "id"))
+    return tuple(
+        Group(_prefix(stage, first, depth), depth, GroupId(id_), slot) for first, depth, id_ in zip(*own, strict=True)
+    )
+
+
+def _segments(stage: int, told: _Told, columns: Mapping[str, npt.NDArray[Any]]) -> tuple[Segment, ...]:
+    parts = _parts(stage, columns)
+    cells = list(zip(columns["cell.code"].tolist(), columns["cell.rows"].tolist(), strict=True))
+    given, samples = columns["given"].tolist(), columns["segment.sample"].tolist()
+    stores = [told.stores[at] for at in columns["segment.store"].tolist()]
+    own = {name: columns[f"segment.{name}"].tolist() for name in _NUMBERS}
+    slices = zip(*(_slices(columns[f"segment.{name}"]) for name in ("parts", "cells", "given")), strict=True)
+    return tuple(
+        Segment(
+            name=name,
+            store=stores[at],
+            parts=tuple(parts[slice(*of_parts)]),
+            cells=tuple(cells[slice(*of_cells)]),
+            given=tuple(given[slice(*of_given)]),
+            sample=bool(samples[at]),
+            **{number: values[at] for number, values in own.items()},
         )
+        for at, (name, (of_parts, of_cells, of_given)) in enumerate(zip(told.names, slices, strict=True))
+    )
 
 
 class _Told(Value, frozen=True):
@@ -206,6 +242,39 @@ class _Told(Value, frozen=True):
 
 
 _TOLD = msgspec.json.Decoder(_Told)
+
+
+def _columns(
+    stage: int, slot: int, groups: Sequence[Group], segments: Sequence[Segment]
+) -> tuple[_Told, dict[str, npt.NDArray[Any]]]:
+    """A section as columns, and what is no number."""
+    stores = list(dict.fromkeys(segment.store for segment in segments))
+    code = {store: at for at, store in enumerate(stores)}
+    parts = [part for segment in segments for part in segment.parts]
+    cells = [cell for segment in segments for cell in segment.cells]
+    given = [key for segment in segments for key in segment.given]
+    columns: dict[str, npt.NDArray[Any]] = {
+        "group.first": np.array([group.first for group in groups], dtype="<u8"),
+        "group.depth": np.array([group.depth for group in groups], dtype="<u1"),
+        "group.id": np.array([group.id for group in groups], dtype="<i8"),
+        "segment.store": np.array([code[segment.store] for segment in segments], dtype="<i4"),
+        "segment.sample": np.array([segment.sample for segment in segments], dtype="<u1"),
+        "segment.parts": np.array([len(segment.parts) for segment in segments], dtype="<i4"),
+        "segment.cells": np.array([len(segment.cells) for segment in segments], dtype="<i4"),
+        "segment.given": np.array([len(segment.given) for segment in segments], dtype="<i4"),
+        "part.first": np.array([part.first for part in parts], dtype="<u8"),
+        "part.depth": np.array([part.depth for part in parts], dtype="<u1"),
+        "part.rows": np.array([part.rows for part in parts], dtype="<i8"),
+        "part.generation": np.array([part.generation for part in parts], dtype="<i4"),
+        "cell.code": np.array([code for code, _ in cells], dtype="<u8"),
+        "cell.rows": np.array([rows for _, rows in cells], dtype="<i8"),
+        "given": np.array(given, dtype="<u8"),
+    }
+    for name in _NUMBERS:
+        columns[f"segment.{name}"] = np.array([getattr(segment, name) for segment in segments], dtype="<i8")
+    return _Told(stage, slot, stores, [segment.name for segment in segments]), columns
+
+
 _NUMBERS = ("rows", "bytes", "oldest", "newest", "deadline", "first_epoch", "epoch", "use")
 
 
@@ -217,7 +286,7 @@ def _prefix(stage: int, first: int, depth: int) -> int:
     return stage << depth | first >> (HASH_BITS - depth) if depth else stage
 
 
-def _parts(stage: int, columns: dict[str, npt.NDArray[Any]]) -> list[Part]:
+def _parts(stage: int, columns: Mapping[str, npt.NDArray[Any]]) -> list[Part]:
     own = (columns[f"part.{name}"].tolist() for name in ("first", "depth", "rows", "generation"))
     return [
         Part(_prefix(stage, first, depth), depth, rows, number) for first, depth, rows, number in zip(*own, strict=True)

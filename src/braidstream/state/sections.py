@@ -267,7 +267,7 @@ class Sections:
         for key in made.keys() - touched:  # a slot that others' state comes to: what it has stays
             if (entry := self.get(key)) is not None:
                 own = merged_segments((*entry.section.segments, *made[key].segments))
-                made[key] = replace(made[key], segments=own)
+                made[key] = made[key].with_segments(own)
         left = {key: entry for key, entry in self.entries().items() if key not in gone}
         kept = {key: entry for key, entry in left.items() if key not in made}
         new = {key: Entry(section=section) for key, section in made.items() if key not in gone or section.segments}

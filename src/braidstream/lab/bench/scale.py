@@ -24,16 +24,14 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.epoch.cluster import SlotFunction
-from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.rows import sort_rows
+from braidstream.kernels.rows import HASH, I64, KEY, TIME, Rows, sort_rows
 from braidstream.lab.testing.harness import Harness, Indexed, LocalCluster
 from braidstream.model.directory import Group
-from braidstream.model.numbers import EpochNumber, SlotId, slot_ids
-from braidstream.model.parts import Part, Segment
+from braidstream.model.numbers import SlotId, slot_ids
+from braidstream.model.parts import Segment
 from braidstream.slot.merging import Merging, written
 from braidstream.slot.task import read_manifest, routes_of
-from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.compaction import Rules
+from braidstream.state.compaction import FAN, SMALLEST, Rules
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.segments import Place
@@ -133,7 +131,6 @@ def _harness(folder: Path, shape: Shape) -> Harness:
     harness = Harness(folder, schemas, {"q": sides}, slots=shape.slots, groups=shape.slots * shape.groups)
     checkpoint, manifest = harness.runner.checkpoint, harness.manifest
     segments = [one for slot in slot_ids(shape.slots) for one in _segments(checkpoint.files, manifest, slot, shape)]
-    # No two segments of a store may be merged: that is the slot's work, and not metadata.
     checkpoint.commit(replace(manifest, newest={"R": 0, "S": 0}, watermark=0).with_segments(segments))
     harness.restart()
     return harness
@@ -146,50 +143,38 @@ def _segments(files: Files, manifest: Manifest, slot: SlotId, shape: Shape) -> l
     each = shape.segments // len(_STORES)
     for store in _STORES:
         first = place.write(_rows(groups), store, _WINDOW_US)
-        found.append(_aged(first, 0, each))
+        found.append(_aged(first, 0))
         for at in range(1, each):
             name = first.name.replace(".arrow", f"-{at}.arrow")
             shutil.copyfile(files.path(first.name), files.path(name))
-            found.append(_aged(replace(first, name=name), at, each))
+            found.append(_aged(replace(first, name=name), at))
     return found
 
 
-def _aged(segment: Segment, at: int, n: int) -> Segment:
-    """The segment as the `at`-th of `n`: of another time, so that it is not merged with its neighbours."""
-    return replace(segment, deadline=_WINDOW_US * (at + 1), epoch=0, parts=tuple(_counted(segment.parts, 4 ** (at % 6))))
+def _aged(segment: Segment, at: int) -> Segment:
+    """The segment as the `at`-th of its store: so large, by its parts, that no four are of one tier and merged."""
+    times = max(SMALLEST * FAN ** (at // (FAN - 1)) // segment.rows, 1)
+    return replace(segment, parts=tuple(replace(part, rows=times * part.rows) for part in segment.parts))
 
 
-def _counted(parts: Sequence[Part], times: int) -> list[Part]:
-    return [replace(part, rows=part.rows * times) for part in parts]
-
-
-def _rows(groups: Sequence[Group]) -> Any:
-    from braidstream.kernels.rows import HASH, KEY, TIME  # noqa: PLC0415
-
+def _rows(groups: Sequence[Group]) -> Rows:
     hashes = np.array([group.first for group in groups], dtype=np.uint64).view(np.int64)
-    times = np.zeros(len(groups), dtype="datetime64[us]")
-    table = pa.table({HASH: hashes, TIME: pa.array(np.zeros(len(groups), dtype=np.int64)), "k": hashes})
-    del KEY
-    return sort_rows(table.append_column("ts", pa.array(times, pa.timestamp("us", tz="UTC"))))
+    zeros = np.zeros(len(groups), dtype=np.int64)
+    times = pa.array(zeros.astype("datetime64[us]"), pa.timestamp("us", tz="UTC"))
+    return sort_rows(pa.table({HASH: hashes, TIME: zeros, f"{KEY}0": hashes, "k": hashes, "ts": times}))
 
 
 def _driver_ms(harness: Harness, shape: Shape, spent: list[float]) -> float:
-    rng, found = np.random.default_rng(7), []
+    rng, found, n = np.random.default_rng(7), [], max(16 * shape.slots, 64)
     for number in range(_EPOCHS):
-        n = max(16 * shape.slots, 64)
-        keys = rng.integers(1, 1 << 60, 2 * n)
-        rows = {
-            "R": _table(keys[:n] * 2, number), "S": _table(keys[n:] * 2 + 1, number)
-        }  # an even key has no odd partner
-        hash_columns([rows["R"].column("k").combine_chunks()])
-        entry_before, before = time.perf_counter(), spent[0]
-        harness.epoch(rows)
-        del entry_before, before
-        found.append(1000 * harness.runner.progress[-1].seconds["total"])
+        keys, before = rng.integers(1, 1 << 60, (2, n)), spent[0]
+        harness.epoch({"R": _table(2 * keys[0], number), "S": _table(2 * keys[1] + 1, number)})  # no even key is odd
+        total = harness.runner.progress[-1].seconds["total"]
+        found.append(1000 * (total - (spent[0] - before)))
     return statistics.median(found)
 
 
-def _table(keys: Any, number: int) -> pa.Table:
+def _table(keys: I64, number: int) -> pa.Table:
     times = pa.array(np.full(len(keys), number, dtype="datetime64[us]"), pa.timestamp("us", tz="UTC"))
     return pa.table({"k": pa.array(keys.astype(np.int64)), "ts": times})
 
@@ -235,11 +220,3 @@ def _routing_costs(harness: Harness) -> tuple[float, float]:
         assert manifest.routing is not None
         kb = _sizes(files, [manifest_name(epoch), manifest.routing[0].name])
     return kb, statistics.median(found)
-
-
-def checkpoint_of(root: str) -> Checkpoint:
-    """A checkpoint to look at."""
-    return Checkpoint(root)
-
-
-_ = EpochNumber
