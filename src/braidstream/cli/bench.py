@@ -21,17 +21,38 @@ _WIDE = 150
 """Columns of the table where there is no terminal to fit it to."""
 
 
+_KINDS = ("joins", "scale")
+_SLOTS = (2, 10, 100, 1000)
+_SLOTS_ON_SPARK = (2, 16, 64, 256)
+
+
 @app.command("bench", rich_help_panel=TRY)
 def bench(
+    kind: str = typer.Argument("joins", help="joins: beside Spark's; scale: what metadata costs at many slots."),
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
     system: list[str] = typer.Option([], "--system", "-s", help="Only this system; may be given again."),
     settings: list[str] = typer.Option([], "--settings", help="default, default-4g or parallel-8g; all by default."),
     rounds: int = typer.Option(1, min=1, help="How often every system runs, in turns; figures are over all rounds."),
-    output: Path = typer.Option(Path("build/bench.json"), help="Where the measurements are written."),
+    slots: list[int] = typer.Option([], min=1, help="Of scale: so many slots; may be given again."),
+    on_spark: bool = typer.Option(True, "--spark/--no-spark", help="Of scale: also epochs on local Spark."),
+    output: Path | None = typer.Option(
+        None, help="Where the measurements are written; build/bench.json or build/scale.json by default."
+    ),
     data: Path | None = typer.Option(None, help="Keep the generated streams here, and use them again."),
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
 ) -> None:
-    """Run the benchmark: the same data through Spark's built-in stream-stream join and through Braidstream."""
+    """Run the benchmark: the same data through Spark's built-in stream-stream join and through Braidstream.
+
+    With `scale`: what an epoch's metadata costs routing tasks, slots and the driver, at 2 to 1,000 slots.
+    """
+    if kind not in _KINDS:
+        raise InputError(f"unknown benchmark {kind!r}", f"one of {', '.join(_KINDS)}", nearest(kind, _KINDS))
+    output = output or Path(f"build/{'bench' if kind == 'joins' else kind}.json")
+    if output.is_dir() or (output.parent.exists() and not output.parent.is_dir()):
+        raise InputError(f"the measurements cannot be written to {output}", "a file in a folder", "choose --output")
+    if kind == "scale":
+        _scale(slots, output, on_spark=on_spark, as_json=as_json)
+        return
     from braidstream.lab.bench import CASES, run_bench  # noqa: PLC0415
     from braidstream.lab.bench.measure import SETTINGS, Measurement  # noqa: PLC0415
     from braidstream.lab.bench.measure import as_json as to_plain  # noqa: PLC0415
@@ -44,8 +65,6 @@ def bench(
     taking_part = {name for case in workload or CASES for name in CASES[case].systems}
     if system and not taking_part & set(system):
         raise InputError(f"no chosen workload runs {', '.join(system)}", f"one of {', '.join(sorted(taking_part))}")
-    if output.is_dir() or (output.parent.exists() and not output.parent.is_dir()):
-        raise InputError(f"the measurements cannot be written to {output}", "a file in a folder", "choose --output")
     console = Console(stderr=True)
     folder = data or Path(tempfile.mkdtemp(prefix="braidstream-bench-"))
 
@@ -77,6 +96,41 @@ def bench(
     for entry in measured:
         table.add_row(entry.workload, entry.system, entry.settings, *_cells(entry), entry.status)
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+    typer.echo(f"written to {output}")
+
+
+def _scale(slots: list[int], output: Path, *, on_spark: bool, as_json: bool) -> None:
+    from braidstream.lab.bench.scale_control import control_ms  # noqa: PLC0415
+    from braidstream.lab.bench.scale_metadata import LIMITS, Shape, measure  # noqa: PLC0415
+    from braidstream.lab.bench.scale_spark import measure_on_spark  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    measured = [measure(Shape(n), console.print) for n in slots or _SLOTS]
+    plain = [one.as_json() for one in measured]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(plain, indent=1))
+    largest = max(one.slots for one in measured)
+    decided = {name: round(ms, 1) for name, ms in control_ms(largest).items()}
+    output.with_name("scale-control.json").write_text(json.dumps({"slots": largest, "ms": decided}, indent=1))
+    if on_spark:
+        folder = Path(tempfile.mkdtemp(prefix="braidstream-scale-"))
+        try:
+            found = measure_on_spark([n for n in slots or _SLOTS_ON_SPARK if n <= 256], folder, console.print)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        output.with_name("scale-spark.json").write_text(json.dumps([one.as_json() for one in found], indent=1))
+    if as_json:
+        typer.echo(json.dumps(plain))
+        return
+    table = Table("slots", *(f"{name} (at most {most:g})" for name, most in LIMITS.items()))
+    for row in plain:
+        table.add_row(str(row["slots"]), *(f"{row[name]:,.2f}" for name in LIMITS))
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+    for name, ms in decided.items():
+        typer.echo(f"  {ms:8.1f} ms at {largest} slots, every few epochs: {name}")
+    for cost in measured:
+        for name in cost.missed():
+            typer.echo(f"not kept at {cost.slots} slots: {name}")
     typer.echo(f"written to {output}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.plan.aggregate_plan import composites_of
-from braidstream.slot.merging import Merging
+from braidstream.slot.section_writing import Merging
 from braidstream.slot.task import EpochTask
 from braidstream.state import adoption
 from braidstream.state.checkpoint import STAGED

@@ -28,7 +28,7 @@ from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import Report, SampleCounts, SlotReport, brought_by, slot_reports
 from braidstream.model.stores import Join, Store, spillable
 from braidstream.model.values import changed
-from braidstream.slot.merging import row_bytes, spans_of, stocks_of
+from braidstream.slot.section_writing import row_bytes, spans_of, stocks_of
 from braidstream.state.filters import filter_of
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest

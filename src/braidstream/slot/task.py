@@ -44,10 +44,10 @@ from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.slot.allocators import give_back
 from braidstream.slot.counting import Counting, stored
-from braidstream.slot.merging import Merged, Merging, written
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
+from braidstream.slot.section_writing import Merged, Merging, written
 from braidstream.slot.sharing import CompositeBatch, shared, told_columns
 from braidstream.state import adoption, compaction
 from braidstream.state.cells import Cells, heavy_keys
