@@ -4,9 +4,12 @@
     FROM R [RANGE 10 SECONDS], S [RANGE 1 HOUR]
     WHERE R.k = S.k AND R.v > 3 AND R.low < S.v
 
+    SELECT R.k, S.v AS price
+    FROM R [RANGE 10 SECONDS] LEFT JOIN S [RANGE 1 HOUR] ON R.k = S.k AND R.low < S.v
+
 The steps: take the windows out of the text (`windows`), parse what is left as Spark SQL, refuse what a continuous query
-cannot have (`refusals`), find the streams, resolve names (`scope`), sort the conditions (`predicates`) and the select
-list (`outputs`).
+cannot have (`refusals`), find the streams and how they are joined (`outer_joins`), resolve names (`scope`), sort the
+conditions (`predicates`) and the select list (`outputs`).
 
 Invariant: nothing is ignored. Every part of the text is either in the Query or refused, with its place, what is
 supported, and a hint. Cost: some milliseconds a query, once.
@@ -19,11 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlglot import Token, TokenType, exp
 
 from braidstream.errors import nearest
+from braidstream.model.join_kinds import JoinKind
 from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
+from braidstream.query.outer_joins import kind_of, matched_condition, require_windows
 from braidstream.query.outputs import select_outputs
 from braidstream.query.pieces import mark
-from braidstream.query.predicates import join_condition
+from braidstream.query.predicates import Joined, conjuncts, join_condition
 from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source
@@ -53,23 +58,32 @@ def parse(
     _refuse_empty_items(source)
     masked, windows = take_windows(source)
     select = require_select(source, source.parse(masked))
-    scope = Scope(source, _relations(source, select, windows, streams), type_of, meaning)
+    kind = kind_of(source, select.args.get("joins") or [])
+    relations = _relations(source, select, windows, streams, kind)
+    require_windows(source, relations, kind)
+    scope = Scope(source, relations, type_of, meaning)
     mark(source, select)
-    joined = join_condition(scope, _conditions(scope, select))
-    selected = select_outputs(scope, select)
+    on, where = _conditions(scope, select)
+    if kind is JoinKind.INNER:
+        joined = join_condition(scope, [*on, *where])
+    else:
+        joined = matched_condition(scope, kind, on, where)
+    selected = select_outputs(scope, select, kind)
     needed = [*selected.needs, *joined.residual]
     query = Query(
         name=name,
         text=text,
-        inputs=tuple(_input(relation, joined.filters, needed) for relation in scope.relations),
+        inputs=tuple(_input(relation, joined, needed) for relation in scope.relations),
         key_classes=joined.key_classes,
         join_edges=joined.join_edges,
         residual=tuple(dict.fromkeys(scope.text(node) for node in joined.residual)),
         outputs=selected.outputs,
         aggregates=selected.aggregates,
         group_by=selected.group_by,
+        kind=kind,
+        on=joined.on,
     )
-    _refuse_uncomputable(scope, query, joined.conditions)
+    _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
     return query
 
 
@@ -120,11 +134,13 @@ def _is_name(before: Token) -> bool:
 
 
 def _relations(
-    source: Source, select: exp.Select, windows: tuple[Window, ...], streams: Mapping[str, Schema]
+    source: Source, select: exp.Select, windows: tuple[Window, ...], streams: Mapping[str, Schema], kind: JoinKind
 ) -> tuple[Relation, ...]:
     tables = list(_tables(source, select))
     lengths = _window_of_each(source, [source.start(table) for table in tables], windows)
     relations: list[Relation] = []
+    if kind.is_asof and lengths[0] is None:  # nothing that comes after a row is its partner
+        lengths[0] = Window(source.start(tables[0]), 0)
     for table, length in zip(tables, lengths, strict=True):
         relation = _relation(source, table, length, streams)
         _refuse_alias_twice(source, relation, relations)
@@ -139,7 +155,7 @@ def _tables(source: Source, select: exp.Select) -> Iterator[exp.Expr]:
         raise source.error(len(source.text), "FROM is missing", FORM, "name the streams to join")
     yield _table(source, from_.this)
     for join in select.args.get("joins") or []:
-        _check_inner(source, join, from_.this.alias_or_name)
+        _refuse_using(source, join, from_.this.alias_or_name)
         yield _table(source, join.this)
 
 
@@ -154,22 +170,11 @@ def _table(source: Source, node: exp.Expr) -> exp.Expr:
     raise source.error(source.start(node), wrong, "streams by name, with a window each", "write R [RANGE 10 SECONDS]")
 
 
-def _check_inner(source: Source, join: exp.Join, first: str) -> None:
-    words = [str(join.args[key]) for key in ("method", "side", "kind") if join.args.get(key)]
-    if words not in ([], ["INNER"], ["CROSS"]):
-        at = _join_word(source, words[0], source.start(join.this))
-        wrong = f"{' '.join(words)} JOIN is not supported"
-        raise source.error(at, wrong, "inner joins: JOIN ... ON, or commas and WHERE", "write JOIN")
+def _refuse_using(source: Source, join: exp.Join, first: str) -> None:
     if join.args.get("using"):
         key = join.args["using"][0]
         fix = f"write ON {first}.{key.name} = {join.this.alias_or_name}.{key.name}"
         raise source.error(source.keyword(TokenType.USING), "USING is not supported", "JOIN ... ON", fix)
-
-
-def _join_word(source: Source, word: str, table_at: int) -> int:
-    """The last place of the word before the joined table."""
-    places = [token.start for token in source.tokens if token.text.upper() == word.upper() and token.start < table_at]
-    return places[-1] if places else table_at
 
 
 def _window_of_each(source: Source, tables: list[int], windows: tuple[Window, ...]) -> list[Window | None]:
@@ -214,13 +219,19 @@ def _check_number(source: Source, relations: list[Relation]) -> None:
         raise source.error(at, f"{wrong} in FROM", f"2 to {MAX_INPUTS} streams", fix)
 
 
-def _conditions(scope: Scope, select: exp.Select) -> Iterator[exp.Expr]:
-    written = [join.args.get("on") for join in select.args.get("joins") or []]
+def _conditions(scope: Scope, select: exp.Select) -> tuple[list[exp.Expr], list[exp.Expr]]:
+    """The conjuncts of ON, and those of WHERE, resolved."""
     where = select.args.get("where")
-    for condition in [*written, where.this if where else None]:
-        if condition is not None:
-            _refuse_aggregate(scope.source, condition)
-            yield scope.resolve(condition)
+    on = [join.args["on"] for join in select.args.get("joins") or [] if join.args.get("on")]
+    return _conjuncts(scope, on), _conjuncts(scope, [where.this] if where else [])
+
+
+def _conjuncts(scope: Scope, written: Iterable[exp.Expr]) -> list[exp.Expr]:
+    found: list[exp.Expr] = []
+    for condition in written:
+        _refuse_aggregate(scope.source, condition)
+        found += conjuncts(scope.resolve(condition))
+    return found
 
 
 def _refuse_aggregate(source: Source, condition: exp.Expr) -> None:
@@ -230,7 +241,8 @@ def _refuse_aggregate(source: Source, condition: exp.Expr) -> None:
         raise source.error(source.start(aggregate), wrong, "conditions on tuples", "move it to SELECT")
 
 
-def _input(relation: Relation, filters: dict[str, str], needed: list[exp.Expr]) -> Input:
+def _input(relation: Relation, joined: Joined, needed: list[exp.Expr]) -> Input:
     names = {one.name for node in needed for one in node.find_all(exp.Column) if one.table == relation.alias}
     columns = tuple(name for name in relation.schema.names if name in names)
-    return Input(relation.alias, relation.stream, relation.window_us, filters.get(relation.alias), columns)
+    filter_, match = joined.filters.get(relation.alias), joined.matching.get(relation.alias)
+    return Input(relation.alias, relation.stream, relation.window_us, filter_, columns, match)

@@ -10,6 +10,8 @@ and *qualified* (`` `R`.`k` ``) where it is computed on composites.
 
 Invariants: `key_classes` is not empty iff the query is of type 1 (DHTJoin 2.1: all joins on one attribute class), and
 then every class has one member for each input, in the order of `inputs`; otherwise `join_edges` connects all inputs.
+A query of another kind than an inner join has two inputs and is of type 1; `on` and `Input.match` decide there what a
+match is, and `residual` filters results, also those with NULLs in the place of a row.
 Texts are canonical, so equal texts mean the same and queries can share an exchange by comparing strings.
 Cost: values only; the fingerprint is one hash of the canonical form.
 """
@@ -21,7 +23,9 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Input", "KeyClass", "Output", "Query"]
+from braidstream.model.join_kinds import JoinKind
+
+__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Input", "KeyClass", "Match", "Output", "Query"]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
 
@@ -38,6 +42,8 @@ class Input:
     """Bare condition that a tuple must satisfy to be indexed at all, or None."""
     columns: tuple[str, ...]
     """The columns, in schema order, that composites need: for outputs, residual predicates and aggregates."""
+    match: str | None = None
+    """Bare condition that a tuple must satisfy to have a match, where tuples without one are results as well."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,16 @@ class KeyClass:
     def expression(self, alias: str) -> str:
         """The bare key expression of one input."""
         return dict(self.members)[alias]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A comparison that decides what a match is: bare expressions over the first and the second input, in `type`."""
+
+    left: str
+    operator: str
+    right: str
+    type: str
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,9 @@ class Query:
     outputs: tuple[Output, ...]
     aggregates: tuple[Aggregate, ...] = ()
     group_by: tuple[Output, ...] = ()
+    kind: JoinKind = JoinKind.INNER
+    on: tuple[Match, ...] = ()
+    """Of a join that is no inner one: comparisons between its inputs that a match satisfies."""
 
     @property
     def type(self) -> int:
@@ -124,7 +143,10 @@ class Query:
     def fingerprint(self) -> str:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
         meaning = {field: value for field, value in asdict(self).items() if field not in ("name", "text")}
-        for unordered in ("key_classes", "join_edges", "residual"):
+        if self.kind is JoinKind.INNER:  # as it was before there were other kinds
+            del meaning["kind"], meaning["on"]
+        meaning["inputs"] = [{k: v for k, v in one.items() if k != "match" or v} for one in meaning["inputs"]]
+        for unordered in ("key_classes", "join_edges", "residual", *(("on",) if "on" in meaning else ())):
             meaning[unordered] = sorted(meaning[unordered], key=repr)
         form = json.dumps(meaning, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(form.encode()).hexdigest()[:32]
