@@ -36,7 +36,9 @@ import pyarrow.compute as pc
 from braidstream.kernels import sizes
 from braidstream.kernels.rows import I64, U64, Rows, key_columns
 
-__all__ = ["LIMIT", "Composites", "Pool", "batch_bytes", "composites", "gather", "limit_of", "probe"]
+__all__ = [
+    "LIMIT", "Composites", "Pool", "batch_bytes", "bisect", "composites", "expand", "gather", "limit_of", "probe",
+]  # fmt: skip
 
 LIMIT = 1 << 17
 """Composites produced at once: 131,072 indices are 1 MB. Larger arrays fall out of the caches, and the pages of each
@@ -104,6 +106,15 @@ class Composites:
             return times[begin:end], deadlines[begin:end]
 
         return Composites(self.source, tuple(rows[begin:end] for rows in self.index), self.offset, own)
+
+    def at(self, chosen: I64) -> Composites:
+        """Those at some places, ascending."""
+
+        def own() -> tuple[I64, I64]:
+            times, deadlines = self.times_and_deadlines()
+            return times[chosen], deadlines[chosen]
+
+        return Composites(self.source, tuple(rows[chosen] for rows in self.index), self.offset, own)
 
 
 def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | None) -> I64:
@@ -341,12 +352,12 @@ def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64, Fl
     long_runs = np.flatnonzero(is_narrow)
     if len(long_runs):
         begin, end = start[long_runs], stop[long_runs]
-        start[long_runs] = _bisect(build.times, begin, end, low[long_runs])
-        stop[long_runs] = _bisect(build.times, begin, end, high[long_runs] + 1)
+        start[long_runs] = bisect(build.times, begin, end, low[long_runs])
+        stop[long_runs] = bisect(build.times, begin, end, high[long_runs] + 1)
     return start, stop, is_narrow | (stop <= start)
 
 
-def _bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
+def bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
     """The first row in each [start, stop) whose time is at least `target`: one binary search for all at once."""
     low, high = start.copy(), stop.copy()
     while (open_ := np.flatnonzero(low < high)).size:

@@ -21,10 +21,12 @@ from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.rows import DEADLINE, TIME, stored_name
-from braidstream.model.stores import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Stage, Store
+from braidstream.model.join_kinds import JoinKind
+from braidstream.model.stores import Branch, Closing, Computed, Derived, Join, JoinInput, OutputColumn, Stage, Store
 from braidstream.plan.aggregate_plan import Draft, draft
 from braidstream.plan.direct_keys import direct_keys
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.plan.retention import compared_columns, comparisons, decided_stores, matching, with_retention
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import KeyClass, Query
 from braidstream.query.meaning import Types
@@ -57,7 +59,8 @@ class Plan:
     @property
     def cleaned_joins(self) -> tuple[Join, ...]:
         """The joins whose inputs may have been pushed: those that send their results to a sink."""
-        return tuple(join for join in self.joins if join.target is None and not join.lives)
+        inner = (join for join in self.joins if join.kind is JoinKind.INNER)
+        return tuple(join for join in inner if join.target is None and not join.lives)
 
     @property
     def n_stages(self) -> int:
@@ -94,11 +97,13 @@ def make_plan(
             planner.add_tree(query, chosen[query.name])
         elif query.is_aggregate:
             planner.add_aggregate(query)
+        elif query.kind is not JoinKind.INNER:
+            planner.add_kind(query)
         else:
             planner.add_flat(query)
     joins = tuple(planner.finished_joins())
     aggregates = tuple(planner.finished_aggregates())
-    stores = with_families(planner.finished_stores(), joins, _summarized(aggregates))
+    stores = with_families(planner.finished_stores(), joins, {*_summarized(aggregates), *decided_stores(joins)})
     branches = tuple(
         Branch(
             index,
@@ -106,7 +111,7 @@ def make_plan(
             tuple(store for store in stores if store.stream == name and not store.derived),
             _stored(streams[name].schema.names) if late.get(name) else (),
             tuple(planner.computed.get(name, {}).values()),
-            tells_all=bool(planner.drafts),
+            tells_all=bool(planner.drafts) or any(join.closings for join in joins),
         )
         for index, name in enumerate(streams)
     )
@@ -137,6 +142,9 @@ class _Planner:
         self.parents: dict[str, str] = {}
         self.drafts: list[tuple[str, Draft, list[_Use], tuple[int, ...], int | None, int | None]] = []
         self._joins: list[tuple[Join, Sequence[tuple[_Address, int | None, str | None]]]] = []
+        self._kept: dict[str, dict[int, tuple[str | None, _Address | None]]] = {}
+        """By query and input that is closed: the filter on its rows, and the store of those without a key."""
+        self._keyless: dict[_Address, _Address] = {}
 
     def finished_joins(self) -> Iterable[Join]:
         """The joins, with the bits of their filters, which are known when all queries are in."""
@@ -144,9 +152,40 @@ class _Planner:
             inputs = []
             for address, window_us, condition in uses:
                 store = self.stores[address]
-                bit = None if condition is None or not store.masked else store.filters.index(condition)
-                inputs.append(JoinInput(store.index, window_us, bit))
-            yield replace(join, inputs=tuple(inputs))
+                inputs.append(JoinInput(store.index, window_us, _bit(store, condition)))
+            closings = []
+            for place, (condition, without) in self._kept.get(join.query, {}).items():
+                keyless = None if without is None else self.stores[without].index
+                closings.append(Closing(place, _bit(self.stores[uses[place][0]], condition), keyless))
+            yield replace(join, inputs=tuple(inputs), closings=tuple(closings))
+
+    def add_kind(self, query: Query) -> None:
+        """A query that is no inner join: rows are kept until those they may be a partner of are closed."""
+        routed, uses = with_retention(query), []
+        kept: dict[int, tuple[str | None, _Address | None]] = {}
+        for place, (entry, told) in enumerate(zip(query.inputs, routed.inputs, strict=True)):
+            columns = [*_stored(entry.columns)]
+            for column in compared_columns(query, place, self.streams[entry.stream].schema):
+                columns.append(column.name)
+                if column.computed is not None:
+                    self.computed.setdefault(entry.stream, {})[column.name] = column.computed
+            address = self._flat_leaf(routed, entry.alias, columns)
+            condition = matching(entry)
+            if condition is not None:
+                self.stores[address] = self._with_use(self.stores[address], (), told.window_us, condition)
+            if place in query.kind.closed:
+                kept[place] = (entry.filter, self._without_key(address) if place in query.kind.kept else None)
+            uses.append((address, entry.window_us, condition))
+        self._kept[query.name] = kept
+        self._add_result(query, {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}, uses, 0)
+
+    def _without_key(self, address: _Address) -> _Address:
+        """The store of the rows of another that have no key; all it has is the other's, once all queries are in."""
+        if address not in self._keyless:
+            name = f"{self.stores[address].name} without key"
+            self._keyless[address] = (name, (), (), 0)
+            self.stores[self._keyless[address]] = replace(self.stores[address], index=len(self.stores), name=name)
+        return self._keyless[address]
 
     def add_flat(self, query: Query) -> None:
         """A query of type 1: one join on the key classes that all inputs share."""
@@ -239,7 +278,12 @@ class _Planner:
     def finished_stores(self) -> tuple[Store, ...]:
         """The stores; rows that only aggregate queries need are routed, but not kept."""
         joined = {address for _, uses in self._joins for address, _, _ in uses}
-        return tuple(replace(store, kept=store.derived or address in joined) for address, store in self.stores.items())
+        made = {a: replace(store, kept=store.derived or a in joined) for a, store in self.stores.items()}
+        for address, without in self._keyless.items():
+            own = made[without]
+            made[without] = replace(made[address], index=own.index, name=own.name, stream="", verified=False, kept=True)
+            made[address] = replace(made[address], keyless=own.index)
+        return tuple(made.values())
 
     def add_tree(self, query: Query, tree: Node) -> None:
         """A query of type 2: one join for each node of its tree, children first. Aggregates enumerate composites."""
@@ -400,10 +444,17 @@ class _Planner:
         if not wanted:  # a query of constants: its rows must be there to be counted
             outputs, fields = [OutputColumn(TIME, 0, TIME)], [pa.field(TIME, pa.int64())]
         since = self.since.get(query.name, -1)
-        self._joins.append((Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since), uses))
+        made = Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since, kind=query.kind)
+        schemas = [self.streams[entry.stream].schema for entry in query.inputs]
+        self._joins.append((replace(made, on=comparisons(query, schemas)), uses))
 
 
 HASH_OF_NEXT = "hash"
+
+
+def _bit(store: Store, condition: str | None) -> int | None:
+    """The bit of a filter on a store's rows; None where every row passes."""
+    return None if condition is None or not store.masked else store.filters.index(condition)
 
 
 def _stored(columns: Sequence[str]) -> tuple[str, ...]:

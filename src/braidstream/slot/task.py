@@ -29,6 +29,7 @@ from braidstream.errors import RunError
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
+from braidstream.kernels.matching import satisfying
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import Routes, SlotTable, deal, envelopes_to_batch, unpack
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
@@ -36,12 +37,14 @@ from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
+from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import SlotId
 from braidstream.model.reports import Failure, Frequent, GroupCount, Merged, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.slot.allocators import give_back
+from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
@@ -209,7 +212,7 @@ class _Slot:
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
         self.new, self.new_in_cells = self._unpack(received)
-        if stage == 0:
+        if stage == 0 and task.reached is None:
             before = self.manifest.watermark
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
@@ -222,12 +225,13 @@ class _Slot:
         state = (self.files, self.manifest, self.slot, self.task.stores)
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
-        pools, cells = Pools(*state, self.new, self.joins), CellPools(*state, in_cells, self.joins)
+        composed = [join for join in self.joins if join.kind.composes]
+        pools, cells = Pools(*state, self.new, composed), CellPools(*state, in_cells, composed)
         unit = BicliquePools(*state, units)
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
-        for alike in shared(self.joins, self.task.deferred):
+        for alike in shared(composed, self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
             sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
@@ -239,6 +243,7 @@ class _Slot:
                         self._put_out(join, found, results[join.query])
                     else:
                         yield from self._derive(join, found)
+        self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
@@ -315,6 +320,16 @@ class _Slot:
         plans = () if self.task.deferred else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
+    def _close(self, results: Mapping[str, Writer]) -> None:
+        """What joins that are no inner ones put out beside matches; a pass for deferred joins has nothing of it."""
+        own = [join for join in self.joins if join.kind is not JoinKind.INNER]
+        if not own or self.task.deferred:
+            return
+        stores, epoch = self.task.stores, self.task.epoch
+        closings = Closings(self.files, self.manifest, self.slot, self.groups, stores, self.new, self.reached, epoch)
+        for join in own:
+            closings.run(join, results[join.query])
+
     def _writer(self, join: Join) -> Writer:
         return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
 
@@ -371,7 +386,8 @@ class _Slot:
                 taken=self._taken(alike),
                 most_bytes=batch_bytes(self.task.piece_bytes),
             )
-            for found in each:
+            for whole in each:
+                found = satisfying(side.pools, whole, join.on)
                 ends = np.searchsorted(found.index[found.source], cuts[found.source] + found.offset)
                 side.matches[:] += len(alike) * np.diff(ends)
                 for one, counting in counted:
@@ -386,6 +402,9 @@ class _Slot:
             more = () if target is None else (target.hash, *target.keys)
             for out in (*join.outputs, *more):
                 found[out.input].add(out.column)
+            for one in join.on:
+                found[0].add(one.left)
+                found[1].add(one.right)
         return found
 
     def _counting(self, join: Join) -> Counting | None:

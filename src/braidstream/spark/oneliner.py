@@ -21,7 +21,9 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from braidstream.arguments import checked_arguments
 from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import InputError, StreamError, nearest
+from braidstream.model.join_kinds import JoinKind
 from braidstream.query import join as build_join
+from braidstream.query import kind_named
 from braidstream.query.types import quote_name
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
@@ -37,7 +39,7 @@ Value = TypeVar("Value")
 @checked_arguments(
     "join",
     {"on": 'name the key: on="id"', "within": 'say how far apart in time: within="1 hour", or None for unbounded'},
-    {"how": "leave it out: joins are inner joins"},
+    {},
 )
 def join(
     left: DataFrame,
@@ -45,6 +47,7 @@ def join(
     *,
     on: Keys,
     within: Length | tuple[Length | None, Length | None] | None,
+    how: str = "inner",
     time: str | tuple[str, str] | None = None,
     delay: Length | tuple[Length, Length] = "0 seconds",
     select: str | Sequence[str] | None = None,
@@ -55,7 +58,9 @@ def join(
     """Join two streaming DataFrames on equal keys, within windows of event time.
 
     `on` is a column that both have, several of them, or pairs of columns. `within` is the length of the windows, a pair
-    (left, right) of different ones, or None for unbounded. `time` is the event-time column; without it, the only
+    (left, right) of different ones, or None for unbounded. `how` is a kind by PySpark's names ("left", "left_outer",
+    "right", "full", "semi", "anti", ...), or "asof" or "asof_left": each row of `left` with the newest of `right` that
+    is not newer, `within` so much time. `time` is the event-time column; without it, the only
     timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or delays is (left, right).
     """
     flow = Flow(session_of(left, right), name, slots=slots, groups=groups)
@@ -64,12 +69,14 @@ def join(
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
         flow.stream(side, frame, time=own_time or only_time(side, frame), delay=own_delay)
     keys = _keys(on, left, right)
-    windows = _pair(within)
-    builder = build_join("left", "right").window(left=windows[0], right=windows[1])
+    windows, kind = _pair(within), kind_named(how)
+    builder = build_join("left", "right").how(how).window(right=windows[1])
+    if not kind.is_asof:
+        builder = builder.window(left=windows[0])
     for left_key, right_key in keys:
         builder = builder.on(left=quote_name(left_key), right=quote_name(right_key))
     items = [select] if isinstance(select, str) else select
-    chosen = _all_columns(left, right, keys) if items is None else items
+    chosen = _all_columns(left, right, keys, kind) if items is None else items
     return Joined(flow, builder.select(*chosen).cql)
 
 
@@ -155,19 +162,32 @@ def _is_key(key: Any) -> bool:
     return _is_pair(key) and all(isinstance(name, str) for name in key)
 
 
-def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]]) -> list[str]:
+def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]], kind: JoinKind) -> list[str]:
     shared_keys = {a.lower() for a, b in keys if a.lower() == b.lower()}
-    both = {name.lower() for name in left.columns} & {name.lower() for name in right.columns}
+    shown = [
+        (side, frame) for place, (side, frame) in enumerate((("left", left), ("right", right))) if place in kind.shown
+    ]
+    both = (
+        {name.lower() for name in left.columns} & {name.lower() for name in right.columns} if len(shown) > 1 else set()
+    )
     items = []
     taken = {name.lower() for name in (*left.columns, *right.columns)}
-    for side, frame in (("left", left), ("right", right)):
+    for side, frame in shown:
         for name in frame.columns:
-            if name.lower() in shared_keys and side == "right":
+            if name.lower() in shared_keys:
+                items += [_key_item(name, kind)] if side == "left" else []
                 continue
-            apart = name.lower() in both and name.lower() not in shared_keys
-            shown = _fresh(f"{side}_{name}", taken) if apart else name
-            items.append(f"{side}.{quote_name(name)} AS {quote_name(shown)}")
+            apart = name.lower() in both
+            shown_name = _fresh(f"{side}_{name}", taken) if apart else name
+            items.append(f"{side}.{quote_name(name)} AS {quote_name(shown_name)}")
     return items
+
+
+def _key_item(name: str, kind: JoinKind) -> str:
+    """A key that both sides have under one name, of the side that is there: as PySpark's `on="k"` does."""
+    quoted = quote_name(name)
+    sides = {JoinKind.RIGHT: f"right.{quoted}", JoinKind.FULL: f"coalesce(left.{quoted}, right.{quoted})"}
+    return f"{sides.get(kind, f'left.{quoted}')} AS {quoted}"
 
 
 def _fresh(name: str, taken: set[str]) -> str:
