@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
     text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
         return None
-    schema = Schema.from_ddl(text)
+    schema = replace(Schema.from_ddl(text), time=stream.time)
     _check_time(name, stream.time, schema)
     return schema
 

@@ -24,6 +24,7 @@ __all__ = [
     "Computed",
     "Derived",
     "Join",
+    "JoinGap",
     "JoinInput",
     "OutputColumn",
     "Stage",
@@ -168,6 +169,16 @@ class JoinInput:
 
 
 @dataclass(frozen=True)
+class JoinGap:
+    """How far apart the times of two inputs, by their places, may lie: low <= right's time - left's <= high."""
+
+    left: int
+    right: int
+    low_us: int | None
+    high_us: int | None
+
+
+@dataclass(frozen=True)
 class OutputColumn:
     """One output column: a column of one input."""
 
@@ -228,6 +239,8 @@ class Join:
     kind: JoinKind = JoinKind.INNER
     on: tuple[Comparison, ...] = ()
     closings: tuple[Closing, ...] = ()
+    gaps: tuple[JoinGap, ...] = ()
+    """Where the times of two inputs must lie closer together, or further apart, than windows say."""
 
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of, shown_dimension
@@ -14,6 +15,7 @@ from braidstream.plan.planner import Plan
 from braidstream.plan.retention import decided_stores
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Query, describe_duration
+from braidstream.query.duration import describe_signed
 from braidstream.query.tree import Node
 
 __all__ = ["explain", "explain_memory", "explain_options"]
@@ -118,6 +120,7 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Nod
         condition = f", where {entry.filter}" if entry.filter else ""
         condition += f", matched only where {entry.match}" if entry.match else ""
         yield f"    {entry.alias}: stream {entry.stream}, window {_length(entry.window_us)}{condition}"
+    yield from _intervals(query)
     for node in tree.nodes() if tree is not None else ():
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
@@ -142,6 +145,20 @@ def _kind(query: Query) -> Iterator[str]:
         when = "its time" if query.kind.is_asof else f"its time and {_length(entry.window_us)}"
         what = "is decided" if query.kind.is_asof else "without a match is put out"
         yield f"    a row of {entry.alias} {what} when the watermark has passed {when}"
+
+
+def _intervals(query: Query) -> Iterator[str]:
+    """How far apart in time the streams of a query with intervals may be: windows follow from that."""
+    if not query.identity:
+        return
+    known = {(gap.left, gap.right): gap for gap in query.gaps}
+    for left, right in combinations(query.inputs, 2):
+        gap = known.get((left.alias, right.alias))
+        low = None if right.window_us is None else -right.window_us
+        low, high = (low, left.window_us) if gap is None else (gap.low_us, gap.high_us)
+        least, most = ("any time" if bound is None else describe_signed(bound) for bound in (low, high))
+        yield f"    {right.alias} comes {least} to {most} after {left.alias}"
+    yield "    windows are as long as these intervals need"
 
 
 def _aggregates(query: Query, plan: Plan) -> Iterator[str]:

@@ -22,7 +22,18 @@ from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.rows import DEADLINE, TIME, stored_name
 from braidstream.model.join_kinds import JoinKind
-from braidstream.model.stores import Branch, Closing, Computed, Derived, Join, JoinInput, OutputColumn, Stage, Store
+from braidstream.model.stores import (
+    Branch,
+    Closing,
+    Computed,
+    Derived,
+    Join,
+    JoinGap,
+    JoinInput,
+    OutputColumn,
+    Stage,
+    Store,
+)  # fmt: skip
 from braidstream.plan.aggregate_plan import Draft, draft
 from braidstream.plan.direct_keys import direct_keys
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
@@ -362,7 +373,10 @@ class _Planner:
         )  # fmt: skip
         target = Derived(self.stores[address].index, hash_, keys)
         since = self.since.get(query.name, -1)
-        made = Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, lives=query.is_aggregate)
+        made = Join(
+            name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, lives=query.is_aggregate,
+            gaps=_gaps(query, place),
+        )  # fmt: skip
         self._joins.append((made, uses))
         if not query.is_aggregate:  # an aggregate is due in every epoch: its joins cannot be suspended
             other = above.right if above.left.aliases == node.aliases else above.left
@@ -446,7 +460,7 @@ class _Planner:
         since = self.since.get(query.name, -1)
         made = Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since, kind=query.kind)
         schemas = [self.streams[entry.stream].schema for entry in query.inputs]
-        self._joins.append((replace(made, on=comparisons(query, schemas)), uses))
+        self._joins.append((replace(made, on=comparisons(query, schemas), gaps=_gaps(query, place)), uses))
 
 
 HASH_OF_NEXT = "hash"
@@ -465,6 +479,13 @@ def _stored(columns: Sequence[str]) -> tuple[str, ...]:
 def _within(prefix: str, column: str) -> str:
     """A stored column of an input, or, with its alias in front, of the intermediate result that the input is in."""
     return stored_name(f"{prefix}{column}") if prefix else column
+
+
+def _gaps(query: Query, place: Mapping[str, tuple[int, str]]) -> tuple[JoinGap, ...]:
+    """The query's gaps between streams that a join reads; of intermediate results it does not know the times."""
+    at = {alias: number for alias, (number, prefix) in place.items() if not prefix}
+    own = (gap for gap in query.gaps if gap.left in at and gap.right in at)
+    return tuple(JoinGap(at[gap.left], at[gap.right], gap.low_us, gap.high_us) for gap in own)
 
 
 def _refuse_equal_names(query: Query, outputs: Sequence[OutputColumn]) -> None:

@@ -23,7 +23,7 @@ from sqlglot.errors import SqlglotError
 from braidstream.errors import InputError, nearest
 from braidstream.model.join_kinds import JoinKind
 from braidstream.query.cql import parse
-from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.query.duration import describe_duration, describe_signed, parse_duration, parse_signed
 from braidstream.query.model import Query
 from braidstream.query.scope import TypeOf
 from braidstream.query.source import DIALECT, sql_of
@@ -82,6 +82,7 @@ class JoinBuilder:
     kind: JoinKind = JoinKind.INNER
     matches: tuple[str, ...] = ()
     """The conditions that decide a match, where the join is no inner one."""
+    has_intervals: bool = False
 
     def how(self, kind: str) -> JoinBuilder:
         """The kind of the join of two streams: "left", "right", "full", "semi", "anti", "asof" or "asof_left"."""
@@ -100,6 +101,23 @@ class JoinBuilder:
         lengths = {**dict.fromkeys(self.inputs, *every), **each} if every else each
         found = {alias: None if length is None else parse_duration(length) for alias, length in lengths.items()}
         return replace(self, windows_us={**self.windows_us, **found})
+
+    def between(self, earlier: str, later: str, low: Length, high: Length) -> JoinBuilder:
+        """How far apart two event times are: `between("R.ts", "S.ts", "-5 seconds", "10 seconds")` is of S.ts - R.ts.
+
+        A bound of None is none. Windows that this says need not be given.
+        """
+        bounds = [None if one is None else parse_signed(one) for one in (low, high)]
+        if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:
+            wrong = f"the lower bound {describe_signed(bounds[0])} is above the upper one, {describe_signed(bounds[1])}"
+            raise InputError(wrong, "a lower bound that is not above the upper one", "exchange the bounds")
+        made = [
+            f"{later} {sign} {earlier} {'-' if us < 0 else '+'} INTERVAL {describe_duration(abs(us)).upper()}"
+            for sign, us in zip((">=", "<="), bounds, strict=True)
+            if us is not None
+        ]
+        conditions, matches = (*self.conditions, *made), (*self.matches, *made)
+        return replace(self, conditions=conditions, matches=matches, has_intervals=True)
 
     def on(self, *names: str, **keys: str) -> JoinBuilder:
         """Equal keys: `on("k")` for a column that all streams have, `on(R="k", S="lower(id)")` otherwise."""
@@ -152,7 +170,8 @@ class JoinBuilder:
     def _entry(self, alias: str) -> str:
         stream = quote_name(self.inputs[alias])
         named = f" AS {quote_name(alias)}" if alias != self.inputs[alias] else ""
-        if alias not in self.windows_us and self.kind.is_asof and alias == next(iter(self.inputs)):
+        is_first = alias == next(iter(self.inputs))
+        if alias not in self.windows_us and (self.has_intervals or (self.kind.is_asof and is_first)):
             return f"{stream}{named}"
         if alias not in self.windows_us:
             fix = f'write window({alias}="10 seconds"), or None for unbounded'

@@ -17,16 +17,18 @@ supported, and a hint. Cost: some milliseconds a query, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import Token, TokenType, exp
 
 from braidstream.errors import nearest
 from braidstream.model.join_kinds import JoinKind
+from braidstream.query.intervals import derive
 from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
 from braidstream.query.outer_joins import kind_of, matched_condition, require_windows
-from braidstream.query.outputs import select_outputs
+from braidstream.query.outputs import Selected, select_outputs
 from braidstream.query.pieces import mark
 from braidstream.query.predicates import Joined, conjuncts, join_condition
 from braidstream.query.refusals import require_select
@@ -60,7 +62,6 @@ def parse(
     select = require_select(source, source.parse(masked))
     kind = kind_of(source, select.args.get("joins") or [])
     relations = _relations(source, select, windows, streams, kind)
-    require_windows(source, relations, kind)
     scope = Scope(source, relations, type_of, meaning)
     mark(source, select)
     on, where = _conditions(scope, select)
@@ -69,22 +70,60 @@ def parse(
     else:
         joined = matched_condition(scope, kind, on, where)
     selected = select_outputs(scope, select, kind)
-    needed = [*selected.needs, *joined.residual]
-    query = Query(
+    timed = [one.node for one in joined.intervals] if kind is JoinKind.INNER else []
+    query = _query(scope, name, kind, joined, selected, [*joined.residual, *timed])
+    _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
+    return _with_intervals(scope, query, joined, selected)
+
+
+def _query(
+    scope: Scope, name: str, kind: JoinKind, joined: Joined, selected: Selected, residual: Sequence[exp.Expr]
+) -> Query:
+    needed = [*selected.needs, *residual]
+    return Query(
         name=name,
-        text=text,
+        text=scope.source.text,
         inputs=tuple(_input(relation, joined, needed) for relation in scope.relations),
         key_classes=joined.key_classes,
         join_edges=joined.join_edges,
-        residual=tuple(dict.fromkeys(scope.text(node) for node in joined.residual)),
+        residual=tuple(dict.fromkeys(scope.text(node) for node in residual)),
         outputs=selected.outputs,
         aggregates=selected.aggregates,
         group_by=selected.group_by,
         kind=kind,
         on=joined.on,
     )
-    _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
-    return query
+
+
+def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Selected) -> Query:
+    """The query with the windows that its intervals need, and without the predicates that they decide.
+
+    Aggregates are over what the windows hold, however far apart: to them an interval is a predicate like any other.
+    A join of several stages does not know the times of all components at each: there the predicates stay as well.
+    """
+    if query.is_aggregate:
+        _refuse_open(scope, "an aggregate is over the windows of its streams")
+    if query.is_aggregate or not joined.intervals:
+        _refuse_open(scope, "")
+        require_windows(scope.source, scope.relations, query.kind)
+        return query
+    apart = derive(scope, joined.intervals)
+    is_inner = query.kind is JoinKind.INNER
+    left = [one.node for one in joined.intervals if is_inner and (query.type == 2 or not one.is_exact)]
+    made = _query(scope, query.name, query.kind, joined, selected, [*joined.residual, *left])
+    inputs = tuple(replace(entry, window_us=apart.windows_us[entry.alias]) for entry in made.inputs)
+    narrowed = [replace(relation, window_us=apart.windows_us[relation.alias]) for relation in scope.relations]
+    require_windows(scope.source, narrowed, query.kind)
+    return replace(made, inputs=inputs, gaps=apart.gaps, identity=query.fingerprint)
+
+
+def _refuse_open(scope: Scope, reason: str) -> None:
+    for relation in (relation for relation in scope.relations if relation.is_open):
+        fix = f"write {relation.stream} [RANGE 10 SECONDS] or {relation.stream} [RANGE UNBOUNDED]"
+        if not reason and relation.schema.time is not None:
+            fix += ", or bound its time by an interval"
+        wrong = f"stream {relation.stream} has no window" + (f": {reason}" if reason else "")
+        raise scope.source.error(relation.offset, wrong, "a window after each stream", fix)
 
 
 def _refuse_uncomputable(scope: Scope, query: Query, conditions: Iterable[str]) -> None:
@@ -197,10 +236,8 @@ def _relation(source: Source, table: exp.Expr, window: Window | None, streams: M
     if stream is None:
         expected = f"one of {', '.join(sorted(streams)) or 'the declared streams (there are none)'}"
         raise source.error(offset, f"unknown stream {table.name!r}", expected, nearest(table.name, streams))
-    if window is None:
-        fix = f"write {stream} [RANGE 10 SECONDS] or {stream} [RANGE UNBOUNDED]"
-        raise source.error(offset, f"stream {stream} has no window", "a window after each stream", fix)
-    return Relation(table.alias or stream, stream, streams[stream], window.length_us, offset)
+    length_us = None if window is None else window.length_us
+    return Relation(table.alias or stream, stream, streams[stream], length_us, offset, is_open=window is None)
 
 
 def _refuse_alias_twice(source: Source, relation: Relation, before: Iterable[Relation]) -> None:

@@ -25,7 +25,7 @@ from functools import cached_property
 
 from braidstream.model.join_kinds import JoinKind
 
-__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Input", "KeyClass", "Match", "Output", "Query"]
+__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Gap", "Input", "KeyClass", "Match", "Output", "Query"]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
 
@@ -74,6 +74,17 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """How far apart the times of two inputs lie in a result: low <= right's time - left's <= high, both inclusive."""
+
+    left: str
+    right: str
+    low_us: int | None
+    high_us: int | None
+    """None is no bound."""
+
+
+@dataclass(frozen=True)
 class Output:
     """A named column of the result. `column` is (alias, column) iff it is a column of an input as it is."""
 
@@ -114,6 +125,10 @@ class Query:
     kind: JoinKind = JoinKind.INNER
     on: tuple[Match, ...] = ()
     """Of a join that is no inner one: comparisons between its inputs that a match satisfies."""
+    gaps: tuple[Gap, ...] = ()
+    """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
+    identity: str = ""
+    """The digest of the query as written, where windows and predicates were derived from its intervals."""
 
     @property
     def type(self) -> int:
@@ -142,7 +157,10 @@ class Query:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
-        meaning = {field: value for field, value in asdict(self).items() if field not in ("name", "text")}
+        if self.identity:
+            return self.identity
+        left_out = {"name", "text", "identity"} | (set() if self.gaps else {"gaps"})
+        meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds
             del meaning["kind"], meaning["on"]
         meaning["inputs"] = [{k: v for k, v in one.items() if k != "match" or v} for one in meaning["inputs"]]

@@ -114,7 +114,8 @@ def matched_condition(scope: Scope, kind: JoinKind, on: Sequence[exp.Expr], wher
     """Sort the conjuncts of ON and WHERE of a join of two streams that is no inner one."""
     decided = join_condition(scope, on, clause="ON")
     conditional = {scope.aliases[place] for place in kind.kept}
-    comparisons = tuple(match for node in decided.residual for match in _matches(scope, node))
+    between = [*decided.residual, *(interval.node for interval in decided.intervals)]
+    comparisons = tuple(match for node in between for match in _matches(scope, node))
     matching = {alias: text for alias, text in decided.filters.items() if alias in conditional}
     filters = {alias: [text] for alias, text in decided.filters.items() if alias not in conditional}
     residual: list[exp.Expr] = []
@@ -133,7 +134,8 @@ def matched_condition(scope: Scope, kind: JoinKind, on: Sequence[exp.Expr], wher
         conditions=tuple(conditions),
         matching=matching,
         on=tuple(dict.fromkeys(comparisons)),
-        compared=tuple(decided.residual),
+        compared=tuple(between),
+        intervals=() if kind.is_asof else decided.intervals,
     )
 
 

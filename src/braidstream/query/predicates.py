@@ -2,10 +2,11 @@
 
 A conjunct over one stream filters that stream before the exchange. An equality between expressions over one stream each
 joins them: equalities chain into *classes* (DHTJoin 2.1's attribute classes), found by union-find, so
-`X.a = Y.a AND Y.a = Z.a` and the paper's `X.a = Y.a = Z.a` are the same class. Everything else is residual.
+`X.a = Y.a AND Y.a = Z.a` and the paper's `X.a = Y.a = Z.a` are the same class. Comparisons of event times are intervals
+(`intervals`). Everything else is residual.
 
-Invariants: the conjunction of filters, classes and residual is equivalent to the condition as written; NULL equals
-nothing throughout. A class has at most one member for each input: a second member becomes a filter of that input.
+Invariants: the conjunction of filters, classes, intervals and residual is equivalent to the condition as written; NULL
+equals nothing throughout. A class has at most one member for each input: a second one becomes a filter of that input.
 Cost: linear in the condition.
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from braidstream.errors import QueryError
+from braidstream.query.intervals import Interval, interval_of
 from braidstream.query.meaning import Uncomputable
 from braidstream.query.model import KeyClass, Match
 from braidstream.query.pieces import is_clear
@@ -43,6 +45,8 @@ class Joined:
     on: tuple[Match, ...] = ()
     compared: tuple[exp.Expr, ...] = ()
     """The conjuncts that these comparisons come from."""
+    intervals: tuple[Interval, ...] = ()
+    """Bounds on how far apart the times of streams are; they are not among the residual."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ def join_condition(scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE
     equalities: list[_Equality] = []
     residual: list[exp.Expr] = []
     filtering: list[str] = []
+    intervals: list[Interval] = []
     for conjunct in parts:
         used = scope.used(conjunct)
         if len(used) < 2:
@@ -117,12 +122,14 @@ def join_condition(scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE
             filtering.append(scope.text(conjunct))
         elif _joins(scope, conjunct):
             equalities.append(_equality(scope, conjunct))
+        elif (interval := interval_of(scope, conjunct)) is not None:
+            intervals.append(interval)
         else:
             residual.append(conjunct)
     classes = _classes(scope, equalities)
     _require_connected(scope, classes, clause)
     joined = _assembled(scope, filters, classes, residual)
-    return replace(joined, conditions=tuple(filtering))
+    return replace(joined, conditions=tuple(filtering), intervals=tuple(intervals))
 
 
 def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class], residual: list[exp.Expr]) -> Joined:

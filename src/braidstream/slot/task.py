@@ -385,6 +385,7 @@ class _Slot:
                 lives=join.lives,
                 taken=self._taken(alike),
                 most_bytes=batch_bytes(self.task.piece_bytes),
+                gaps=join.gaps,
             )
             for whole in each:
                 found = satisfying(side.pools, whole, join.on)

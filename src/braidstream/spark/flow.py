@@ -42,7 +42,7 @@ from braidstream.plan.explain import explain, explain_memory, explain_options
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.plan.told import check_told, told
-from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.evolution import Held
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.arrow_types import shapes_of
@@ -57,7 +57,7 @@ from braidstream.spark.declared import (
     sink_again,
     trigger_of,
 )
-from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
+from braidstream.spark.declared_files import checked_stream, declared_files, read_schema, schema_of
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.flow_handle import Change, FlowHandle
@@ -243,10 +243,7 @@ class Flow:
     @property
     def schemas(self) -> dict[str, Schema]:
         """The schemas of the declared streams, as the query language knows them."""
-        return {
-            name: Schema(tuple(Column(field.name, field.dataType.simpleString()) for field in stream.schema.fields))
-            for name, stream in self._streams.items()
-        }
+        return {name: schema_of(stream) for name, stream in self._streams.items()}
 
     def explain(self) -> str:
         """The plan in words; nothing is started."""

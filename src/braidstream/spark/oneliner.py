@@ -22,8 +22,9 @@ from braidstream.arguments import checked_arguments
 from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.model.join_kinds import JoinKind
+from braidstream.query import JoinBuilder
 from braidstream.query import join as build_join
-from braidstream.query import kind_named
+from braidstream.query.duration import is_signed
 from braidstream.query.types import quote_name
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
@@ -34,6 +35,7 @@ Length: TypeAlias = str | timedelta
 Keys: TypeAlias = str | Sequence[str | tuple[str, str]]
 Target: TypeAlias = str | Callable[[DataFrame, int], Any]
 Value = TypeVar("Value")
+_SIDES = ("left", "right")
 
 
 @checked_arguments(
@@ -58,10 +60,12 @@ def join(
     """Join two streaming DataFrames on equal keys, within windows of event time.
 
     `on` is a column that both have, several of them, or pairs of columns. `within` is the length of the windows, a pair
-    (left, right) of different ones, or None for unbounded. `how` is a kind by PySpark's names ("left", "left_outer",
-    "right", "full", "semi", "anti", ...), or "asof" or "asof_left": each row of `left` with the newest of `right` that
-    is not newer, `within` so much time. `time` is the event-time column; without it, the only
-    timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or delays is (left, right).
+    (left, right) of different ones, or None for unbounded. A pair with a sign, such as ("-5 seconds", "10 seconds") or
+    ("+1 minute", "30 minutes"), is an interval: how much later the right side may be, at least and at most. `how` is a
+    kind by PySpark's names ("left", "left_outer", "right", "full", "semi", "anti", ...), or "asof" or "asof_left": each
+    row of `left` with the newest of `right` that is not newer, `within` so much time. `time` is the event-time column;
+    without it, the only timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or
+    delays is (left, right).
     """
     flow = Flow(session_of(left, right), name, slots=slots, groups=groups)
     times = _pair(time)
@@ -69,14 +73,11 @@ def join(
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
         flow.stream(side, frame, time=own_time or only_time(side, frame), delay=own_delay)
     keys = _keys(on, left, right)
-    windows, kind = _pair(within), kind_named(how)
-    builder = build_join("left", "right").how(how).window(right=windows[1])
-    if not kind.is_asof:
-        builder = builder.window(left=windows[0])
+    builder = _timed(build_join("left", "right").how(how), within, [flow.schemas[s].time or "" for s in _SIDES])
     for left_key, right_key in keys:
         builder = builder.on(left=quote_name(left_key), right=quote_name(right_key))
     items = [select] if isinstance(select, str) else select
-    chosen = _all_columns(left, right, keys, kind) if items is None else items
+    chosen = _all_columns(left, right, keys, builder.kind) if items is None else items
     return Joined(flow, builder.select(*chosen).cql)
 
 
@@ -109,6 +110,20 @@ class Joined:
     def table(self) -> pa.Table | None:
         """The results so far of a join that was sent to memory; None when there are none."""
         return self._query.table()
+
+
+def _timed(
+    builder: JoinBuilder, within: Length | tuple[Length | None, Length | None] | None, times: Sequence[str]
+) -> JoinBuilder:
+    """The query with its windows, or with the interval between the times of the two sides."""
+    first, second = _pair(within)
+    if not isinstance(within, tuple) or not (is_signed(first) or is_signed(second)):
+        made = builder.window(right=second)
+        return made if made.kind.is_asof else made.window(left=first)
+    if first is None or second is None:
+        builder = builder.window(None)
+    left, right = (f"{side}.{quote_name(time)}" for side, time in zip(_SIDES, times, strict=True))
+    return builder.between(left, right, first, second)
 
 
 def session_of(left: DataFrame, right: DataFrame) -> Any:

@@ -1,0 +1,169 @@
+"""Joins with intervals on the engine without Spark, against the oracle, in which an interval is just a predicate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from braidstream.errors import QueryError
+from braidstream.lab.testing import oracle
+from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.strategies import Case
+from tests.kernels import stories
+from tests.kernels.test_queries_engine import MANY_KEYS, ONE_KEY, harness_of
+from tests.kernels.test_spilled_join import SPILLS
+from tests.kernels.test_streams_join import QUIET, crowded, leftovers, often_compacted
+from tests.scale import examples
+
+SECOND = 1_000_000
+SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIET)
+FEW = settings(SOME, max_examples=examples(25))
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+
+
+def intervals(draw: Any, names: list[str]) -> tuple[str, list[stories.Residual]]:
+    """Bounds on the distance of neighbours, and of some other pairs; some strict, some to the microsecond."""
+    pairs = list(pairwise(names))
+    pairs += draw(
+        st.lists(st.sampled_from([(a, b) for a in names for b in names if a != b]), max_size=2), label="pairs"
+    )
+    text, checks = "", []
+    for a, b in pairs:
+        low = draw(st.integers(-12, 8), label="low") * SECOND
+        high = low + draw(st.integers(0, 15), label="length") * SECOND
+        strict = draw(st.sampled_from(["", "", "low", "high"]), label="strict")
+        if strict == "":
+            text += f" AND {b}.ts BETWEEN {_plus(a, low)} AND {_plus(a, high)}"
+        else:
+            text += f" AND {b}.ts {'>' if strict == 'low' else '>='} {_plus(a, low)}"
+            text += f" AND {_plus(a, high)} {'>' if strict == 'high' else '>='} {b}.ts"
+        low, high = low + (strict == "low"), high - (strict == "high")
+        checks.append(lambda c, a=a, b=b, lo=low, hi=high: lo <= c[b]["ts"] - c[a]["ts"] <= hi)
+    return text, checks
+
+
+def _plus(alias: str, us: int) -> str:
+    return f"{alias}.ts {'-' if us < 0 else '+'} INTERVAL {abs(us) // SECOND} SECONDS"
+
+
+def query_of(case: Case, data: st.DataObject) -> tuple[str, Counter[Any]]:
+    """Some streams have a RANGE as well."""
+    names = [stream.name for stream in case.streams]
+    ranged = data.draw(st.sets(st.sampled_from(names)), label="with a range")
+    where, checks = stories.predicates(data.draw, names)
+    between, bounds = intervals(data.draw, names)
+    entries = {
+        n: f" [RANGE {s.window_us // SECOND} SECONDS]"
+        for s in case.streams
+        if (n := s.name) in ranged and s.window_us is not None
+    }
+    from_ = ", ".join(f"{name}{entries.get(name, '')}" for name in names)
+    streams = [oracle.Stream(s.name, s.rows, s.window_us if s.name in entries else None) for s in case.streams]
+    text = f"SELECT {stories.select(case)} FROM {from_} WHERE {stories.equal(case.equalities)}{where}{between}"
+    return text, stories.joined(streams, case.equalities, [*checks, *bounds])
+
+
+def started(folder: str, case: Case, text: str, expected: Counter[Any], **options: Any) -> QueryHarness:
+    try:
+        return harness_of(folder, case, {"q": text}, **options)
+    except QueryError:
+        assert not expected  # what contradicts itself is refused
+        assume(False)
+        raise
+
+
+@SOME
+@given(ONE_KEY, st.integers(1, 4), st.integers(1, 16), st.data())
+def test_joins_with_intervals_survive_crashes(case: Case, slots: int, groups: int, data: st.DataObject) -> None:
+    text, expected = query_of(case, data)
+    options: dict[str, Any] = {"hash_keys": crowded(3)} if data.draw(st.booleans(), label="hashes collide") else {}
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = started(folder, case, text, expected, slots=slots, groups=groups, **options)
+        stories.live_through(harness, case, data)
+        assert stories.found(harness, "q") == expected
+        assert leftovers(harness) == []
+
+
+@FEW
+@given(MANY_KEYS, st.integers(1, 4), stories.STATISTICS, st.data())
+def test_joins_of_several_stages_with_intervals_survive_crashes(
+    case: Case, slots: int, statistics: Any, data: st.DataObject
+) -> None:
+    text, expected = query_of(case, data)
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = started(folder, case, text, expected, slots=slots, statistics=statistics)
+        stories.live_through(harness, case, data)
+        assert stories.found(harness, "q") == expected
+
+
+@FEW
+@given(ONE_KEY, st.integers(1, 3), SPILLS, st.data())
+def test_what_was_pushed_keeps_to_intervals_when_it_is_cleaned_up(
+    case: Case, slots: int, spills: dict[str, Any], data: st.DataObject
+) -> None:
+    text, expected = query_of(case, data)
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = started(folder, case, text, expected, slots=slots, **spills)
+        stories.live_through(harness, case, data)
+        harness.finish()
+        assert stories.found(harness, "q") == expected
+
+
+def rows(*moments: int, key: int = 1) -> pa.Table:
+    table = {"k": [key] * len(moments), "v": list(moments), "ts": [moment * SECOND for moment in moments]}
+    return pa.table(table, schema=SCHEMA)
+
+
+PAIRS = (
+    "SELECT A.v AS a, B.v AS b FROM A, B WHERE A.k = B.k "
+    "AND B.ts BETWEEN A.ts + INTERVAL {} SECONDS AND A.ts + INTERVAL {} SECONDS"
+)
+
+
+def test_state_is_kept_as_long_as_the_interval_needs_and_no_longer(tmp_path: Any) -> None:
+    """A must wait 30 s for its B, B for nothing: whatever comes of A later is newer."""
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": PAIRS.format(10, 30)})
+    stored = {store.stream: store.name for store in harness.plan.stores}
+    held: dict[str, list[int]] = {"A": [], "B": []}
+    for second in range(0, 100, 10):
+        harness.epoch({"A": rows(second), "B": rows(second)})
+        for stream, name in stored.items():
+            held[stream].append(sum(s.rows for s in harness.manifest.segments if s.store == name))
+    assert held["A"][-3:] == [4, 4, 4]
+    assert held["B"][-3:] == [1, 1, 1]
+    wanted = Counter((a, b) for a in range(0, 100, 10) for b in range(0, 100, 10) if 10 <= b - a <= 30)
+    assert stories.found(harness, "q") == wanted
+
+
+@pytest.mark.parametrize("long_run", [4, 40])
+def test_times_are_found_in_short_and_long_runs_of_a_key(tmp_path: Any, long_run: int) -> None:
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": PAIRS.format(3, 5)})
+    harness.epoch({"A": rows(*range(long_run))})
+    harness.epoch({"B": rows(*range(long_run + 9))})
+    expected = Counter((a, b) for a in range(long_run) for b in range(long_run + 9) if 3 <= b - a <= 5)
+    assert stories.found(harness, "q") == expected
+
+
+def test_queries_that_differ_in_their_intervals_only_share_stores_and_not_composites(tmp_path: Any) -> None:
+    texts = {"near": PAIRS.format(1, 3), "far": PAIRS.format(2, 3), "after": PAIRS.format(0, 3)}
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), texts)
+    harness.epoch({"A": rows(0), "B": rows(0, 1, 2, 3, 4)})
+    assert len(harness.plan.stores) == 2
+    assert stories.found(harness, "near") == Counter([(0, 1), (0, 2), (0, 3)])
+    assert stories.found(harness, "far") == Counter([(0, 2), (0, 3)])
+    assert stories.found(harness, "after") == Counter([(0, 0), (0, 1), (0, 2), (0, 3)])
+
+
+def test_an_interval_that_waits_longer_begins_anew_in_a_checkpoint(tmp_path: Any) -> None:
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": PAIRS.format(1, 3)})
+    harness.epoch({"A": rows(0), "B": rows(0)})
+    (step,) = harness.evolve({"q": (PAIRS.format(1, 9), "q")})
+    assert step.kind == "replace"
+    assert "the window of A is 9 seconds, rows were kept for 3 seconds" in step.line
