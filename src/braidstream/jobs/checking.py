@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from braidstream.epoch.ending import refuse_ended
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
 from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.values import changed
@@ -211,6 +212,7 @@ def _checkpoint(
         _refuse_strange_folder(store)
         return None, None, ()
     latest = _undamaged(store)
+    refuse_ended(latest, job.flow.checkpoint)
     knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
     changes: tuple[str, ...] = ()
     if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change

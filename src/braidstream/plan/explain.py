@@ -39,7 +39,8 @@ def explain(
         stream = streams[branch.stream]
         way = "Parquet files read in the routing task" if branch.stream in plan.direct else "rows from Spark"
         way = way if branch.stores else "not read: no query needs it"
-        lines.append(f"  stream {stream.name}: time {stream.time}, delay {stream.delay}; {way}")
+        idle = "" if stream.idle is None else f", the watermark goes on without it after {stream.idle} of silence"
+        lines.append(f"  stream {stream.name}: time {stream.time}, delay {stream.delay}{idle}; {way}")
         for store in branch.stores:
             lines += _store(store)
     lines += _routing(plan, router)

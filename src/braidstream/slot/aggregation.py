@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,20 +33,33 @@ from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place, open_segment
 from braidstream.state.staging import Staging, Writer
 
-__all__ = ["SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
+__all__ = ["END", "SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
+
+
+END = 1 << 62
+"""The watermark after which nothing comes: behind every time, also behind that plus an unbounded window."""
 
 
 def reached_watermark(
-    newest: Mapping[str, int], tallies: Iterable[Tally], delays_us: Mapping[str, int], before: int | None
+    newest: Mapping[str, int],
+    tallies: Iterable[Tally],
+    delays_us: Mapping[str, int],
+    before: int | None,
+    idle: Collection[str] = (),
 ) -> int | None:
-    """The watermark after an epoch: the minimum over streams of (largest time seen - delay); it never goes back."""
-    seen = dict(newest)
+    """The watermark after an epoch: the minimum over streams of (largest time seen - delay); it never goes back.
+
+    It does not wait for streams that were idle before and said nothing in the epoch.
+    """
+    seen, quiet = dict(newest), set(idle)
     for tally in tallies:
         if tally.newest is not None:
             seen[tally.stream] = max(seen.get(tally.stream, tally.newest), tally.newest)
-    if any(stream not in seen for stream in delays_us):
+            quiet.discard(tally.stream)
+    waited = {stream: delay_us for stream, delay_us in delays_us.items() if stream not in quiet}
+    if not waited or any(stream not in seen for stream in waited):
         return before
-    reached = min(seen[stream] - delay_us for stream, delay_us in delays_us.items())
+    reached = min(seen[stream] - delay_us for stream, delay_us in waited.items())
     return reached if before is None else max(before, reached)
 
 

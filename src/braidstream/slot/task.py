@@ -42,7 +42,7 @@ from braidstream.model.numbers import SlotId
 from braidstream.model.reports import Failure, Frequent, GroupCount, Merged, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.stores import Branch, Join, Store
-from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
+from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.slot.allocators import give_back
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
@@ -103,6 +103,8 @@ class EpochTask:
     aggregates: tuple[AggregatePlan, ...] = ()
     delays_us: Mapping[str, int] = field(default_factory=dict)
     """Of the streams that define the watermark."""
+    idle: tuple[str, ...] = ()
+    """Of these streams, those that the watermark does not wait for unless they speak."""
     reached: int | None = None
     """The watermark after the epoch, once the driver knows it."""
     tracks: bool = False
@@ -110,6 +112,8 @@ class EpochTask:
     adoptions: tuple[adoption.Adoption, ...] = ()
     shed: frozenset[str] = frozenset()
     """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
+    ends: bool = False
+    """Whether nothing comes after the epoch: its watermark is then `END`."""
     piece_bytes: int | None = None
     """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
 
@@ -214,7 +218,9 @@ class _Slot:
         self.new, self.new_in_cells = self._unpack(received)
         if stage == 0 and task.reached is None:
             before = self.manifest.watermark
-            self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
+            self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before, task.idle)
+        if task.ends:
+            self.reached = END
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
@@ -317,7 +323,7 @@ class _Slot:
         return writer.close()
 
     def _aggregates(self, place: Place) -> SlotAggregates:
-        plans = () if self.task.deferred else self.task.aggregates
+        plans = () if self.task.deferred or self.task.ends else self.task.aggregates
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
     def _close(self, results: Mapping[str, Writer]) -> None:

@@ -99,9 +99,11 @@ class Joined:
         return self
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
-    def start(self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10) -> Handle[EpochProgress]:
-        """Start, or go on where the checkpoint ends."""
-        return self.flow.start(checkpoint, epoch=epoch, keep=keep)
+    def start(
+        self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10, final: bool = False
+    ) -> Handle[EpochProgress]:
+        """Start, or go on where the checkpoint ends; with `final` it is closed, since no more input comes."""
+        return self.flow.start(checkpoint, epoch=epoch, keep=keep, final=final)
 
     def explain(self) -> str:
         """The plan in words; nothing is started."""
