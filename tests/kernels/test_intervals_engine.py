@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from itertools import pairwise
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,10 +13,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from braidstream.epoch.ending import is_ended
 from braidstream.errors import QueryError
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.queries import QueryHarness
-from braidstream.lab.testing.strategies import Case
+from braidstream.lab.testing.strategies import Case, two_streams
+from braidstream.model.faults import POINTS, InjectedFault, armed
+from braidstream.model.join_kinds import JoinKind
 from tests.kernels import stories
 from tests.kernels.test_queries_engine import MANY_KEYS, ONE_KEY, harness_of
 from tests.kernels.test_spilled_join import SPILLS
@@ -167,3 +171,31 @@ def test_an_interval_that_waits_longer_begins_anew_in_a_checkpoint(tmp_path: Any
     (step,) = harness.evolve({"q": (PAIRS.format(1, 9), "q")})
     assert step.kind == "replace"
     assert "the window of A is 9 seconds, rows were kept for 3 seconds" in step.line
+
+
+KINDS = st.sampled_from([JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SEMI, JoinKind.ANTI])
+
+
+@SOME
+@given(two_streams(max_rows=12), KINDS, st.integers(1, 3), st.data())
+def test_joins_of_every_kind_take_intervals_and_are_decided_at_the_end_of_the_input(
+    case: Case, kind: JoinKind, slots: int, data: st.DataObject
+) -> None:
+    between, checks = intervals(data.draw, ["R", "S"])
+    columns = [f"{case.streams[place].name}.{c}" for place in kind.shown for c in ("v", "k", "j")]
+    selected = ", ".join(f"{name} AS c{i}" for i, name in enumerate(columns))
+    text = f"SELECT {selected} FROM R {kind.words} S ON {stories.equal(case.equalities)}{between}"
+    streams = [oracle.Stream(s.name, s.rows, None) for s in case.streams]
+    found = oracle.join_of_kind(kind.value, (streams[0], streams[1]), case.equalities, checks)
+    expected = Counter(oracle.project(found, columns))
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = started(folder, case, text, Counter(), slots=slots)
+        stories.live_through(harness, case, data)
+        while not is_ended(harness.manifest):
+            point = data.draw(st.sampled_from([*POINTS, "none", "none"]), label="point")
+            try:
+                with armed(f"{point}:{len(case.epochs)}:raise") if point != "none" else nullcontext():
+                    harness.finish(final=True)
+            except InjectedFault:
+                harness.restart(data.draw(st.integers(1, 3), label="slots"))
+        assert stories.found(harness, "q") == expected
