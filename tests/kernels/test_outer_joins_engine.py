@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidstream.lab.testing import oracle
+from braidstream.lab.testing.batch import BatchStream, batch_join_of_kind, same_rows
 from braidstream.lab.testing.queries import QueryHarness
 from braidstream.lab.testing.strategies import Case, two_streams
 from braidstream.model.faults import POINTS
@@ -268,3 +269,36 @@ def test_streams_that_go_on_and_on_are_decided_epoch_by_epoch(kind: JoinKind, se
             if rng.random() < 0.3:
                 harness.restart(int(rng.integers(1, 5)))
             assert stories.found(harness, "q") == told.expected(epochs[: number + 1]), told.text
+
+
+@pytest.mark.parametrize("kind", [kind for kind in JoinKind if kind is not JoinKind.INNER], ids=lambda k: k.value)
+def test_thousands_of_rows_are_joined_as_by_duckdb(kind: JoinKind, tmp_path: Any) -> None:
+    """Times are distinct within a stream, so that the newest partner is one."""
+    rng = np.random.default_rng(18)
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    n_epochs, n_rows = 6, 700
+    streams: dict[str, list[pa.Table]] = {"R": [], "S": []}
+    for epoch in range(n_epochs):
+        for name, own in streams.items():
+            times = np.sort(rng.choice(3 * n_rows, n_rows, replace=False)) + 3 * n_rows * epoch
+            keys = pa.array([f"key {k}" if k else None for k in rng.zipf(1.5, n_rows) % 200], pa.string())
+            own.append(pa.table([keys, rng.integers(0, 99, n_rows), times * SECOND], schema=schema))
+            del name
+    batch = [
+        BatchStream(name, pa.concat_tables(own), window * SECOND)
+        for (name, own), window in zip(streams.items(), (120, 300), strict=True)
+    ]
+    shown = {"rv": "R.v", "rk": "R.k", **({"sv": "S.v", "sk": "S.k"} if len(kind.shown) == 2 else {})}
+    select = ", ".join(f"{sql} AS {name}" for name, sql in shown.items())
+    on = "" if kind.is_asof else " AND R.v <= S.v + 50"
+    text = f"SELECT {select} FROM R [RANGE 120 SECONDS] {kind.words} S [RANGE 300 SECONDS] ON R.k = S.k{on}"
+    harness = QueryHarness(tmp_path, {"R": schema, "S": schema}, {"q": text}, slots=3)
+    for number in range(n_epochs):
+        harness.epoch({name: own[number] for name, own in streams.items()})
+    harness.epoch({n: pa.table([[f"last of {n}"], [-1], [10**6 * SECOND]], schema=schema) for n in streams})
+    predicates = [] if kind.is_asof else ["R.v <= S.v + 50"]
+    expected = batch_join_of_kind(kind.value, (batch[0], batch[1]), [("R.k", "S.k")], shown, predicates)
+    found = pa.Table.from_pylist(harness.results("q"), expected.schema)
+    told = same_rows(found, expected)
+    assert told, str(told)
+    assert expected.num_rows > 500

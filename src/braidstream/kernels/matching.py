@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.join import LIMIT, UNBOUNDED, Composites, Pool, bisect, column, equal, expand, probe
-from braidstream.kernels.rows import I64, Rows, key_columns, take
+from braidstream.kernels.rows import HASH, I64, TIME, Rows, key_columns, take
 from braidstream.kernels.sizes import joined, one_chunk
 from braidstream.model.stores import Comparison
 
-__all__ = ["Partners", "Span", "compare", "newest_partner", "satisfying", "turned"]
+__all__ = ["Partners", "Span", "compare", "needles_of", "newest_partner", "satisfying", "turned"]
 
 Flags = npt.NDArray[np.bool_]
 _FIRST = 16
@@ -123,6 +123,11 @@ class Partners:
         own = np.flatnonzero(passing)
         one, other = one_chunk(needles.table, left), one_chunk(self.rows.table, right)
         passing[own] = holds(one.take(pa.array(at[own])), other.take(pa.array(rows[own])))
+
+
+def needles_of(rows: Rows, on: Sequence[Comparison]) -> Rows:
+    """Rows with no more columns than decide a match."""
+    return Rows(rows.table.select([HASH, TIME, *key_columns(rows.table), *dict.fromkeys(one.left for one in on)]))
 
 
 def turned(on: Sequence[Comparison]) -> tuple[Comparison, ...]:

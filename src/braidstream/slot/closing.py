@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.join import gather
-from braidstream.kernels.matching import Flags, Partners, Span, newest_partner, turned
+from braidstream.kernels.matching import Flags, Partners, Span, needles_of, newest_partner, turned
 from braidstream.kernels.rows import I64, Rows
 from braidstream.kernels.sizes import BATCH_BYTES, cut, narrow
 from braidstream.model.directory import Group
@@ -99,10 +99,11 @@ class Closings:
         span = _span(join, place)
         matched = np.zeros(len(rows), dtype=np.bool_)
         left = np.flatnonzero(_passes(rows, join.inputs[place].bit))
+        needles = needles_of(rows, join.on if place == 0 else turned(join.on))
         for part in self._partners(join, place, rows, span) if parts is None else parts:
             if not len(left):
                 break
-            found = part.matched(rows if len(left) == len(rows) else rows.take(left), span)
+            found = part.matched(needles if len(left) == len(rows) else needles.take(left), span)
             matched[left[found]] = True
             left = left[~found]
         return matched
