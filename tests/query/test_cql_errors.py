@@ -93,9 +93,30 @@ WRONG = [
     Wrong("SELECT S.w FROM R [RANGE 1 S] RIGHT JOIN »S [RANGE UNBOUNDED] ON R.k = S.k", "never ends", "S [RANGE"),
     Wrong("SELECT R.v FROM R ASOF JOIN »S ON R.k = S.k", "stream S has no window", "S [RANGE 10 SECONDS]"),
     Wrong(
-        "SELECT R.v FROM R [RANGE 1 S], T [RANGE 1 S] »LEFT JOIN S [RANGE 1 S] ON R.k = S.k WHERE R.k = T.k",
-        "LEFT JOIN in a query of 3 streams",
+        "SELECT R.v FROM R [RANGE 1 S] »LEFT JOIN S [RANGE 1 S] ON R.k = S.k JOIN T [RANGE 1 S] ON R.k = T.k",
+        "LEFT JOIN in a query of 3 streams, and a JOIN after it",
         "a query of their own",
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S], T [RANGE 1 S] »FULL JOIN S [RANGE 1 S] ON R.k = S.k WHERE R.k = T.k",
+        "FULL JOIN in a query of 3 streams",
+        "a query of their own",
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S], T [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON R.k = S.k AND »R.v > 3\n"
+        "WHERE R.k = T.k",
+        "ON of the LEFT JOIN has R.v > 3",
+        "compute it in a stream",
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S], T [RANGE 1 S] LEFT JOIN »S [RANGE 1 S] ON R.v < S.w WHERE R.k = T.k",
+        "no equality in ON connects S with R, T",
+        "to ON",
+    ),
+    Wrong(
+        "SELECT R.v FROM »R [RANGE UNBOUNDED] JOIN T [RANGE 1 S] ON R.k = T.k LEFT JOIN S [RANGE 1 S] ON R.k = S.k",
+        "never ends",
+        "R [RANGE 10 SECONDS]",
     ),
     Wrong(
         "SELECT R.v FROM R [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON R.k = S.k AND »R.v + S.w < 3",

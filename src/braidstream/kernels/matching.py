@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.join import LIMIT, UNBOUNDED, Composites, Pool, bisect, column, equal, expand, probe
-from braidstream.kernels.rows import HASH, I64, TIME, Rows, key_columns, take
+from braidstream.kernels.rows import DEADLINE, HASH, I64, TIME, Rows, key_columns, take
 from braidstream.kernels.sizes import joined, one_chunk
 from braidstream.model.stores import Comparison
 
@@ -46,11 +46,12 @@ class Span:
     """How much older it may be; None: any."""
     after_us: int | None
 
-    def bounds(self, times: I64) -> tuple[I64, I64]:
-        """The first and the last time for each needle."""
+    def bounds(self, needles: Rows) -> tuple[I64, I64]:
+        """The first and the last time for each needle; an intermediate result has a deadline instead of a window."""
         low = UNBOUNDED if self.before_us is None else self.before_us
         high = UNBOUNDED if self.after_us is None else self.after_us
-        return times - low, times + high
+        last = needles.times + high if needles.deadlines is None else needles.deadlines
+        return needles.times - low, last
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Partners:
 
     def matched(self, needles: Rows, span: Span) -> Flags:
         """Which needles have a match."""
-        start, stop = self.ranges(needles, *span.bounds(needles.times))
+        start, stop = self.ranges(needles, *span.bounds(needles))
         if not self.is_tested:
             return np.asarray(stop > start)
         found = np.zeros(len(needles), dtype=np.bool_)
@@ -127,7 +128,8 @@ class Partners:
 
 def needles_of(rows: Rows, on: Sequence[Comparison]) -> Rows:
     """Rows with no more columns than decide a match."""
-    return Rows(rows.table.select([HASH, TIME, *key_columns(rows.table), *dict.fromkeys(one.left for one in on)]))
+    own = [HASH, TIME, *key_columns(rows.table), *(() if rows.deadlines is None else (DEADLINE,))]
+    return Rows(rows.table.select([*own, *dict.fromkeys(one.left for one in on)]))
 
 
 def turned(on: Sequence[Comparison]) -> tuple[Comparison, ...]:
@@ -205,7 +207,7 @@ def newest_partner(
 
 def _newest(needles: Rows, part: Partners, span: Span) -> tuple[I64, I64, I64]:
     """For each needle the rows of a part until its newest partner, and the time of that; -UNBOUNDED: it has none."""
-    start, stop = part.ranges(needles, *span.bounds(needles.times))
+    start, stop = part.ranges(needles, *span.bounds(needles))
     open_ = np.flatnonzero(stop > start) if part.is_tested else np.empty(0, dtype=np.int64)
     while len(open_):
         failed = open_[~part.passes(needles, open_, stop[open_] - 1)]

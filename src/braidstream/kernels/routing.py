@@ -39,6 +39,7 @@ __all__ = [
     "envelopes_to_batch",
     "pack",
     "route",
+    "spread_by_time",
     "unpack",
 ]
 
@@ -141,13 +142,18 @@ def _route_store(
     return envelopes, missing, n_routed
 
 
+def spread_by_time(clock: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Hashes for rows without a key, by their times."""
+    return clock.view(np.uint64) * _SPREAD
+
+
 def _deal_keyless(
     table: pa.Table, clock: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_], store: Store, routes: Routes
 ) -> tuple[list[Envelope], int]:
     """Rows without a key that some join puts out, spread by their times: they meet nothing, wherever they are."""
     assert store.keyless is not None
     at = np.flatnonzero(wanted)
-    hashes = clock[at].view(np.uint64) * _SPREAD
+    hashes = spread_by_time(clock[at])
     names = {name: store.branch_column(name) for name in store.keyless_columns} | {n: n for n in store.columns}
     others = take(table.select(list(names.values())), at).rename_columns(list(names))
     own: dict[str, Any] = {HASH: pa.array(hashes.view(np.int64)), TIME: pa.array(clock[at])}

@@ -111,7 +111,7 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
 
 def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Node, float] | None) -> Iterator[str]:
     tree = plan.trees.get(query.name)
-    if query.kind is not JoinKind.INNER:
+    if query.kind is not JoinKind.INNER and tree is None:
         yield f"  query {query.name}: {query.kind.words} on one key, partitioned over the slots"
     elif tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
@@ -141,6 +141,10 @@ def _kind(query: Query) -> Iterator[str]:
     """What a join that is no inner one takes for a match, and when it puts out the rest."""
     for match in query.on:
         yield f"    a match satisfies {match.left} {match.operator} {match.right}"
+    if len(query.inputs) > 2 and query.kind is not JoinKind.INNER:
+        kept, last = ", ".join(query.aliases[:-1]), query.aliases[-1]
+        yield f"    a match of {kept} without one of {last} is put out when the watermark has passed its windows"
+        return
     for place in query.kind.closed:
         entry = query.inputs[place]
         when = "its time" if query.kind.is_asof else f"its time and {_length(entry.window_us)}"

@@ -25,6 +25,7 @@ from braidstream.model.join_kinds import JoinKind
 from braidstream.model.stores import (
     Branch,
     Closing,
+    Comparison,
     Computed,
     Derived,
     Join,
@@ -156,6 +157,8 @@ class _Planner:
         self._kept: dict[str, dict[int, tuple[str | None, _Address | None]]] = {}
         """By query and input that is closed: the filter on its rows, and the store of those without a key."""
         self._keyless: dict[_Address, _Address] = {}
+        self._compared: dict[str, list[str]] = {}
+        """Of the query that is planned: the columns of each input that ON compares."""
 
     def finished_joins(self) -> Iterable[Join]:
         """The joins, with the bits of their filters, which are known when all queries are in."""
@@ -176,10 +179,7 @@ class _Planner:
         kept: dict[int, tuple[str | None, _Address | None]] = {}
         for place, (entry, told) in enumerate(zip(query.inputs, routed.inputs, strict=True)):
             columns = [*_stored(entry.columns)]
-            for column in compared_columns(query, place, self.streams[entry.stream].schema):
-                columns.append(column.name)
-                if column.computed is not None:
-                    self.computed.setdefault(entry.stream, {})[column.name] = column.computed
+            columns += self._compare(query, entry.alias)
             address = self._flat_leaf(routed, entry.alias, columns)
             condition = matching(entry)
             if condition is not None:
@@ -194,7 +194,7 @@ class _Planner:
         """The store of the rows of another that have no key; all it has is the other's, once all queries are in."""
         if address not in self._keyless:
             name = f"{self.stores[address].name} without key"
-            self._keyless[address] = (name, (), (), 0)
+            self._keyless[address] = (name, (), (), self.stores[address].stage)
             self.stores[self._keyless[address]] = replace(self.stores[address], index=len(self.stores), name=name)
         return self._keyless[address]
 
@@ -299,6 +299,7 @@ class _Planner:
     def add_tree(self, query: Query, tree: Node) -> None:
         """A query of type 2: one join for each node of its tree, children first. Aggregates enumerate composites."""
         carried = _carried(query, tree)
+        self._compared = {alias: self._compare(query, alias) for alias in query.aliases}
         made: dict[frozenset[str], _Address] = {}
         parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
         for node in tree.nodes():
@@ -310,6 +311,8 @@ class _Planner:
                 prefix = isinstance(child, Node)
                 place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
             above = parent.get(node.aliases)
+            if above is None and query.kind is not JoinKind.INNER:
+                self._kept[query.name] = {0: (None, self._without_key(uses[0][0]))}
             if above is None and query.is_aggregate:
                 self._add_composites(query, self._draft(query), place, uses, stage)
             elif above is None:
@@ -330,12 +333,22 @@ class _Planner:
             return made[child.aliases], None, None
         entry = query.input(child.alias)
         classes = [query.join_edges[c] for c in node.classes]
-        columns = [*_stored(entry.columns)]
+        columns = [*_stored(entry.columns), *self._compared[child.alias]]
         for c in carried[child.alias]:
             columns += self._compute(entry.stream, query.join_edges[c], child.alias)
         keys = [cast(c, child.alias) for c in classes]
-        address = self._leaf(query, child.alias, keys, [c.type for c in classes], stage, columns, n_hashed=1)
+        kinds, routed = [c.type for c in classes], with_retention(query)
+        address = self._leaf(routed, child.alias, keys, kinds, stage, columns, n_hashed=1)
         return address, entry.window_us, entry.filter
+
+    def _compare(self, query: Query, alias: str) -> list[str]:
+        """The columns of an input that ON of a LEFT JOIN on top compares, computed where that is needed."""
+        entry = query.input(alias)
+        found = list(compared_columns(query, alias, self.streams[entry.stream].schema))
+        for column in found:
+            if column.computed is not None:
+                self.computed.setdefault(entry.stream, {})[column.name] = column.computed
+        return [column.name for column in found]
 
     def _add_derived(
         self,
@@ -350,7 +363,7 @@ class _Planner:
         outputs = []
         for alias in sorted(node.aliases, key=query.aliases.index):
             at, prefix = place[alias]
-            names = [*_stored(query.input(alias).columns)]
+            names = [*dict.fromkeys([*_stored(query.input(alias).columns), *self._compared[alias]])]
             for c in carried[alias]:
                 names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
             outputs += [OutputColumn(_within(f"{alias}.", name), at, _within(prefix, name)) for name in names]
@@ -378,7 +391,8 @@ class _Planner:
             gaps=_gaps(query, place),
         )  # fmt: skip
         self._joins.append((made, uses))
-        if not query.is_aggregate:  # an aggregate is due in every epoch: its joins cannot be suspended
+        # An aggregate is due in every epoch, and so is what a LEFT JOIN closes: their joins cannot be suspended.
+        if not query.is_aggregate and query.kind is JoinKind.INNER:
             other = above.right if above.left.aliases == node.aliases else above.left
             self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
             self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
@@ -459,8 +473,12 @@ class _Planner:
             outputs, fields = [OutputColumn(TIME, 0, TIME)], [pa.field(TIME, pa.int64())]
         since = self.since.get(query.name, -1)
         made = Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since, kind=query.kind)
-        schemas = [self.streams[entry.stream].schema for entry in query.inputs]
-        self._joins.append((replace(made, on=comparisons(query, schemas), gaps=_gaps(query, place)), uses))
+        schemas = {entry.alias: self.streams[entry.stream].schema for entry in query.inputs}
+        on = tuple(
+            Comparison(_within(place[alias][1], left), operator, right)
+            for alias, left, operator, right in comparisons(query, schemas)
+        )
+        self._joins.append((replace(made, on=on, gaps=_gaps(query, place)), uses))
 
 
 HASH_OF_NEXT = "hash"

@@ -13,14 +13,14 @@ Invariant: equal texts have equal names, so that queries share columns. Cost: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from braidstream.kernels.rows import VALUE_OF, stored_name
 from braidstream.model.join_kinds import JoinKind
-from braidstream.model.stores import Comparison, Computed, Join
+from braidstream.model.stores import Computed, Join
 from braidstream.plan.direct_keys import ARROW_TYPES
 from braidstream.plan.keys import quoted
 from braidstream.query import Input, Query
@@ -41,6 +41,10 @@ class Compared:
 def with_retention(query: Query) -> Query:
     """The query with the time for which the rows of each input are kept in the place of its window."""
     windows = [entry.window_us for entry in query.inputs]
+    if query.kind is JoinKind.INNER:
+        return query
+    if len(windows) > 2:
+        return _with_retention_on_top(query)
     if query.kind.is_asof:
         windows[0] = 0
     kept = list(windows)
@@ -50,28 +54,35 @@ def with_retention(query: Query) -> Query:
     return replace(query, inputs=tuple(replace(e, window_us=w) for e, w in zip(query.inputs, kept, strict=True)))
 
 
+def _with_retention_on_top(query: Query) -> Query:
+    """A match of the inputs before the last is closed at its deadline, at most their longest window after its time."""
+    *below, last = query.inputs
+    windows = [entry.window_us for entry in query.inputs]
+    longest = None if None in windows else max(w for w in windows[:-1] if w is not None) + (windows[-1] or 0)
+    return replace(query, inputs=(*below, replace(last, window_us=longest)))
+
+
 def matching(entry: Input) -> str | None:
     """What a row must satisfy to have a match; None: nothing."""
     conditions = [one for one in (entry.filter, entry.match) if one is not None]
     return conjunction(conditions) if conditions else None
 
 
-def compared_columns(query: Query, place: int, schema: pa.Schema) -> Iterator[Compared]:
+def compared_columns(query: Query, alias: str, schema: pa.Schema) -> Iterator[Compared]:
     """The columns of an input that ON compares."""
     for match in query.on:
-        yield _compared((match.left, match.right)[place], match.type, schema)
+        if alias == (match.alias or query.aliases[0]):
+            yield _compared(match.left, match.type, schema)
+        if alias == query.aliases[-1]:
+            yield _compared(match.right, match.type, schema)
 
 
-def comparisons(query: Query, schemas: Sequence[pa.Schema]) -> tuple[Comparison, ...]:
-    """The comparisons of ON over stored columns."""
-    return tuple(
-        Comparison(
-            _compared(match.left, match.type, schemas[0]).name,
-            match.operator,
-            _compared(match.right, match.type, schemas[1]).name,
-        )
-        for match in query.on
-    )
+def comparisons(query: Query, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str, str, str]]:
+    """The comparisons of ON over stored columns: the alias of the first, it, the operator, the last input's."""
+    for match in query.on:
+        alias = match.alias or query.aliases[0]
+        left = _compared(match.left, match.type, schemas[alias]).name
+        yield alias, left, match.operator, _compared(match.right, match.type, schemas[query.aliases[-1]]).name
 
 
 def decided_stores(joins: Sequence[Join]) -> set[int]:

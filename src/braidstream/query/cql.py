@@ -34,6 +34,7 @@ from braidstream.query.predicates import Joined, conjuncts, join_condition
 from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source
+from braidstream.query.stacked_joins import stacked_condition
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
 
@@ -64,11 +65,13 @@ def parse(
     relations = _relations(source, select, windows, streams, kind)
     scope = Scope(source, relations, type_of, meaning)
     mark(source, select)
-    on, where = _conditions(scope, select)
+    *below, on, where = _conditions(scope, select)
     if kind is JoinKind.INNER:
-        joined = join_condition(scope, [*on, *where])
-    else:
+        joined = join_condition(scope, [*(node for own in below for node in own), *on, *where])
+    elif len(relations) == 2:
         joined = matched_condition(scope, kind, on, where)
+    else:
+        joined = stacked_condition(scope, [node for own in below for node in own], on, where)
     selected = select_outputs(scope, select, kind)
     timed = [one.node for one in joined.intervals] if kind is JoinKind.INNER else []
     query = _query(scope, name, kind, joined, selected, [*joined.residual, *timed])
@@ -256,11 +259,12 @@ def _check_number(source: Source, relations: list[Relation]) -> None:
         raise source.error(at, f"{wrong} in FROM", f"2 to {MAX_INPUTS} streams", fix)
 
 
-def _conditions(scope: Scope, select: exp.Select) -> tuple[list[exp.Expr], list[exp.Expr]]:
-    """The conjuncts of ON, and those of WHERE, resolved."""
+def _conditions(scope: Scope, select: exp.Select) -> list[list[exp.Expr]]:
+    """The conjuncts of each ON, and those of WHERE, resolved."""
     where = select.args.get("where")
-    on = [join.args["on"] for join in select.args.get("joins") or [] if join.args.get("on")]
-    return _conjuncts(scope, on), _conjuncts(scope, [where.this] if where else [])
+    joins = select.args.get("joins") or []
+    on = [_conjuncts(scope, [join.args["on"]] if join.args.get("on") else []) for join in joins]
+    return [*(on or [[]]), _conjuncts(scope, [where.this] if where else [])]
 
 
 def _conjuncts(scope: Scope, written: Iterable[exp.Expr]) -> list[exp.Expr]:

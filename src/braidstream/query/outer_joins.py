@@ -27,7 +27,7 @@ from braidstream.query.predicates import Joined, conjunction, join_condition, ty
 from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import Source, bare_sql, sql_of
 
-__all__ = ["kind_of", "matched_condition", "require_windows"]
+__all__ = ["comparisons_of", "kind_of", "matched_condition", "require_windows"]
 
 _KINDS = {
     (): JoinKind.INNER,
@@ -68,14 +68,18 @@ def kind_of(source: Source, joins: Sequence[exp.Join]) -> JoinKind:
         return JoinKind.INNER
     join, kind = joins[other], kinds[other]
     at = _join_word(source, _words(join)[0], source.start(join.this))
-    if len(joins) > 1:
-        wrong = f"{kind.words} in a query of {len(joins) + 1} streams"
+    if len(joins) > 1 and (kind is not JoinKind.LEFT or other < len(joins) - 1):
+        wrong = f"{kind.words} in a query of {len(joins) + 1} streams" + _then(kinds[other + 1 :])
         fix = "join two of them in a query of their own, and its results with the others"
-        raise source.error(at, wrong, f"two streams for {kind.words}", fix)
+        raise source.error(at, wrong, "two streams, or inner joins and then one LEFT JOIN", fix)
     if not any(token.token_type == TokenType.ON for token in source.tokens):  # the parser takes it for ON TRUE
         fix = f"write {kind.words} ... ON, with an equality between the streams"
         raise source.error(at, f"{kind.words} without ON", f"{kind.words} ... ON", fix)
     return kind
+
+
+def _then(kinds: Sequence[JoinKind]) -> str:
+    return f", and a {kinds[0].words} after it" if kinds else ""
 
 
 def _kind(source: Source, join: exp.Join) -> JoinKind:
@@ -101,8 +105,8 @@ def _join_word(source: Source, word: str, table_at: int) -> int:
 
 def require_windows(source: Source, relations: Sequence[Relation], kind: JoinKind) -> None:
     """A row is decided when its window has passed: refuse one that never does."""
-    for place in kind.kept if not kind.is_asof else ():
-        relation = relations[place]
+    kept = [relations[place] for place in kind.kept] if len(relations) == 2 else relations[:-1]
+    for relation in kept if kind.kept and not kind.is_asof else ():
         if relation.window_us is None:
             wrong = f"{kind.words} keeps the rows of {relation.alias}, whose window never ends"
             expected = "a window, after which a row without a match is put out"
@@ -115,7 +119,7 @@ def matched_condition(scope: Scope, kind: JoinKind, on: Sequence[exp.Expr], wher
     decided = join_condition(scope, on, clause="ON")
     conditional = {scope.aliases[place] for place in kind.kept}
     between = [*decided.residual, *(interval.node for interval in decided.intervals)]
-    comparisons = tuple(match for node in between for match in _matches(scope, node))
+    comparisons = tuple(match for node in between for match in comparisons_of(scope, node))
     matching = {alias: text for alias, text in decided.filters.items() if alias in conditional}
     filters = {alias: [text] for alias, text in decided.filters.items() if alias not in conditional}
     residual: list[exp.Expr] = []
@@ -153,7 +157,7 @@ def _filtered(scope: Scope, kind: JoinKind, node: exp.Expr) -> str | None:
     return used[0] if len(used) == 1 and used[0] in whole else None
 
 
-def _matches(scope: Scope, node: exp.Expr) -> Iterator[Match]:
+def comparisons_of(scope: Scope, node: exp.Expr) -> Iterator[Match]:
     """The comparisons that a conjunct of ON consists of, each with the first stream's side first."""
     if not scope.means(node):
         raise _not_compared(scope, node)

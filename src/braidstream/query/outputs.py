@@ -73,7 +73,7 @@ class _Aggregation:
 
 def select_outputs(scope: Scope, select: exp.Select, kind: JoinKind = JoinKind.INNER) -> Selected:
     """Resolve and sort the select list and GROUP BY."""
-    shown = [scope.aliases[place] for place in kind.shown] if kind is not JoinKind.INNER else scope.aliases
+    shown = scope.aliases if len(kind.shown) == 2 else scope.aliases[:1]
     items = _distinct(scope.source, [item for node in select.expressions for item in _items(scope, node, shown)])
     _refuse_hidden(scope, items, shown, kind)
     groups = _group_nodes(scope, select.args.get("group"), items)

@@ -27,7 +27,7 @@ from braidstream.query.scope import Scope
 from braidstream.query.source import sql_of
 from braidstream.query.types import common_type, family, is_comparable, keeps_apart
 
-__all__ = ["Joined", "conjunction", "conjuncts", "join_condition", "typed_sides"]
+__all__ = ["Joined", "conjunction", "conjuncts", "edge_of", "join_condition", "typed_sides"]
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,15 @@ def conjunction(parts: Iterable[str]) -> str:
     """Several conditions as one."""
     distinct = sorted(set(parts))
     return distinct[0] if len(distinct) == 1 else " AND ".join(f"({part})" for part in distinct)
+
+
+def edge_of(scope: Scope, node: exp.Expr) -> KeyClass | None:
+    """The class of one equality between two streams, in the order of FROM; None where it is none."""
+    if not _joins(scope, node):
+        return None
+    one = _equality(scope, node)
+    terms = sorted((one.left, one.right), key=lambda term: scope.aliases.index(term.alias))
+    return KeyClass(tuple(term.id for term in terms), one.type)
 
 
 def typed_sides(scope: Scope, left: exp.Expr, right: exp.Expr) -> str:

@@ -77,21 +77,20 @@ class Closings:
 
     def _closing(self, join: Join, closing: Closing, store: int, window_us: int | None) -> Iterator[Rows]:
         """The rows of an input that close in this epoch, of the new ones and of each segment."""
-        if self.reached is None or window_us is None:
+        before, derived = self.manifest.watermark, self.stores[store].derived
+        if self.reached is None or (window_us is None and not derived) or self.reached == before:
             return
-        end = self.reached - window_us
-        before = self.manifest.watermark
-        begin = None if before is None else before - window_us
-        if begin is not None and begin >= end:
-            return
+        length = 0 if window_us is None else window_us  # the deadline of an intermediate result is not before its time
         if store in self.new:
             new = self.new[store]
-            yield _filtered(new, np.flatnonzero(new.times < end), closing.bit)
+            yield _filtered(new, np.flatnonzero(_ends(new, length) < self.reached), closing.bit)
         for segment in self._of(store, join):
-            if segment.oldest >= end or (begin is not None and segment.newest < begin):
+            last = segment.deadline if derived else segment.newest + length
+            if segment.oldest + length >= self.reached or (before is not None and last < before):
                 continue
             rows = self._open(segment)
-            closes = rows.times < end if begin is None else (rows.times >= begin) & (rows.times < end)
+            ends = _ends(rows, length)
+            closes = ends < self.reached if before is None else (ends >= before) & (ends < self.reached)
             yield _filtered(rows, owned_index(rows, np.flatnonzero(closes), segment, self.groups), closing.bit)
 
     def _matched(self, join: Join, place: int, rows: Rows, parts: Sequence[Partners] | None = None) -> Flags:
@@ -118,9 +117,10 @@ class Closings:
             yield Partners(self.new[other.store], other.bit, on)
         if not stored or not len(rows):
             return
-        low, high = span.bounds(np.array([rows.times.min(), rows.times.max()]))
+        first, last = (bounds for bounds in span.bounds(rows))
+        low, high = int(first.min()), int(last.max())
         for segment in self._of(other.store, join):
-            if segment.newest >= low[0] and segment.oldest <= high[1]:
+            if segment.newest >= low and segment.oldest <= high:
                 yield Partners(self._open(segment), other.bit, on)
 
     def _first_matches(self, join: Join, writer: Writer) -> None:
@@ -192,6 +192,11 @@ def _span(join: Join, place: int) -> Span:
     """When the partners of a row of an input may be: until its own window ends, and not before theirs begin."""
     own, other = join.inputs[place].window_us, join.inputs[1 - place].window_us
     return Span(other, 0 if join.kind.is_asof else own)
+
+
+def _ends(rows: Rows, window_us: int) -> I64:
+    """Until when a partner of each row may come."""
+    return rows.times + window_us if rows.deadlines is None else rows.deadlines
 
 
 def _passes(rows: Rows, bit: int | None) -> Flags:

@@ -31,7 +31,15 @@ from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
 from braidstream.kernels.matching import satisfying
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.routing import Routes, SlotTable, deal, envelopes_to_batch, unpack
+from braidstream.kernels.routing import (
+    Routes,
+    SlotTable,
+    deal,
+    deal_light,
+    envelopes_to_batch,
+    spread_by_time,
+    unpack,
+)
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
@@ -254,6 +262,7 @@ class _Slot:
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
+        yield from self._told()
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
@@ -356,11 +365,28 @@ class _Slot:
         columns |= {out.name: found.column(out) for out in join.outputs}
         rows = pa.table(columns)
         if rows.column(HASH).null_count:
+            yield from self._without_key(rows, self.task.stores[target.store])
             rows = rows.filter(pc.is_valid(rows.column(HASH)))
         if join.lives and self.manifest.watermark is not None:
             rows = rows.filter(pc.greater_equal(rows.column(DEADLINE), self.manifest.watermark))
         self.produced[join.query] += rows.num_rows
         yield from deal(rows, self.task.stores[target.store], self.routes)
+
+    def _without_key(self, rows: pa.Table, store: Store) -> Iterator[Envelope]:
+        """Intermediate results without a key, where a join puts these out: spread by their times."""
+        if store.keyless is None:
+            return
+        own = rows.filter(pc.is_null(rows.column(HASH)))
+        own = own.drop_columns([name for name in own.column_names if name.startswith(KEY)])
+        spread = pa.array(spread_by_time(np.asarray(own.column(TIME).combine_chunks())).view(np.int64))
+        own = own.set_column(own.column_names.index(HASH), HASH, spread)
+        yield from deal_light(own, store.keyless, store.stage, self.routes)
+
+    def _told(self) -> Iterator[Envelope]:
+        """The watermark after the epoch for all slots of the next stage, where rows are closed at a later one."""
+        if self.slot == 0 and any(join.closings and join.stage > self.stage for join in self.task.joins):
+            told = json.dumps(self.reached).encode()
+            yield from (Envelope(slot, Kind(Content.REACHED), told) for slot in range(self.manifest.n_slots))
 
     def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[CompositeBatch]:
         """What the groups and then the cells of the slot produce for joins that share it, each batch once.

@@ -19,8 +19,8 @@ from typing import Any
 from braidstream.errors import InputError, nearest
 
 __all__ = [
-    "Aggregate", "Composite", "Epoch", "Equality", "Row", "Stream", "aggregate", "join", "join_of_kind", "project",
-    "split_late", "watermark_of",
+    "Aggregate", "Composite", "Epoch", "Equality", "Row", "Stream", "aggregate", "join", "join_of_kind",
+    "left_join_on_top", "project", "split_late", "watermark_of",
 ]  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -94,6 +94,33 @@ def join_of_kind(
         nothing: Composite = {one.name: {} for one in streams}
         closed = [row for row in stream.rows if watermark_us is None or _end(stream, row) < watermark_us]
         results = [*results, *({**nothing, stream.name: row} for row in closed if id(row) not in matched)]
+    return results
+
+
+def left_join_on_top(
+    streams: Sequence[Stream],
+    equalities: Sequence[Equality],
+    below: Sequence[Residual] = (),
+    on: Sequence[Residual] = (),
+    *,
+    watermark_us: int | None = None,
+) -> list[Composite]:
+    """The LEFT JOIN of the last stream with the inner join of those before it, of what has arrived so far.
+
+    Equalities with the last stream, and `on`, decide a match. What is without one is a result once the watermark is
+    later than the end of some window of it.
+    """
+    *first, last = streams
+    own = [pair for pair in equalities if last.name not in _names(pair)]
+    results: list[Composite] = []
+    for kept in join(first, own, below):
+        candidates = ({**kept, last.name: row} for row in last.rows)
+        found = [
+            c for c in candidates if _holds(equalities, c) and _within_windows(streams, c) and all(p(c) for p in on)
+        ]
+        end = min(_end(stream, kept[stream.name]) for stream in first)
+        is_closed = watermark_us is None or end < watermark_us
+        results += found or ([{**kept, last.name: {}}] if is_closed else [])
     return results
 
 
