@@ -123,6 +123,8 @@ def check_job(
     typer.echo("\n".join([f"{job}: ok", *told, f"  {at}"]))
     for change in checked.changes:
         typer.echo(f"  would change: {change}")
+    for warning in checked.warnings:
+        typer.echo(f"  warning: {warning}")
     for left in checked.open:
         typer.echo(f"  not checked: {left}")
 

@@ -21,7 +21,7 @@ from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.fold import fold
 from braidstream.epoch.phases import Steps, commit, run_phases
 from braidstream.epoch.progress import EpochProgress
-from braidstream.epoch.steps import Epoch, deliver, join
+from braidstream.epoch.steps import Epoch, aggregate_composites, deliver, join
 from braidstream.errors import InputError
 from braidstream.model.faults import reach
 from braidstream.model.numbers import EpochNumber
@@ -79,7 +79,7 @@ def retire_all(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 
 
 PHASES: Steps[FlowRun[Any], Epoch[Any]] = {
-    "join": (join, close),
+    "join": (join, aggregate_composites, close),
     "deliver": (deliver,),
     "commit": (commit, retire_all),
 }

@@ -22,6 +22,7 @@ from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.values import changed
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
+from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.declared import ContinuousQuery, resolved
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
@@ -66,6 +67,8 @@ class Checked:
     """What only Spark can tell, a sentence each."""
     changes: tuple[str, ...] = ()
     """What a start would change in what the checkpoint holds, a sentence each."""
+    warnings: tuple[str, ...] = ()
+    """What is allowed, and perhaps not what was meant."""
 
 
 def check_job(job: Job) -> Checked:
@@ -87,7 +90,8 @@ def check_job(job: Job) -> Checked:
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
-    return Checked(queries, epoch, tuple(left), changes)
+    told = (expiring_groups(query) for query in queries.values())
+    return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
 
 
 def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:

@@ -236,6 +236,8 @@ class Join:
     lives: bool = False
     """For aggregates: whether a composite counts while all its components are live, however far apart their times are.
     Each then carries the time until which that holds."""
+    is_counted: bool = False
+    """Whether its results are aggregated, and so are no results of the query."""
     kind: JoinKind = JoinKind.INNER
     on: tuple[Comparison, ...] = ()
     closings: tuple[Closing, ...] = ()
@@ -259,4 +261,4 @@ def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
 
 
 def _to_sink(join: Join) -> bool:
-    return join.target is None and not join.lives and join.kind is JoinKind.INNER
+    return join.target is None and not join.is_counted and join.kind is JoinKind.INNER

@@ -8,6 +8,7 @@ from itertools import combinations
 
 from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of, shown_dimension
+from braidstream.kernels.measures import Periods
 from braidstream.model.join_kinds import JoinKind
 from braidstream.model.stores import Store, shown_store, spillable
 from braidstream.options import Checked, options_of
@@ -173,6 +174,8 @@ def _aggregates(query: Query, plan: Plan) -> Iterator[str]:
     shown = ", ".join(f"{a.function.upper()}({a.argument or '*'})".replace("`", "") for a in query.aggregates)
     grouped = ", ".join(entry.sql.replace("`", "") for entry in query.group_by)
     yield f"    aggregates {shown}" + (f" by {grouped}" if grouped else "")
+    if found.periods is not None:
+        yield from _periods(found.periods)
     if found.enumeration is not None:
         yield "    enumerates composites, and aggregates them by group in a second Spark job: their number is the cost"
         return
@@ -182,6 +185,13 @@ def _aggregates(query: Query, plan: Plan) -> Iterator[str]:
     )
     if not plan.finished[query.name]:
         yield "    Spark evaluates the expressions over the aggregates"
+
+
+def _periods(periods: Periods) -> Iterator[str]:
+    size, slide = describe_duration(periods.size_us), describe_duration(periods.slide_us)
+    often = "" if periods.size_us == periods.slide_us else f", one every {slide}"
+    wait = f" plus {describe_duration(periods.wait_us)}" if periods.wait_us else ""
+    yield f"    in windows of {size}{often}: each is put out once, when the watermark has passed its end{wait}"
 
 
 def _length(window_us: int | None) -> str:

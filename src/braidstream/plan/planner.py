@@ -29,7 +29,6 @@ from braidstream.model.stores import (
     Computed,
     Derived,
     Join,
-    JoinGap,
     JoinInput,
     OutputColumn,
     Stage,
@@ -37,12 +36,22 @@ from braidstream.model.stores import (
 )  # fmt: skip
 from braidstream.plan.aggregate_plan import Draft, draft
 from braidstream.plan.direct_keys import direct_keys
+from braidstream.plan.joined_columns import (
+    bit_of,
+    carried_classes,
+    gaps_of,
+    is_plain,
+    refuse_equal_names,
+    stored_names,
+    summarized_stores,
+    within,
+)  # fmt: skip
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.plan.retention import compared_columns, comparisons, decided_stores, matching, with_retention
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import KeyClass, Query
 from braidstream.query.meaning import Types
-from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
+from braidstream.query.tree import Node, Statistics, Tree, plan_tree
 
 __all__ = ["Plan", "make_plan"]
 
@@ -115,20 +124,24 @@ def make_plan(
             planner.add_flat(query)
     joins = tuple(planner.finished_joins())
     aggregates = tuple(planner.finished_aggregates())
-    stores = with_families(planner.finished_stores(), joins, {*_summarized(aggregates), *decided_stores(joins)})
+    stores = with_families(
+        planner.finished_stores(),
+        [join for join in joins if len(join.inputs) > 1],
+        {*summarized_stores(aggregates), *decided_stores(joins)},
+    )
     branches = tuple(
         Branch(
             index,
             name,
             tuple(store for store in stores if store.stream == name and not store.derived),
-            _stored(streams[name].schema.names) if late.get(name) else (),
+            stored_names(streams[name].schema.names) if late.get(name) else (),
             tuple(planner.computed.get(name, {}).values()),
             tells_all=bool(planner.drafts) or any(join.closings for join in joins),
         )
         for index, name in enumerate(streams)
     )
     direct = {b.stream: keys for b in branches if (keys := direct_keys(streams[b.stream], b)) is not None}
-    finished = {query.name: _is_plain(query) for query in queries}
+    finished = {query.name: is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
     return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates)
 
@@ -166,11 +179,11 @@ class _Planner:
             inputs = []
             for address, window_us, condition in uses:
                 store = self.stores[address]
-                inputs.append(JoinInput(store.index, window_us, _bit(store, condition)))
+                inputs.append(JoinInput(store.index, window_us, bit_of(store, condition)))
             closings = []
             for place, (condition, without) in self._kept.get(join.query, {}).items():
                 keyless = None if without is None else self.stores[without].index
-                closings.append(Closing(place, _bit(self.stores[uses[place][0]], condition), keyless))
+                closings.append(Closing(place, bit_of(self.stores[uses[place][0]], condition), keyless))
             yield replace(join, inputs=tuple(inputs), closings=tuple(closings))
 
     def add_kind(self, query: Query) -> None:
@@ -178,7 +191,7 @@ class _Planner:
         routed, uses = with_retention(query), []
         kept: dict[int, tuple[str | None, _Address | None]] = {}
         for place, (entry, told) in enumerate(zip(query.inputs, routed.inputs, strict=True)):
-            columns = [*_stored(entry.columns)]
+            columns = [*stored_names(entry.columns)]
             columns += self._compare(query, entry.alias)
             address = self._flat_leaf(routed, entry.alias, columns)
             condition = matching(entry)
@@ -205,7 +218,7 @@ class _Planner:
         for entry in query.inputs:
             keys = [cast(c, entry.alias) for c in classes]
             address = self._leaf(
-                query, entry.alias, keys, [c.type for c in classes], 0, _stored(entry.columns), n_hashed=len(keys)
+                query, entry.alias, keys, [c.type for c in classes], 0, stored_names(entry.columns), n_hashed=len(keys)
             )
             uses.append((address, entry.window_us, entry.filter))
         place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
@@ -215,7 +228,9 @@ class _Planner:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = self._draft(query)
         if made.enumeration is not None:
-            own = [(self._flat_leaf(query, e.alias, _stored(e.columns)), e.window_us, e.filter) for e in query.inputs]
+            own = [
+                (self._flat_leaf(query, e.alias, stored_names(e.columns)), e.window_us, e.filter) for e in query.inputs
+            ]
             self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
             return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
@@ -247,14 +262,18 @@ class _Planner:
             schema = self.streams[entry.stream].schema
             at, prefix = place[entry.alias]
             outputs += [
-                OutputColumn(f"{entry.alias}.{name}", at, _within(prefix, stored_name(name))) for name in entry.columns
+                OutputColumn(f"{entry.alias}.{name}", at, within(prefix, stored_name(name))) for name in entry.columns
             ]
             fields += [schema.field(c).with_name(f"{entry.alias}.{c}").with_nullable(True) for c in entry.columns]
-        _refuse_equal_names(query, outputs)
+        refuse_equal_names(query, outputs)
         schema = pa.schema([*fields, (DEADLINE, pa.int64())])
         since = self.since.get(query.name, -1)
         name = made.enumeration.join
-        self._joins.append((Join(name, (), tuple(outputs), schema, stage, since=since, lives=True), uses))
+        lives = query.window is None
+        if not lives:
+            outputs.append(OutputColumn(DEADLINE, 0, TIME))
+        made_join = Join(name, (), tuple(outputs), schema, stage, since=since, lives=lives, is_counted=True)
+        self._joins.append((replace(made_join, gaps=gaps_of(query, place)), uses))
         store = self._summary_store(query, "composites", 0, Stage.COMPOSITES)
         self.drafts.append((query.name, made, [], (store,), None, None))
 
@@ -284,11 +303,11 @@ class _Planner:
             aggregation = Aggregation(
                 name, tuple(inputs), made.grouped, made.group_by, made.local, made.aggregates, made.schema
             )
-            yield AggregatePlan(aggregation, kept, totals, leases, made.selected, made.enumeration)
+            yield AggregatePlan(aggregation, kept, totals, leases, made.selected, made.enumeration, made.periods)
 
     def finished_stores(self) -> tuple[Store, ...]:
         """The stores; rows that only aggregate queries need are routed, but not kept."""
-        joined = {address for _, uses in self._joins for address, _, _ in uses}
+        joined = {address for _, uses in self._joins if len(uses) > 1 for address, _, _ in uses}
         made = {a: replace(store, kept=store.derived or a in joined) for a, store in self.stores.items()}
         for address, without in self._keyless.items():
             own = made[without]
@@ -298,7 +317,7 @@ class _Planner:
 
     def add_tree(self, query: Query, tree: Node) -> None:
         """A query of type 2: one join for each node of its tree, children first. Aggregates enumerate composites."""
-        carried = _carried(query, tree)
+        carried = carried_classes(query, tree)
         self._compared = {alias: self._compare(query, alias) for alias in query.aliases}
         made: dict[frozenset[str], _Address] = {}
         parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
@@ -333,7 +352,7 @@ class _Planner:
             return made[child.aliases], None, None
         entry = query.input(child.alias)
         classes = [query.join_edges[c] for c in node.classes]
-        columns = [*_stored(entry.columns), *self._compared[child.alias]]
+        columns = [*stored_names(entry.columns), *self._compared[child.alias]]
         for c in carried[child.alias]:
             columns += self._compute(entry.stream, query.join_edges[c], child.alias)
         keys = [cast(c, child.alias) for c in classes]
@@ -363,16 +382,16 @@ class _Planner:
         outputs = []
         for alias in sorted(node.aliases, key=query.aliases.index):
             at, prefix = place[alias]
-            names = [*dict.fromkeys([*_stored(query.input(alias).columns), *self._compared[alias]])]
+            names = [*dict.fromkeys([*stored_names(query.input(alias).columns), *self._compared[alias]])]
             for c in carried[alias]:
                 names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
-            outputs += [OutputColumn(_within(f"{alias}.", name), at, _within(prefix, name)) for name in names]
-        _refuse_equal_names(query, outputs)
+            outputs += [OutputColumn(within(f"{alias}.", name), at, within(prefix, name)) for name in names]
+        refuse_equal_names(query, outputs)
         chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
         first_at, first_prefix = place[chosen[0]]
-        hash_ = OutputColumn(HASH_OF_NEXT, first_at, _within(first_prefix, hash_name(classes[0], chosen[0])))
+        hash_ = OutputColumn(HASH_OF_NEXT, first_at, within(first_prefix, hash_name(classes[0], chosen[0])))
         keys = tuple(
-            OutputColumn(f"key {i}", place[a][0], _within(place[a][1], value_name(c, a)))
+            OutputColumn(f"key {i}", place[a][0], within(place[a][1], value_name(c, a)))
             for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
         )
         name = f"{query.name}:{''.join(str(node).split())}"
@@ -387,8 +406,9 @@ class _Planner:
         target = Derived(self.stores[address].index, hash_, keys)
         since = self.since.get(query.name, -1)
         made = Join(
-            name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, lives=query.is_aggregate,
-            gaps=_gaps(query, place),
+            name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since,
+            lives=query.is_aggregate and query.window is None,
+            gaps=gaps_of(query, place),
         )  # fmt: skip
         self._joins.append((made, uses))
         # An aggregate is due in every epoch, and so is what a LEFT JOIN closes: their joins cannot be suspended.
@@ -424,7 +444,7 @@ class _Planner:
         return address
 
     def _with_use(self, store: Store, columns: Sequence[str], window_us: int | None, condition: str | None) -> Store:
-        known = [*_stored(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
+        known = [*stored_names(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
         needed = {*store.columns, *columns}
         wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
         filters = store.filters if condition is None or condition in store.filters else (*store.filters, condition)
@@ -456,15 +476,15 @@ class _Planner:
         stage: int,
     ) -> None:
         """The last join of a query: its outputs, or all columns that Spark needs to finish."""
-        if _is_plain(query):
+        if is_plain(query):
             wanted = [(out.name, *out.column) for out in query.outputs if out.column]
         else:
             wanted = [(f"{e.alias}.{name}", e.alias, name) for e in query.inputs for name in e.columns]
         outputs = [
-            OutputColumn(name, place[alias][0], _within(place[alias][1], stored_name(column)))
+            OutputColumn(name, place[alias][0], within(place[alias][1], stored_name(column)))
             for name, alias, column in wanted
         ]
-        _refuse_equal_names(query, outputs)
+        refuse_equal_names(query, outputs)
         fields = []
         for name, alias, column in wanted:
             schema = self.streams[query.input(alias).stream].schema
@@ -475,65 +495,10 @@ class _Planner:
         made = Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since, kind=query.kind)
         schemas = {entry.alias: self.streams[entry.stream].schema for entry in query.inputs}
         on = tuple(
-            Comparison(_within(place[alias][1], left), operator, right)
+            Comparison(within(place[alias][1], left), operator, right)
             for alias, left, operator, right in comparisons(query, schemas)
         )
-        self._joins.append((replace(made, on=on, gaps=_gaps(query, place)), uses))
+        self._joins.append((replace(made, on=on, gaps=gaps_of(query, place)), uses))
 
 
 HASH_OF_NEXT = "hash"
-
-
-def _bit(store: Store, condition: str | None) -> int | None:
-    """The bit of a filter on a store's rows; None where every row passes."""
-    return None if condition is None or not store.masked else store.filters.index(condition)
-
-
-def _stored(columns: Sequence[str]) -> tuple[str, ...]:
-    """A stream's columns under the names that rows hold them by."""
-    return tuple(stored_name(name) for name in columns)
-
-
-def _within(prefix: str, column: str) -> str:
-    """A stored column of an input, or, with its alias in front, of the intermediate result that the input is in."""
-    return stored_name(f"{prefix}{column}") if prefix else column
-
-
-def _gaps(query: Query, place: Mapping[str, tuple[int, str]]) -> tuple[JoinGap, ...]:
-    """The query's gaps between streams that a join reads; of intermediate results it does not know the times."""
-    at = {alias: number for alias, (number, prefix) in place.items() if not prefix}
-    own = (gap for gap in query.gaps if gap.left in at and gap.right in at)
-    return tuple(JoinGap(at[gap.left], at[gap.right], gap.low_us, gap.high_us) for gap in own)
-
-
-def _refuse_equal_names(query: Query, outputs: Sequence[OutputColumn]) -> None:
-    """`a`.`b.c` and `a.b`.`c` would be one column where aliases and columns are put together."""
-    names = [output.name for output in outputs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        wrong = f"query {query.name!r} has two columns that are called {twice!r} with their alias"
-        raise QueryError(wrong, "aliases and columns that differ once put together", "use an alias without a dot")
-
-
-def _summarized(aggregates: Sequence[AggregatePlan]) -> set[int]:
-    """The stores whose rows aggregates summarize: they need all rows of a key in one slot."""
-    return {entry.store for plan in aggregates for entry in plan.aggregation.inputs}
-
-
-def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
-    """For each input the classes whose hash and value it carries upwards for the intermediate results it is in."""
-    carried: dict[str, list[int]] = {alias: [] for alias in query.aliases}
-    for node in tree.nodes():
-        for child in (node.left, node.right):
-            if isinstance(child, Leaf):
-                continue
-            for c in node.classes:
-                edge = query.join_edges[c]
-                chosen = next(a for a in query.aliases if a in child.aliases and a in edge.aliases)
-                if c not in carried[chosen]:
-                    carried[chosen].append(c)
-    return carried
-
-
-def _is_plain(query: Query) -> bool:
-    return not query.residual and all(output.column is not None for output in query.outputs)

@@ -30,11 +30,12 @@ from braidstream.query.model import Input, Query
 from braidstream.query.outer_joins import kind_of, matched_condition, require_windows
 from braidstream.query.outputs import Selected, select_outputs
 from braidstream.query.pieces import mark
-from braidstream.query.predicates import Joined, conjuncts, join_condition
+from braidstream.query.predicates import Joined, conjuncts, join_condition, on_its_time
 from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source
 from braidstream.query.stacked_joins import stacked_condition
+from braidstream.query.time_windows import has_time_window, masked_calls, take_time_window
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
 
@@ -60,11 +61,12 @@ def parse(
     _refuse_other_statements(source)
     _refuse_empty_items(source)
     masked, windows = take_windows(source)
-    select = require_select(source, source.parse(masked))
+    select = require_select(source, source.parse(masked_calls(source, masked)))
     kind = kind_of(source, select.args.get("joins") or [])
     relations = _relations(source, select, windows, streams, kind)
     scope = Scope(source, relations, type_of, meaning)
     mark(source, select)
+    window = take_time_window(scope, select)
     *below, on, where = _conditions(scope, select)
     if kind is JoinKind.INNER:
         joined = join_condition(scope, [*(node for own in below for node in own), *on, *where])
@@ -74,7 +76,8 @@ def parse(
         joined = stacked_condition(scope, [node for own in below for node in own], on, where)
     selected = select_outputs(scope, select, kind)
     timed = [one.node for one in joined.intervals] if kind is JoinKind.INNER else []
-    query = _query(scope, name, kind, joined, selected, [*joined.residual, *timed])
+    joined = joined if len(relations) > 1 else on_its_time(relations[0], joined)
+    query = replace(_query(scope, name, kind, joined, selected, [*joined.residual, *timed]), window=window)
     _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
     return _with_intervals(scope, query, joined, selected)
 
@@ -104,12 +107,16 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
     Aggregates are over what the windows hold, however far apart: to them an interval is a predicate like any other.
     A join of several stages does not know the times of all components at each: there the predicates stay as well.
     """
-    if query.is_aggregate:
+    is_sliding = query.is_aggregate and query.window is None
+    _refuse_distinct(scope, query)
+    if is_sliding:
         _refuse_open(scope, "an aggregate is over the windows of its streams")
-    if query.is_aggregate or not joined.intervals:
+    if len(query.inputs) == 1:
+        return _alone(scope, query)
+    if is_sliding or not joined.intervals:
         _refuse_open(scope, "")
         require_windows(scope.source, scope.relations, query.kind)
-        return query
+        return _closing(scope, query)
     apart = derive(scope, joined.intervals)
     is_inner = query.kind is JoinKind.INNER
     left = [one.node for one in joined.intervals if is_inner and (query.type == 2 or not one.is_exact)]
@@ -117,7 +124,36 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
     inputs = tuple(replace(entry, window_us=apart.windows_us[entry.alias]) for entry in made.inputs)
     narrowed = [replace(relation, window_us=apart.windows_us[relation.alias]) for relation in scope.relations]
     require_windows(scope.source, narrowed, query.kind)
-    return replace(made, inputs=inputs, gaps=apart.gaps, identity=query.fingerprint)
+    made = replace(made, inputs=inputs, gaps=apart.gaps, window=query.window, identity=query.fingerprint)
+    return _closing(scope, made)
+
+
+def _alone(scope: Scope, query: Query) -> Query:
+    """A stream that is joined with nothing is not kept: its rows are counted as they come."""
+    (relation,) = scope.relations
+    if not relation.is_open:
+        wrong, fix = f"a window on {relation.stream}, which is joined with nothing", "leave out the brackets"
+        raise scope.source.error(relation.offset, wrong, "GROUP BY window(...) alone", fix)
+    return replace(query, inputs=(replace(query.inputs[0], window_us=0),))
+
+
+def _closing(scope: Scope, query: Query) -> Query:
+    """The query, whose windows of time are over at some time, if it has any."""
+    if query.window is not None and query.input(query.window.alias).window_us is None:
+        relation = scope.relation(query.window.alias)
+        wrong = f"rows of {relation.alias} are kept for ever: its windows of time would never be put out"
+        raise scope.source.error(
+            relation.offset, wrong, "a window that ends", f"write {relation.stream} [RANGE 1 HOUR]"
+        )
+    return query
+
+
+def _refuse_distinct(scope: Scope, query: Query) -> None:
+    distinct = next((one for one in query.aggregates if one.function == "count_distinct"), None)
+    if distinct is not None and query.window is None:
+        wrong = "COUNT(DISTINCT) over windows that slide is not supported"
+        at = scope.source.keyword(TokenType.DISTINCT)
+        raise scope.source.error(at, wrong, "COUNT(DISTINCT) in windows of time", "add GROUP BY window(R.ts, '1 hour')")
 
 
 def _refuse_open(scope: Scope, reason: str) -> None:
@@ -187,7 +223,7 @@ def _relations(
         relation = _relation(source, table, length, streams)
         _refuse_alias_twice(source, relation, relations)
         relations.append(relation)
-    _check_number(source, relations)
+    _check_number(source, relations, 1 if has_time_window(select) else 2)
     return tuple(relations)
 
 
@@ -250,11 +286,15 @@ def _refuse_alias_twice(source: Source, relation: Relation, before: Iterable[Rel
         raise source.error(relation.offset, wrong, "an alias of its own for each", fix)
 
 
-def _check_number(source: Source, relations: list[Relation]) -> None:
-    if not 2 <= len(relations) <= MAX_INPUTS:
+def _check_number(source: Source, relations: list[Relation], least: int) -> None:
+    if not least <= len(relations) <= MAX_INPUTS:
         n_found = len(relations)
         wrong = "only one stream" if n_found == 1 else f"{n_found} streams"
-        fix = "add a stream to join with" if n_found == 1 else "join some of them in a query of their own"
+        fix = (
+            "add a stream to join with, or GROUP BY window(...)"
+            if n_found == 1
+            else "join some of them in a query of their own"
+        )
         at = relations[0 if n_found == 1 else MAX_INPUTS].offset
         raise source.error(at, f"{wrong} in FROM", f"2 to {MAX_INPUTS} streams", fix)
 

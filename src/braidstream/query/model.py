@@ -26,7 +26,7 @@ from functools import cached_property
 
 from braidstream.model.join_kinds import JoinKind
 
-__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Gap", "Input", "KeyClass", "Match", "Output", "Query"]
+__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Gap", "Input", "KeyClass", "Match", "Output", "Query", "TimeWindow"]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
 
@@ -97,6 +97,25 @@ class Output:
 
 
 @dataclass(frozen=True)
+class TimeWindow:
+    """Windows of an input's event time that results are counted in: one of `size` begins every `slide`.
+
+    Its start is the GROUP BY entry that is the time column in brackets, its end the one in two of them.
+    """
+
+    alias: str
+    size_us: int
+    slide_us: int
+    offset_us: int
+
+    def part(self, sql: str) -> str | None:
+        """Whether a GROUP BY entry is the start or the end of the window."""
+        depth = len(sql) - len(sql.lstrip("("))
+        is_own = depth and sql[depth:].startswith(f"`{self.alias}`.") and sql.endswith(")" * depth)
+        return {1: "start", 2: "end"}.get(depth) if is_own else None
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """One aggregate over the live composites: `function(argument)`. COUNT(*) has no argument."""
 
@@ -130,6 +149,8 @@ class Query:
     """Of a join that is no inner one: comparisons between its inputs that a match satisfies."""
     gaps: tuple[Gap, ...] = ()
     """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
+    window: TimeWindow | None = None
+    """Of an aggregate query whose groups are put out once, when their window is over."""
     identity: str = ""
     """The digest of the query as written, where windows and predicates were derived from its intervals."""
 
@@ -162,7 +183,7 @@ class Query:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
         if self.identity:
             return self.identity
-        left_out = {"name", "text", "identity"} | (set() if self.gaps else {"gaps"})
+        left_out = {"name", "text", "identity"} | {field for field in ("gaps", "window") if not getattr(self, field)}
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds
             del meaning["kind"], meaning["on"]

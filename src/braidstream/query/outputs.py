@@ -278,6 +278,8 @@ def _name(name: str) -> exp.Expr:
 
 def _aggregate(found: _Aggregation, node: exp.AggFunc, item: _Item) -> Aggregate:
     function = _FUNCTIONS.get(type(node))
+    if function == "count" and isinstance(node.this, exp.Distinct):
+        function = "count_distinct"
     if function is None:
         raise _unsupported_function(found.scope.source, node)
     argument = _argument(found.scope.source, node)
@@ -294,6 +296,8 @@ def _aggregate(found: _Aggregation, node: exp.AggFunc, item: _Item) -> Aggregate
 def _argument(source: Source, node: exp.AggFunc) -> exp.Expr | None:
     """The argument of an aggregate; None for COUNT(*) and COUNT of a constant, which count every composite."""
     inner = node.this
+    if isinstance(node, exp.Count) and isinstance(inner, exp.Distinct) and len(inner.expressions) == 1:
+        (inner,) = inner.expressions
     if isinstance(inner, exp.Distinct) or inner is None or node.expressions:
         what = "DISTINCT" if isinstance(inner, exp.Distinct) else "more or less than one argument"
         wrong = f"an aggregate with {what} is not supported"
@@ -301,7 +305,7 @@ def _argument(source: Source, node: exp.AggFunc) -> exp.Expr | None:
     if inner.find(exp.AggFunc):
         wrong, fix = "an aggregate inside an aggregate", "aggregate once"
         raise source.error(source.start(node), wrong, f"{_SUPPORTED} of columns", fix)
-    if isinstance(node, exp.Count) and isinstance(inner, (exp.Star, exp.Literal)):
+    if isinstance(node, exp.Count) and inner is node.this and isinstance(inner, (exp.Star, exp.Literal)):
         return None
     assert isinstance(inner, exp.Expr)
     return inner

@@ -23,11 +23,11 @@ from braidstream.query.intervals import Interval, interval_of
 from braidstream.query.meaning import Uncomputable
 from braidstream.query.model import KeyClass, Match
 from braidstream.query.pieces import is_clear
-from braidstream.query.scope import Scope
+from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import sql_of
 from braidstream.query.types import common_type, family, is_comparable, keeps_apart
 
-__all__ = ["Joined", "conjunction", "conjuncts", "edge_of", "join_condition", "typed_sides"]
+__all__ = ["Joined", "conjunction", "conjuncts", "edge_of", "join_condition", "on_its_time", "typed_sides"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,14 @@ def join_condition(scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE
     _require_connected(scope, classes, clause)
     joined = _assembled(scope, filters, classes, residual)
     return replace(joined, conditions=tuple(filtering), intervals=tuple(intervals))
+
+
+def on_its_time(relation: Relation, joined: Joined) -> Joined:
+    """A stream that is joined with nothing is spread by its time, which every row that counts has."""
+    assert relation.schema.time is not None
+    column = relation.schema[relation.schema.time]
+    key = sql_of(exp.column(exp.to_identifier(column.name, quoted=True)))
+    return replace(joined, key_classes=(KeyClass(((relation.alias, key),), column.type),), join_edges=())
 
 
 def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class], residual: list[exp.Expr]) -> Joined:

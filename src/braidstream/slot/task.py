@@ -332,7 +332,9 @@ class _Slot:
         return writer.close()
 
     def _aggregates(self, place: Place) -> SlotAggregates:
-        plans = () if self.task.deferred or self.task.ends else self.task.aggregates
+        plans = () if self.task.deferred else self.task.aggregates
+        if self.task.ends:  # only windows of time end with the input
+            plans = tuple(plan for plan in plans if plan.periods is not None)
         return SlotAggregates(place, self.manifest, self.task.stores, plans, self.task.staging, self.reached)
 
     def _close(self, results: Mapping[str, Writer]) -> None:
