@@ -8,6 +8,7 @@ from itertools import pairwise
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
@@ -15,11 +16,15 @@ from hypothesis import strategies as st
 
 from braidstream.epoch.ending import is_ended
 from braidstream.errors import QueryError
+from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing import oracle
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case, two_streams
 from braidstream.model.faults import POINTS, InjectedFault, armed
 from braidstream.model.join_kinds import JoinKind
+from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_queries_engine import MANY_KEYS, ONE_KEY, harness_of
 from tests.kernels.test_spilled_join import SPILLS
@@ -199,3 +204,51 @@ def test_joins_of_every_kind_take_intervals_and_are_decided_at_the_end_of_the_in
             except InjectedFault:
                 harness.restart(data.draw(st.integers(1, 3), label="slots"))
         assert stories.found(harness, "q") == expected
+
+
+@FEW
+@given(ONE_KEY, st.integers(2, 4), st.integers(0, 999), st.data())
+def test_heavy_keys_on_grids_keep_to_intervals(case: Case, slots: int, seed: int, data: st.DataObject) -> None:
+    text, expected = query_of(case, data)
+    keys = pa.array({row["k"] for stream in case.streams for row in stream.rows} - {None}, case.schema.field("k").type)
+    grids = RestlessGrids(hash_columns([keys])[0].tolist(), seed)
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = started(folder, case, text, expected, slots=slots, regridder=grids)
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        assert stories.found(harness, "q") == expected
+
+
+@FEW
+@given(ONE_KEY.filter(lambda case: len(case.streams) == 2), st.integers(2, 4), st.data())
+def test_a_biclique_keeps_to_intervals(case: Case, slots: int, data: st.DataObject) -> None:
+    text, expected = query_of(case, data)
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = started(folder, case, text, expected, slots=slots, groups=1, biclique=1)
+        for epoch in case.epochs:
+            harness.epoch(tables(case, epoch))
+        assert stories.found(harness, "q") == expected
+
+
+def test_thousands_of_rows_with_an_interval_are_duckdbs(tmp_path: Any) -> None:
+    draw = np.random.default_rng(5)
+    data = {}
+    for name in "AB":
+        times = np.sort(draw.integers(0, 600 * SECOND, 5000))
+        keys = np.minimum(draw.zipf(1.4, 5000), 300)
+        data[name] = pa.table([pa.array(keys), pa.array(np.arange(5000)), pa.array(times)], schema=SCHEMA)
+    low, high = 7 * SECOND + 1, 31 * SECOND - 1
+    text = (
+        "SELECT A.v AS a, B.v AS b FROM A, B WHERE A.k = B.k "
+        "AND B.ts > A.ts + INTERVAL 7 SECONDS AND B.ts < A.ts + INTERVAL 31 SECONDS"
+    )
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": text}, slots=3)
+    for begin in range(0, 5000, 500):
+        harness.epoch({name: table.slice(begin, 500) for name, table in data.items()})
+    wide = [BatchStream(name, table, 40 * SECOND) for name, table in data.items()]
+    where = [f"epoch_us(B.ts) - epoch_us(A.ts) BETWEEN {low} AND {high}"]
+    expected = batch_join(wide, [("A.k", "B.k")], {"a": "A.v", "b": "B.v"}, where)
+    late = sum(progress.late.get(name, 0) for progress in harness.runner.progress for name in "AB")
+    assert late == 0
+    assert expected.num_rows > 10_000
+    assert same_rows(pa.Table.from_pylist(harness.results("q")), expected)

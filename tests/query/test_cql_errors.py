@@ -181,7 +181,7 @@ WRONG = [
     Wrong(f"SELECT »*, COUNT(*) AS n {ON_K} GROUP BY R.k", "R.v is neither", "GROUP BY R.v"),
     Wrong(f"SELECT R.k {ON_K} »GROUP BY R.k", "GROUP BY without an aggregate", "COUNT(*)"),
     Wrong(f"SELECT R.k, »STDDEV(S.w) AS d {ON_K} GROUP BY R.k", "STDDEV is not supported", "SUM, COUNT"),
-    Wrong(f"SELECT »COUNT(DISTINCT R.k) AS n {ON_K}", "with DISTINCT", "one expression"),
+    Wrong(f"SELECT COUNT(»DISTINCT R.k) AS n {ON_K}", "COUNT(DISTINCT) over windows that slide", "GROUP BY window("),
     Wrong(f"SELECT »COUNT(R.k, R.v) AS n {ON_K}", "one argument", "one expression"),
     Wrong(f"SELECT »SUM(MAX(R.k)) AS n {ON_K}", "inside an aggregate", "once"),
     Wrong(f"SELECT SUM(R.v) »FILTER (WHERE R.v > 1) AS n {ON_K}", "FILTER", "CASE WHEN"),
