@@ -213,25 +213,16 @@ class _Planner:
 
     def add_flat(self, query: Query) -> None:
         """A query of type 1: one join on the key classes that all inputs share."""
-        classes = sorted_classes(query)
-        uses = []
-        for entry in query.inputs:
-            keys = [cast(c, entry.alias) for c in classes]
-            address = self._leaf(
-                query, entry.alias, keys, [c.type for c in classes], 0, stored_names(entry.columns), n_hashed=len(keys)
-            )
-            uses.append((address, entry.window_us, entry.filter))
         place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
-        self._add_result(query, place, uses, 0)
+        self._add_result(query, place, self._flat_uses(query), 0)
 
     def add_aggregate(self, query: Query) -> None:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = self._draft(query)
         if made.enumeration is not None:
-            own = [
-                (self._flat_leaf(query, e.alias, stored_names(e.columns)), e.window_us, e.filter) for e in query.inputs
-            ]
-            self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
+            self._add_composites(
+                query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, self._flat_uses(query), 0
+            )
             return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
         uses = []
@@ -276,6 +267,10 @@ class _Planner:
         self._joins.append((replace(made_join, gaps=gaps_of(query, place)), uses))
         store = self._summary_store(query, "composites", 0, Stage.COMPOSITES)
         self.drafts.append((query.name, made, [], (store,), None, None))
+
+    def _flat_uses(self, query: Query) -> list[_Use]:
+        """The stores of all inputs of a query of type 1, as it uses them."""
+        return [(self._flat_leaf(query, e.alias, stored_names(e.columns)), e.window_us, e.filter) for e in query.inputs]
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
