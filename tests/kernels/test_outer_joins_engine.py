@@ -43,7 +43,7 @@ CONDITIONS: dict[str, Check] = {
     "R.v + 1 > S.v": lambda c: c["R"]["v"] + 1 > c["S"]["v"],
     "S.v BETWEEN R.v - 2 AND R.v + 2": lambda c: abs(c["S"]["v"] - c["R"]["v"]) <= 2,
     "R.v != S.v": lambda c: c["R"]["v"] != c["S"]["v"],
-    "R.ts >= S.ts": lambda c: c["R"]["ts"] >= c["S"]["ts"],
+    "R.j >= S.j": lambda c: None not in (c["R"]["j"], c["S"]["j"]) and c["R"]["j"] >= c["S"]["j"],
     "R.j <=> S.j": lambda c: c["R"]["j"] == c["S"]["j"],
     "R.v % 3 > 0": lambda c: c["R"]["v"] % 3 > 0,
     "S.v % 3 > 0": lambda c: c["S"]["v"] % 3 > 0,
@@ -230,7 +230,7 @@ def steady(rng: Any, names: str = "RS") -> Case:
         for name, delay in zip(names, delays, strict=True):
             times = np.sort(rng.integers(5 * epoch, 5 * epoch + 5, n_rows)) - rng.integers(0, delay + 1, n_rows)
             own[name] = [
-                {"k": keys[rng.integers(len(keys))], "j": int(rng.integers(3)), "v": int(rng.integers(9))}
+                {"k": keys[rng.integers(len(keys))], "j": [0, 1, 2, None][rng.integers(4)], "v": int(rng.integers(9))}
                 | {"ts": int(time) * SECOND}
                 for time in np.maximum(times, 5 * epoch - delay)
             ]
