@@ -19,11 +19,13 @@ from braidstream.errors import QueryError
 from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.testing.expressions import spark_type
 from braidstream.lab.testing.queries import QueryHarness
 from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case, two_streams
 from braidstream.model.faults import POINTS, InjectedFault, armed
 from braidstream.model.join_kinds import JoinKind
+from braidstream.query import Column, Schema, parse
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_queries_engine import MANY_KEYS, ONE_KEY, harness_of
@@ -252,3 +254,49 @@ def test_thousands_of_rows_with_an_interval_are_duckdbs(tmp_path: Any) -> None:
     assert late == 0
     assert expected.num_rows > 10_000
     assert same_rows(pa.Table.from_pylist(harness.results("q")), expected)
+
+
+def test_an_outer_row_is_put_out_once_the_interval_and_not_the_longer_window_has_passed(tmp_path: Any) -> None:
+    text = (
+        "SELECT A.v AS a, B.v AS b FROM A [RANGE 1 HOUR] LEFT JOIN B [RANGE 1 HOUR] ON A.k = B.k "
+        "AND B.ts BETWEEN A.ts + INTERVAL 3 SECONDS AND A.ts + INTERVAL 5 SECONDS"
+    )
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": text})
+    found = []
+    for second in range(8):
+        harness.epoch({"A": rows(0) if second == 0 else rows(second, key=9), "B": rows(second, key=8)})
+        found.append((0, None) in stories.found(harness, "q"))
+    assert found == [False] * 6 + [True] * 2
+
+
+class Earlier(QueryHarness):
+    """A version that did not know which column is the time: an interval was a predicate like any other."""
+
+    knows_times = False
+
+    def _parsed(self, texts: Any) -> Any:
+        if self.knows_times:
+            return super()._parsed(texts)
+        columns = tuple(Column(field.name, spark_type(field.type)) for field in SCHEMA)
+        return {name: parse(text, dict.fromkeys(self.schemas, Schema(columns)), name) for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("streams", ["AB", "ABC"])
+def test_a_checkpoint_from_before_intervals_were_read_goes_on(tmp_path: Any, streams: str) -> None:
+    """What is stored has columns and lasts for times that the query does not need any more."""
+    from_ = ", ".join(f"{name} [RANGE 20 SECONDS]" for name in streams)
+    keys = "A.k = B.k" if streams == "AB" else "A.k = B.k AND B.v % 1 = C.v % 1"
+    between = "B.ts >= A.ts + INTERVAL 2 SECONDS AND B.ts <= A.ts + INTERVAL 6 SECONDS"
+    text = f"SELECT A.v AS a, B.v AS b FROM {from_} WHERE {keys} AND {between}"
+    harness = Earlier(tmp_path, dict.fromkeys(streams, SCHEMA), {"q": text}, slots=2)
+    before = harness._parsed({"q": text})["q"].fingerprint
+    with often_compacted():
+        for second in range(24):
+            if second == 11:
+                harness.knows_times = True
+                harness.restart(slots=3)
+                assert harness._parsed({"q": text})["q"].fingerprint == before
+            harness.epoch({name: rows(second) if name != "C" or second == 0 else rows() for name in streams})
+    times = range(24)
+    expected = Counter((a, b) for a in times for b in times if 2 <= b - a <= 6 and (streams == "AB" or b <= 20))
+    assert stories.found(harness, "q") == expected
