@@ -154,3 +154,32 @@ def test_composites_that_are_counted_are_never_pushed(tmp_path: Path, overflow: 
     harness.finish(final=True)
     expected = sum(abs(a - b) <= 20 for a in range(0, 100, 10) for b in range(0, 100, 10))
     assert sum(row["n"] for row in harness.results("q")) == expected
+
+
+def test_a_query_that_is_submitted_counts_what_arrives_from_then_on_beside_one_that_was_there(tmp_path: Path) -> None:
+    text = (
+        "SELECT A.k, window.start AS s, COUNT(*) AS n FROM A [RANGE 3 SECONDS], B [RANGE 3 SECONDS] WHERE A.k = B.k "
+        "GROUP BY A.k, window(B.ts, '10 seconds')"
+    )
+    alone = "SELECT window.start AS s, COUNT(*) AS n FROM B GROUP BY window(B.ts, '10 seconds')"
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": text}, slots=2)
+    for second in range(40):
+        if second == 15:
+            harness.submit("later", text)
+            harness.submit("alone", alone)
+        if second == 30:
+            harness.withdraw("q")
+        harness.epoch({"A": rows(second), "B": rows(second)})
+    harness.finish(final=True)
+
+    def counted(first: int, last: int, start: int) -> int:
+        pairs = ((a, b) for a in range(first, last) for b in range(first, last) if abs(a - b) <= 3)
+        return sum(start <= b < start + 10 for _, b in pairs)
+
+    found = {
+        name: [row["n"] for row in sorted(harness.results(name), key=lambda row: row["s"])]
+        for name in ("q", "later", "alone")
+    }
+    assert found["q"] == [counted(0, 40, start) for start in (0, 10)]
+    assert found["later"] == [counted(15, 40, start) for start in (10, 20, 30)]
+    assert found["alone"] == [5, 10, 10]

@@ -191,3 +191,22 @@ def _fits(times: dict[str, int], query: Query) -> bool:
         (gap.low_us is None or gap.low_us <= length) and (gap.high_us is None or length <= gap.high_us)
         for gap, length in apart
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT i.v AS v FROM i ASOF JOIN c ON i.id = c.id AND c.ts > i.ts - INTERVAL 1 HOUR", "looks back as far as"),
+        (
+            "SELECT i.v AS v FROM i JOIN c ON i.id = c.id AND c.ts BETWEEN i.ts AND i.ts + INTERVAL 5 SECONDS "
+            "LEFT JOIN p ON c.id = p.id AND p.ts BETWEEN c.ts AND c.ts + INTERVAL 5 SECONDS",
+            "a LEFT JOIN after other joins needs one each",
+        ),
+    ],
+)
+def test_where_windows_do_not_follow_from_intervals_the_message_says_why(text: str, reason: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text, STREAMS)
+    assert "has no window" in caught.value.wrong
+    assert reason in caught.value.wrong
+    assert "interval" not in (caught.value.fix or "")

@@ -114,7 +114,7 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
     if len(query.inputs) == 1:
         return _alone(scope, query)
     if is_sliding or not joined.intervals:
-        _refuse_open(scope, "")
+        _refuse_open(scope, _no_interval(query))
         require_windows(scope.source, scope.relations, query.kind)
         return _closing(scope, query)
     apart = derive(scope, joined.intervals)
@@ -154,6 +154,17 @@ def _refuse_distinct(scope: Scope, query: Query) -> None:
         wrong = "COUNT(DISTINCT) over windows that slide is not supported"
         at = scope.source.keyword(TokenType.DISTINCT)
         raise scope.source.error(at, wrong, "COUNT(DISTINCT) in windows of time", "add GROUP BY window(R.ts, '1 hour')")
+
+
+def _no_interval(query: Query) -> str:
+    """Why windows do not follow from intervals in a query; empty where they would."""
+    if query.kind.is_asof:
+        return f"{query.kind.words} looks back as far as its window"
+    return (
+        "a LEFT JOIN after other joins needs one each"
+        if query.kind is not JoinKind.INNER and len(query.inputs) > 2
+        else ""
+    )
 
 
 def _refuse_open(scope: Scope, reason: str) -> None:
