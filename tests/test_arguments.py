@@ -153,7 +153,7 @@ def test_every_public_call_refuses_wrong_arguments(
         (lambda: join(left, right, on=[F.col("k")], **within), "names of columns"),
         (lambda: join(left, right, on=left.k == right.k, **within), "names of columns"),
         (lambda: join(left, right, on=5, **within), "on=5"),
-        (lambda: join(left, right, on="k", how="left", **within), "no argument 'how'(.|\n)*inner joins"),
+        (lambda: join(left, right, on="k", how="letf", **within), "how='letf'(.|\n)*did you mean 'left'"),
         (lambda: join(left, right, on="k"), "join without 'within'"),
         (lambda: join(left, right, **within), "join without 'on'"),
         (lambda: join(left, on="k", **within), "join without 'right'"),

@@ -53,3 +53,14 @@ def test_similar_digits_are_found(clone: Path) -> None:
     shown = run(clone / "examples/similar_digits.py")
     found, existing = (int(word) for word in re.findall(r"^(\d+) pairs .* there are (\d+)", shown, re.MULTILINE)[0])
     assert 0.9 * existing <= found <= existing == 1432
+
+
+def test_clicks_are_attributed_counted_and_missed(clone: Path) -> None:
+    shown = run(clone / "examples/attribution.py").splitlines()
+    assert [line for line in shown if line.startswith("attributed")] == [
+        f"attributed: {one}" for one in ("1 tea", "3 rice", "5 tea")
+    ]
+    assert [line for line in shown if line.startswith("never")] == ["never clicked: 2 tea", "never clicked: 4 rice"]
+    assert "by the minute: tea 12:00 1" in shown
+    assert "by the minute: rice 12:01 1" in shown
+    assert "by the minute: tea 12:01 1" in shown

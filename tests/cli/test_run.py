@@ -242,3 +242,15 @@ def test_an_order_that_a_job_cannot_have_is_refused_by_check(braid: Braid, works
         outcome = braid("check", workshop.job(text, *other))
         assert outcome.code == 2
         assert wrong in outcome.err
+
+
+def test_a_final_run_closes_the_checkpoint_and_the_next_one_is_refused(braid: Braid, workshop: Workshop) -> None:
+    assert braid("run", workshop.job(), "--quiet", "--final").code == 0
+    assert workshop.verify()
+    assert "closed       the input ended (final = true)" in braid("state", str(workshop.folder / "ck")).out
+    for command in ("run", "check"):
+        refused = braid(command, workshop.job())
+        assert refused.code == 2
+        assert "is closed: the flow ended for good" in refused.err
+    going_on = ('epoch = "available"', 'epoch = "2 seconds"')
+    assert "final with epoch '2 seconds'" in braid("run", workshop.job(going_on), "--final").err

@@ -34,6 +34,7 @@ def run_job(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing but errors."),
     verbose: bool = _VERBOSE,
     wait: str = typer.Option("0s", help="How long to wait for another run of the job to end.", metavar="TIME"),
+    final: bool = typer.Option(False, "--final", help="The input ends with what is there: close the checkpoint."),
 ) -> None:
     """Run a job file, or go on where its checkpoint ends.
 
@@ -49,12 +50,16 @@ def run_job(
 
       braid run job.toml --json > progress.jsonl
     """
-    loaded = jobs.read(job)
+    loaded = _final(jobs.read(job)) if final else jobs.read(job)
     if not parse_duration(wait):
         jobs.refuse_running(loaded)
     jobs.check(loaded)
     settings = {**loaded.spark, **parse_settings(conf)}
     raise typer.Exit(run_loaded(loaded, settings, master, as_json=as_json, quiet=quiet, verbose=verbose, wait=wait))
+
+
+def _final(job: jobs.Job) -> jobs.Job:
+    return replace(job, flow=jobs.with_place(job, "[flow]", lambda: replace(job.flow, final=True)))
 
 
 def run_loaded(
@@ -118,6 +123,8 @@ def check_job(
     typer.echo("\n".join([f"{job}: ok", *told, f"  {at}"]))
     for change in checked.changes:
         typer.echo(f"  would change: {change}")
+    for warning in checked.warnings:
+        typer.echo(f"  warning: {warning}")
     for left in checked.open:
         typer.echo(f"  not checked: {left}")
 

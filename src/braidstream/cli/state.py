@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from braidstream.cli import JOBS, app, words
+from braidstream.epoch.ending import is_ended
 from braidstream.epoch.lateness import late_in_all, warning
 from braidstream.errors import InputError
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
@@ -56,6 +57,7 @@ class _Snapshot:
             "rows": sum(segment.live_rows for segment in latest.segments),
             "bytes": sum(segment.bytes for segment in latest.segments),
             "watermark": latest.watermark,
+            "closed": is_ended(latest),
             "newest": dict(latest.newest),
             "totals": dict(latest.totals),
             "delays": dict(latest.notes.delays),
@@ -202,6 +204,7 @@ def _show(checkpoint: str, found: _Snapshot) -> None:
         ("state", f"{rows}, {words.size(plain['bytes'])} in {segments}"),
         *([("pushed", _pushed(plain))] if plain["generations"] else []),
         ("watermark", words.moment(plain["watermark"])),
+        *([("closed", "the input ended (final = true): nothing goes on from here")] if plain["closed"] else []),
         *(("delay", f"{name} {describe_duration(us)}, as measured") for name, us in plain["delays"].items()),
         *(("warning", text) for text in plain["warnings"]),
         *((f"stream {name}", _schema(known["schema"])) for name, known in found.identity.streams.items()),

@@ -42,6 +42,7 @@ def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> Epoch
         suspended=frozenset(suspended_joins(before)),
         aggregates=plan.aggregates,
         delays_us=flow.delays_us,
+        idle=before.notes.silence.idle,
         adoptions=adoptions,
         tracks=flow.decider.regridder is not None and before.n_slots > 1,
         shed=frozenset() if flow.decider.spiller is None else flow.decider.spiller.shed_stores,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from braidstream.epoch.cluster import Cluster, EnvelopesT, SlotFunction
 from braidstream.epoch.decider import Decider
+from braidstream.epoch.idleness import Patience
 from braidstream.epoch.outlets import Outlet, Outlets
 from braidstream.model.reports import Report, decoded
 from braidstream.plan.planner import Plan
@@ -40,6 +41,10 @@ class FlowRun(Generic[EnvelopesT]):
     silence_us: int | None = None
     """How long a stream may be silent, in event time, before work that waits for it is suspended."""
     decider: Decider = field(default_factory=Decider)
+    patience: Patience = field(default_factory=Patience)
+    """With streams that say nothing: after which wall time the watermark goes on without them."""
+    is_final: bool = False
+    """Whether the input ends with what is there, so that the checkpoint is closed (`epoch.ending`)."""
     merge_spans: Mapping[str, int | None] = field(init=False)
     """For each store the time that one segment may span (None: any)."""
 

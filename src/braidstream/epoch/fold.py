@@ -53,7 +53,9 @@ def fold(
     slots, known = slot_reports(reports), before.notes
     tallies = tallies_of(slots)
     newest = _newest(before.newest, tallies)
-    watermark = reached_watermark(newest, (), flow.delays_us, before.watermark) if expires else before.watermark
+    watermark, idle = before.watermark, known.silence.idle
+    if expires:
+        watermark = reached_watermark(newest, tallies.values(), flow.delays_us, before.watermark, idle)
     spoke = {stream for stream, tally in tallies.items() if tally.rows}
     decided = suspend(flow.plan.siblings, flow.plan.parents, newest, spoke, flow.silence_us, known.suspended, epoch)
     rows = {stream: tally.rows for stream, tally in tallies.items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from braidstream.control.estimate import Interval
 from braidstream.control.regridding import imbalance
 from braidstream.epoch.heavy_keys import HeavyKey, heavy_keys_of
+from braidstream.epoch.idleness import idle_warnings
 from braidstream.epoch.lateness import late_in_all, late_in_epoch, late_warnings
 from braidstream.epoch.shedder import completeness_of
 from braidstream.epoch.stages import StageProgress, stages_of
@@ -93,7 +94,10 @@ class EpochProgress:
     untimed: Mapping[str, int] = field(default_factory=dict)
     """Late rows that have no time, by stream with such."""
     warnings: tuple[str, ...] = ()
-    """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far."""
+    """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far; a stream
+    has fallen silent."""
+    idle: tuple[str, ...] = ()
+    """Streams that the watermark does not wait for any more, because they say nothing."""
 
     @property
     def rows_per_s(self) -> float:
@@ -167,7 +171,11 @@ class EpochProgress:
             stages=stages_of(after, slots),
             late_by={stream: one.needed_us for stream, one in late.items() if one.late > one.untimed},
             untimed={stream: one.untimed for stream, one in late.items() if one.untimed},
-            warnings=tuple(late_warnings(after.epoch, late, late_in_all(after))),
+            warnings=(
+                *late_warnings(after.epoch, late, late_in_all(after)),
+                *idle_warnings(before.notes.silence, after.notes.silence),
+            ),
+            idle=after.notes.silence.idle,
         )
 
 

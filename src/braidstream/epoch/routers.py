@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from braidstream.control.regridding import GridSettings
 from braidstream.epoch.regridder import GridRouter
 from braidstream.errors import CheckpointMismatch, InputError
+from braidstream.model.join_kinds import JoinKind
 from braidstream.model.stores import Join, Store
 from braidstream.options import RouterOptions
 from braidstream.state.manifest import Manifest
@@ -51,11 +52,12 @@ class Routing(RouterOptions):
         for name, value in options.items():
             if value is not None:
                 raise InputError(f"router {_BICLIQUE!r} with {name}", f"no {name}", 'use router = "auto"')
-        pairs = all(len({entry.store for entry in join.inputs}) == 2 == len(join.inputs) for join in joins)
+        inner = all(join.kind is JoinKind.INNER for join in joins)
+        pairs = inner and all(len({entry.store for entry in join.inputs}) == 2 == len(join.inputs) for join in joins)
         if not pairs or any(store.derived or len(store.places) != 1 or max(store.places) > 1 for store in stores):
             raise InputError(
                 f"router {_BICLIQUE!r} with these queries",
-                "joins of two streams, each stream and key in one of them, without aggregates",
+                "inner joins of two streams, each stream and key in one of them, without aggregates",
                 'use router = "auto"',
             )
 

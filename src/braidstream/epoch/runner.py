@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from braidstream.epoch.cluster import EnvelopesT
+from braidstream.epoch.ending import ending, has_begun_to_end, is_ended, run_end
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.owed import intended, is_in_step, owes, run_step
 from braidstream.epoch.progress import EpochProgress
@@ -122,13 +123,18 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
         return run_epoch(self.flow, envelopes, before, EpochNumber(number))
 
     def finish(self) -> None:
-        """At the end of a finite flow, after Spark's last batch: deliver what is owed, until nothing is.
+        """At the end of a finite flow, after Spark's last batch: deliver what is owed, until nothing is; then, if the
+        input ends there, what waits for the watermark.
 
         A step that was begun is ended first at the next start (`prepare`), before anything else happens to its groups.
         """
         while True:
             with self.running.lock:
-                if self.running.stopping or not self._made_up():
+                if self.running.stopping or is_ended(self.manifest):
+                    return
+                if not self._made_up():
+                    if self.flow.is_final:
+                        self._end()
                     return
 
     def settle(self) -> None:
@@ -142,6 +148,10 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
         Other queries, or another choice of what to do beyond the budget, may have made it so.
         """
         spiller = self.flow.decider.spiller
+        if has_begun_to_end(self.manifest):
+            with self.running.lock:
+                self._end()
+            return
         if is_in_step(self.manifest):
             with self.running.lock:
                 self._step()
@@ -164,6 +174,13 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
             self.manifest = self.checkpoint.commit(next_)
         self._step()
         return True
+
+    def _end(self) -> None:
+        """Close the checkpoint, once that is committed to be the next and last thing."""
+        if not has_begun_to_end(self.manifest):
+            self.manifest = self.checkpoint.commit(ending(self.manifest))
+        self.manifest, entry = run_end(self.flow, self.manifest)
+        self.progress.append(entry)
 
     def _step(self) -> None:
         self.manifest, entry = run_step(self.flow, self.manifest)

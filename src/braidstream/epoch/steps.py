@@ -19,6 +19,7 @@ from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.deliveries import deliver_epoch, staged_files
 from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
+from braidstream.epoch.idleness import silence
 from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
 from braidstream.epoch.owed import clean, cleaned
 from braidstream.epoch.phases import Steps, commit, retire, run_phases
@@ -27,6 +28,7 @@ from braidstream.model.faults import reach
 from braidstream.model.numbers import EpochNumber
 from braidstream.model.reports import slot_reports
 from braidstream.model.stores import Stage
+from braidstream.model.values import changed
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.task import EpochTask, routes_of, slot_task
@@ -79,7 +81,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         schema = flow.plan.schema_of(composites_of(plan))
         parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
     seen = tallies_of(slot_reports(epoch.reports)).values()
-    reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark)
+    reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark, task.idle)
     last = slot_task(replace(task, reached=reached), Stage.COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
     for name in (name for names in staged.values() for name in names):
@@ -120,6 +122,16 @@ def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     reach("after-results", epoch=epoch.number)
 
 
+def note_silence(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """Which streams the watermark does not wait for from the next epoch on."""
+    if not flow.patience.idle_us and not epoch.before.notes.silence.heard:
+        return
+    spoke = {stream for stream, tally in tallies_of(slot_reports(epoch.reports)).items() if tally.newest is not None}
+    known = epoch.before.notes.silence
+    noted = silence(known, flow.patience, spoke, flow.patience.clock())
+    epoch.after = epoch.after.with_notes(changed(epoch.after.notes, silence=noted))
+
+
 def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """What the controller, the grids and the budget ask for, in the manifest that is about to be committed."""
     spiller = flow.decider.spiller
@@ -131,6 +143,6 @@ def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 PHASES: Steps[FlowRun[Any], Epoch[Any]] = {
     "join": (join, aggregate_composites, wake_silent, resume, clean_up),
     "deliver": (deliver,),
-    "commit": (decide, commit, retire),
+    "commit": (note_silence, decide, commit, retire),
 }
 """All that an epoch does, in order; progress says how long each phase took."""

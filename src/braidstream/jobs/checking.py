@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from braidstream.epoch.ending import is_ended, refuse_ended
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
 from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.values import changed
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
+from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.declared import ContinuousQuery, resolved
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
@@ -65,6 +67,8 @@ class Checked:
     """What only Spark can tell, a sentence each."""
     changes: tuple[str, ...] = ()
     """What a start would change in what the checkpoint holds, a sentence each."""
+    warnings: tuple[str, ...] = ()
+    """What is allowed, and perhaps not what was meant."""
 
 
 def check_job(job: Job) -> Checked:
@@ -86,7 +90,8 @@ def check_job(job: Job) -> Checked:
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
-    return Checked(queries, epoch, tuple(left), changes)
+    told = (expiring_groups(query) for query in queries.values())
+    return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
 
 
 def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
@@ -104,7 +109,7 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
     text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
         return None
-    schema = Schema.from_ddl(text)
+    schema = replace(Schema.from_ddl(text), time=stream.time)
     _check_time(name, stream.time, schema)
     return schema
 
@@ -211,6 +216,7 @@ def _checkpoint(
         _refuse_strange_folder(store)
         return None, None, ()
     latest = _undamaged(store)
+    refuse_ended(latest, job.flow.checkpoint)
     knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
     changes: tuple[str, ...] = ()
     if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
@@ -259,7 +265,8 @@ def _looked_at(store: Checkpoint) -> Manifest:
     for epoch in Manifest.epochs(store.files):
         Manifest.read(store.files, epoch)
     latest = store.latest()
-    store.check_offsets(latest.epoch)
+    if not is_ended(latest):  # its end is an epoch that Spark knows nothing of
+        store.check_offsets(latest.epoch)
     store.verify(latest)
     return latest
 

@@ -103,7 +103,8 @@ def build(job: Job, spark: Any) -> Flow:
 
 def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
     """Build the job's flow and start it, or go on where its checkpoint ends; `wait` for another run's end."""
-    return build(job, spark).start(job.flow.checkpoint, epoch=job.flow.epoch, keep=job.flow.keep, wait=wait)
+    flow = job.flow
+    return build(job, spark).start(flow.checkpoint, epoch=flow.epoch, keep=flow.keep, final=flow.final, wait=wait)
 
 
 def refuse_running(job: Job) -> None:
@@ -124,13 +125,13 @@ def with_place(job: Job, place: str, action: Callable[..., Result], *arguments: 
 
 def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
     if stream.format.lower() == "parquet" and stream.path and stream.schema:
-        read = {"delay": stream.delay, "options": stream.options, "order": stream.order}
+        read = {"delay": stream.delay, "options": stream.options, "order": stream.order, "idle": stream.idle}
         flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]
         return
     from braidstream.spark.formats import open_stream  # noqa: PLC0415
 
     frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
-    flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds")
+    flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds", idle=stream.idle)
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:

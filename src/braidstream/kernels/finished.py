@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from braidstream.errors import RunError
 from braidstream.kernels.exact import Exact, to_decimals
-from braidstream.kernels.measures import SPECIALS, WATERMARK, AggregateColumn, Aggregation, Clock
+from braidstream.kernels.measures import FOREVER, SPECIALS, WATERMARK, AggregateColumn, Aggregation, Clock
 from braidstream.kernels.rows import I64, take
 from braidstream.kernels.sizes import narrow
 from braidstream.kernels.summaries import LARGEST, LEAST, SAME, same_values
@@ -74,7 +74,8 @@ def _results_of(aggregation: Aggregation, clock: Clock, groups: pa.Table, values
     columns += [_Finished(aggregation.query, column, values).array() for column in aggregation.columns]
     columns.append(pa.array(np.full(values.size, clock.epoch, dtype=np.int64)))
     time = aggregation.schema.field(WATERMARK).type
-    columns.append(pa.array([clock.after] * values.size, pa.int64()).cast(time))
+    reached = None if clock.after == FOREVER else clock.after
+    columns.append(pa.array([reached] * values.size, pa.int64()).cast(time))
     kinds = [narrow(column.type) for column in columns]
     fields = zip(columns, kinds, aggregation.schema, strict=True)
     typed = [column if kind == field.type else column.cast(field.type) for column, kind, field in fields]

@@ -7,7 +7,8 @@ ones of the inputs before i. So a composite comes from exactly one i, that of it
 is produced once, in the epoch in which its last component arrives.
 
 The window: with t* the newest time of a composite, t* - si.t <= Wi for every i, which is the same as
-tj - si.t <= Wi for every pair. So the times that may extend a composite are one interval, found by binary search. An
+tj - si.t <= Wi for every pair; *gaps* bound tj - si.t for single pairs, from above and from below. So the times that
+may extend a composite are one interval, found by binary search. An
 intermediate result stands for its components by two numbers, its newest time and its deadline min(si.t + Wi): two parts
 of a composite fit iff neither is newer than the other's deadline.
 
@@ -35,8 +36,11 @@ import pyarrow.compute as pc
 
 from braidstream.kernels import sizes
 from braidstream.kernels.rows import I64, U64, Rows, key_columns
+from braidstream.model.stores import JoinGap
 
-__all__ = ["LIMIT", "Composites", "Pool", "batch_bytes", "composites", "gather", "limit_of", "probe"]
+__all__ = [
+    "LIMIT", "Composites", "Pool", "batch_bytes", "bisect", "composites", "expand", "gather", "limit_of", "probe",
+]  # fmt: skip
 
 LIMIT = 1 << 17
 """Composites produced at once: 131,072 indices are 1 MB. Larger arrays fall out of the caches, and the pages of each
@@ -105,6 +109,15 @@ class Composites:
 
         return Composites(self.source, tuple(rows[begin:end] for rows in self.index), self.offset, own)
 
+    def at(self, chosen: I64) -> Composites:
+        """Those at some places, ascending."""
+
+        def own() -> tuple[I64, I64]:
+            times, deadlines = self.times_and_deadlines()
+            return times[chosen], deadlines[chosen]
+
+        return Composites(self.source, tuple(rows[chosen] for rows in self.index), self.offset, own)
+
 
 def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | None) -> I64:
     """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and which are not expired."""
@@ -152,6 +165,7 @@ def composites(
     across: bool = False,
     taken: Sequence[Collection[str]] | None = None,
     most_bytes: int | None = None,
+    gaps: Sequence[JoinGap] = (),
 ) -> Iterator[Composites]:
     """All composites that this epoch's new tuples complete. `order[i]` is the probing sequence of input i.
 
@@ -160,6 +174,7 @@ def composites(
 
     `probes` collects for each input how often it was probed and how many matches that gave: its selectivity. With
     `lives` the times of the components may lie any distance apart: windows then only say when a composite ends.
+    `gaps` are kept to beside the windows.
     `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
@@ -176,7 +191,7 @@ def composites(
         sequence = [j for j in range(m) if j != source] if order is None else list(order[source])
         offset = len(pools[source].stored)
         counts = {} if probes is None else probes
-        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, across)
+        partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, gaps, across)
         for done in partial.extend(sequence):
             index = tuple(done.bound[j] + offset if j == source else done.bound[j] for j in range(m))
             yield from widths.cut(Composites(source, index, offset, done.times_and_deadlines))
@@ -229,6 +244,7 @@ class _Partial:
     limit: int
     probes: dict[int, list[int]]
     lives: bool
+    gaps: Sequence[JoinGap] = ()
     is_fresh: bool = False
     """Whether only new tuples are bound so far and that must not stay so: the last input is then a stored one."""
 
@@ -275,7 +291,22 @@ class _Partial:
         if self.lives:
             return newest, np.full_like(newest, -UNBOUNDED), np.full_like(newest, UNBOUNDED)
         low = np.full_like(newest, -UNBOUNDED) if build.deadlines is not None else newest - self.spans[target]
+        for other, nearest, farthest in self._gaps_of(target):
+            times = self._values(other, lambda rows: rows.times)
+            if nearest is not None:
+                low = np.maximum(low, times + nearest)
+            if farthest is not None:
+                high = np.minimum(high, times + farthest)
         return newest, low, high
+
+    def _gaps_of(self, target: int) -> Iterator[tuple[int, int | None, int | None]]:
+        """For bound inputs with a gap to `target`: the bounds on (target's time - their time)."""
+        for gap in self.gaps:
+            if gap.right == target and gap.left in self.bound:
+                yield gap.left, gap.low_us, gap.high_us
+            elif gap.left == target and gap.right in self.bound:
+                low, high = gap.low_us, gap.high_us
+                yield gap.right, None if high is None else -high, None if low is None else -low
 
     def times_and_deadlines(self) -> tuple[I64, I64]:
         """Of each partial composite: its newest time, and the latest time that a tuple may have to extend it."""
@@ -341,12 +372,13 @@ def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64, Fl
     long_runs = np.flatnonzero(is_narrow)
     if len(long_runs):
         begin, end = start[long_runs], stop[long_runs]
-        start[long_runs] = _bisect(build.times, begin, end, low[long_runs])
-        stop[long_runs] = _bisect(build.times, begin, end, high[long_runs] + 1)
+        start[long_runs] = bisect(build.times, begin, end, low[long_runs])
+        last = bisect(build.times, begin, end, high[long_runs] + 1)
+        stop[long_runs] = np.maximum(last, start[long_runs])  # no time may fit at all
     return start, stop, is_narrow | (stop <= start)
 
 
-def _bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
+def bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
     """The first row in each [start, stop) whose time is at least `target`: one binary search for all at once."""
     low, high = start.copy(), stop.copy()
     while (open_ := np.flatnonzero(low < high)).size:

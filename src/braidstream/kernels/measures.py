@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from braidstream.kernels.exact import Exact
 from braidstream.kernels.hashing import hash_columns, hashable
-from braidstream.kernels.rows import HASH, TIME, U64, key_columns
+from braidstream.kernels.rows import HASH, I64, TIME, U64, key_columns
 from braidstream.kernels.sizes import one_chunk
 from braidstream.kernels.summaries import ALL_TIME, GROUP, LARGEST, LEAST, SAME, SUM
 
@@ -35,6 +35,7 @@ __all__ = [
     "Clock",
     "Enumeration",
     "Measure",
+    "Periods",
     "alive_from",
     "canonical",
     "hash_groups",
@@ -118,6 +119,32 @@ class Enumeration:
 
 
 @dataclass(frozen=True)
+class Periods:
+    """The windows of time that composites are counted in: one of `size` begins every `slide`."""
+
+    start: str
+    end: str
+    """The columns that have the time when they are computed, and start and end of a window when they are routed."""
+    size_us: int
+    slide_us: int
+    offset_us: int
+    wait_us: int
+    """How long after its end a window may still get composites: as long as rows of that input are kept."""
+    distinct: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns whose different values are counted."""
+
+    def of(self, times: I64) -> tuple[I64, I64, I64]:
+        """For the windows that times lie in: the place of the time, their start, and their last moment to change."""
+        last = (times - self.offset_us) // self.slide_us * self.slide_us + self.offset_us
+        n_each = -(-self.size_us // self.slide_us)
+        rows = np.repeat(np.arange(len(times)), n_each)
+        starts = np.repeat(last, n_each) - np.tile(np.arange(n_each), len(times)) * self.slide_us
+        inside = times[rows] < starts + self.size_us
+        rows, starts = rows[inside], starts[inside]
+        return rows, starts, starts + (self.size_us + self.wait_us - 1)
+
+
+@dataclass(frozen=True)
 class AggregatePlan:
     """An aggregate query as tasks see it: the aggregation, and the stores that keep its state, by index."""
 
@@ -130,6 +157,8 @@ class AggregatePlan:
     """Names of the result's columns and of the aggregation's they are; None when Spark has to finish."""
     enumeration: Enumeration | None = None
     """None when no composite has to be made."""
+    periods: Periods | None = None
+    """The windows of time that groups are put out by, once; None: groups are put out as they change."""
 
     @property
     def query(self) -> str:

@@ -2,8 +2,9 @@
 
 A row goes to the slot of its group, which the directory gives by the stage of its store and the leading bits of its key
 hash; rows of a heavy key are repeated to the cells of its grid (`kernels.stripes`); rows without a key (NULL equals
-nothing) go nowhere; rows older than the watermark are late. What a task read is counted in a `Tally`, which travels
-with the rows, so that it is counted exactly once however often Spark runs the task.
+nothing) go nowhere, or, where a join puts them out, to a store of their own; rows older than the watermark are late.
+What a task read is counted in a `Tally`, which travels with the rows, so that it is counted exactly once however often
+Spark runs the task.
 
 Invariant: an envelope holds at most `sizes.ENVELOPE_BYTES`, or one row: Spark and the JVM hold it as one value.
 Cost: one radix sort by slot and one `take` for each store, in vectorized NumPy and Arrow.
@@ -38,11 +39,14 @@ __all__ = [
     "envelopes_to_batch",
     "pack",
     "route",
+    "spread_by_time",
     "unpack",
 ]
 
 ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number whose multiples lie evenly."""
 _SMALL = 1 << 18
 """Bytes of envelopes that are put into one record batch."""
 
@@ -115,7 +119,7 @@ def _route_store(
 ) -> tuple[list[Envelope], int, int]:
     hashes = table.column(store.branch_column(HASH)).combine_chunks()
     dropped = late
-    missing = 0
+    missing, skipped = 0, None
     if hashes.null_count:
         null = np.asarray(hashes.is_null().to_numpy(zero_copy_only=False))
         missing = int(null.sum())
@@ -131,7 +135,31 @@ def _route_store(
     if dropped is not None:
         slots[dropped] = routes.n_slots
     envelopes, n_routed = _deal_heavy_and_light(rows, np.asarray(hashes).view(np.uint64), slots, store, routes)
+    if missing and store.keyless is not None:
+        wanted = null if late is None else null & ~late
+        more, n_more = _deal_keyless(table, clock, wanted if skipped is None else wanted & ~skipped, store, routes)
+        envelopes, n_routed = envelopes + more, n_routed + n_more
     return envelopes, missing, n_routed
+
+
+def spread_by_time(clock: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Hashes for rows without a key, by their times."""
+    return clock.view(np.uint64) * _SPREAD
+
+
+def _deal_keyless(
+    table: pa.Table, clock: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_], store: Store, routes: Routes
+) -> tuple[list[Envelope], int]:
+    """Rows without a key that some join puts out, spread by their times: they meet nothing, wherever they are."""
+    assert store.keyless is not None
+    at = np.flatnonzero(wanted)
+    hashes = spread_by_time(clock[at])
+    names = {name: store.branch_column(name) for name in store.keyless_columns} | {n: n for n in store.columns}
+    others = take(table.select(list(names.values())), at).rename_columns(list(names))
+    own: dict[str, Any] = {HASH: pa.array(hashes.view(np.int64)), TIME: pa.array(clock[at])}
+    rows = pa.table(own | dict(zip(names, others.columns, strict=True)))
+    slots = routes.tables[store.stage].slot_of(hashes)
+    return _deal(rows, slots, Kind(Content.ROWS, store.keyless), routes.n_slots)
 
 
 def deal(rows: pa.Table, store: Store, routes: Routes) -> list[Envelope]:

@@ -15,12 +15,16 @@ from enum import IntEnum
 import pyarrow as pa
 
 from braidstream.model.columns import DEADLINE, HASH, KEY, MASK, TIME
+from braidstream.model.join_kinds import JoinKind
 
 __all__ = [
     "Branch",
+    "Closing",
+    "Comparison",
     "Computed",
     "Derived",
     "Join",
+    "JoinGap",
     "JoinInput",
     "OutputColumn",
     "Stage",
@@ -95,6 +99,8 @@ class Store:
     """The stores that share grids with it (`kernels.families`); empty where keys stay in one slot however heavy."""
     places: tuple[int, ...] = ()
     """Its dimensions in those grids, one for each use."""
+    keyless: int | None = None
+    """The store that takes its rows without a key, where some join puts these out; None: they go nowhere."""
 
     @property
     def merge_span_us(self) -> int | None:
@@ -105,6 +111,11 @@ class Store:
     def masked(self) -> bool:
         """Whether queries filter the stream differently, so that each stored row carries the filters it passes."""
         return bool(self.filters) and (self.takes_all or len(self.filters) > 1 or self.marked)
+
+    @property
+    def keyless_columns(self) -> tuple[str, ...]:
+        """The engine's columns of its rows without a key, but for hash and time."""
+        return (MASK,) if self.masked else ()
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -158,12 +169,42 @@ class JoinInput:
 
 
 @dataclass(frozen=True)
+class JoinGap:
+    """How far apart the times of two inputs, by their places, may lie: low <= right's time - left's <= high."""
+
+    left: int
+    right: int
+    low_us: int | None
+    high_us: int | None
+
+
+@dataclass(frozen=True)
 class OutputColumn:
     """One output column: a column of one input."""
 
     name: str
     input: int
     column: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a match satisfies, of a join that is no inner one: a column of its first input against one of its second."""
+
+    left: str
+    operator: str
+    right: str
+
+
+@dataclass(frozen=True)
+class Closing:
+    """An input of which something is put out when a row closes (`model.join_kinds`)."""
+
+    input: int
+    bit: int | None
+    """Of the filter on its rows; that of its `JoinInput` is of the rows that may have a match."""
+    keyless: int | None
+    """The store of its rows without a key, which have no match; None: they are not put out."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +236,13 @@ class Join:
     lives: bool = False
     """For aggregates: whether a composite counts while all its components are live, however far apart their times are.
     Each then carries the time until which that holds."""
+    is_counted: bool = False
+    """Whether its results are aggregated, and so are no results of the query."""
+    kind: JoinKind = JoinKind.INNER
+    on: tuple[Comparison, ...] = ()
+    closings: tuple[Closing, ...] = ()
+    gaps: tuple[JoinGap, ...] = ()
+    """Where the times of two inputs must lie closer together, or further apart, than windows say."""
 
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
@@ -213,4 +261,4 @@ def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
 
 
 def _to_sink(join: Join) -> bool:
-    return join.target is None and not join.lives
+    return join.target is None and not join.is_counted and join.kind is JoinKind.INNER

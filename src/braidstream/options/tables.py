@@ -137,15 +137,29 @@ class StartOptions(Checked):
         'How long an epoch is; "available": what is there, then stop',
     )
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
+    final: bool = option(
+        Flag(), False, True, "Whether the input ends with what is there: open windows are closed, then the checkpoint"
+    )
     warm: bool = option(Flag(), True, False, "Whether workers are started before the first epoch", job=False)
     wait: str | timedelta = option(
         Duration(), "0 seconds", "1 minute", "How long to wait for another run's end (`braid run --wait`)", job=False
     )
 
+    def check_together(self) -> None:
+        """Only input that ends can be final."""
+        if self.final and self.epoch != "available":
+            wrong = f"final with epoch {self.epoch!r}"
+            raise InputError(wrong, 'final with epoch "available": what is there, and nothing after', "leave out one")
+
 
 @dataclass(frozen=True)
 class JobFlow(FlowOptions, StartOptions):
     """`[flow]`: where the state is, and how epochs are made."""
+
+    def check_together(self) -> None:
+        """What does not go together in either of them."""
+        FlowOptions.check_together(self)
+        StartOptions.check_together(self)
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,9 @@ class JobStream(Checked):
     )
     order: str | None = option(
         Choice(ORDERS), None, "time", "For Parquet files: by which they are read", unset='"time" with "available"'
+    )
+    idle: str | None = option(
+        Duration(), None, "10 minutes", "After how long a silence the watermark goes on without it", unset="never"
     )
     options: Mapping[str, str] = option(Words(), {}, {"maxFilesPerTrigger": 1}, "Options of Spark's source")
 

@@ -11,7 +11,7 @@ also says what types arguments and results have, so that they are those of the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ import sqlglot
 from sqlglot import exp
 
 from braidstream.errors import QueryError
-from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, AggregatePlan, Enumeration, Measure
+from braidstream.kernels.closing_windows import DISTINCT
+from braidstream.kernels.measures import EPOCH, WATERMARK, AggregateColumn, AggregatePlan, Enumeration, Measure, Periods
 from braidstream.kernels.rows import VALUE_OF, stored_name
 from braidstream.model.stores import Computed
 from braidstream.query import Query
@@ -47,6 +48,7 @@ class Draft:
     schema: pa.Schema
     selected: tuple[tuple[str, str], ...] | None
     enumeration: Enumeration | None = None
+    periods: Periods | None = None
 
 
 def draft(query: Query, types: Types) -> Draft:
@@ -78,11 +80,12 @@ class _Drafting:
         self.columns: list[dict[str, None]] = [{} for _ in query.inputs]
         self.computed: list[dict[str, Computed]] = [{} for _ in query.inputs]
         self.kinds: dict[tuple[int, str], pa.DataType] = {}
+        self._distinct: list[str] = []
 
     def draft(self) -> Draft:
         """The draft: factored where that is possible."""
         several = any(len(entry.aliases) > 1 for entry in self.query.aggregates)
-        if self.query.type == 2 or several or self.query.residual:
+        if self.query.type == 2 or several or self.query.residual or self.query.window is not None:
             return self._enumerated()
         grouping = self._grouping()
         if grouping is None:
@@ -112,17 +115,40 @@ class _Drafting:
             pa.schema(fields),
             self._selected([field.name for field in fields]),
             Enumeration(f"{self.query.name}:composites", self.query.residual, tuple(computed)),
+            self._periods({sql: source for _, source, sql in groups}),
+        )
+
+    def _periods(self, sources: Mapping[str, str]) -> Periods | None:
+        window = self.query.window
+        if window is None:
+            return None
+        parts = {window.part(sql): source for sql, source in sources.items()}
+        wait_us = self.query.input(window.alias).window_us
+        assert wait_us is not None
+        distinct = tuple((column, self.kinds[0, column]) for column in self._distinct)
+        return Periods(
+            parts["start"], parts["end"], window.size_us, window.slide_us, window.offset_us, wait_us, distinct
         )
 
     def _enumerated_aggregate(self, entry: Any, arguments: dict[str, str]) -> AggregateColumn:
         if entry.argument is None:
             return AggregateColumn(entry.name, "count", None, None, pa.int64())
+        if entry.function == "count_distinct":
+            return self._distinct_count(entry, arguments)
         kind, cast, result = self._types_of(entry)
         sql = entry.argument if cast is None else f"CAST({entry.argument} AS {cast})"
         column = arguments.setdefault(sql, f"a{len(arguments)}")
         self.kinds[0, column] = pa.float64() if cast else kind
         scale = kind.scale if pa.types.is_decimal(kind) else 0
         return AggregateColumn(entry.name, entry.function, 0, column, result, scale)
+
+    def _distinct_count(self, entry: Any, arguments: dict[str, str]) -> AggregateColumn:
+        column = arguments.setdefault(entry.argument, f"a{len(arguments)}")
+        self.kinds[0, column] = self._type(entry.argument)
+        self._refuse_group(entry.name, entry.argument, self.kinds[0, column])
+        self.kinds[0, f"{DISTINCT}{column}"] = pa.int64()
+        self._distinct.append(column)
+        return AggregateColumn(entry.name, "count", 0, f"{DISTINCT}{column}", pa.int64())
 
     def _factored(self, grouped: int, entries: list[tuple[str, str]]) -> Draft:
         group_by = tuple((name, self._column(grouped, sql, None)) for name, sql in entries)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of, shown_dimension
+from braidstream.kernels.measures import Periods
+from braidstream.model.join_kinds import JoinKind
 from braidstream.model.stores import Store, shown_store, spillable
 from braidstream.options import Checked, options_of
 from braidstream.plan.planner import Plan
+from braidstream.plan.retention import decided_stores
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Query, describe_duration
+from braidstream.query.duration import describe_signed
 from braidstream.query.tree import Node
 
 __all__ = ["explain", "explain_memory", "explain_options"]
@@ -35,7 +40,8 @@ def explain(
         stream = streams[branch.stream]
         way = "Parquet files read in the routing task" if branch.stream in plan.direct else "rows from Spark"
         way = way if branch.stores else "not read: no query needs it"
-        lines.append(f"  stream {stream.name}: time {stream.time}, delay {stream.delay}; {way}")
+        idle = "" if stream.idle is None else f", the watermark goes on without it after {stream.idle} of silence"
+        lines.append(f"  stream {stream.name}: time {stream.time}, delay {stream.delay}{idle}; {way}")
         for store in branch.stores:
             lines += _store(store)
     lines += _routing(plan, router)
@@ -56,9 +62,19 @@ def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
     verb = "shed" if sheds else "pushed"
     pushed = spillable(plan.stores, plan.joins)
     stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
-    yield from (
-        f"    {shown_store(name)} is never {verb}: an aggregate or a join of a later stage needs it" for name in stays
-    )
+    for name in stays:
+        needs = (
+            "an outer, semi, anti or as-of join"
+            if name in _decided(plan)
+            else "an aggregate or a join of a later stage"
+        )
+        yield f"    {shown_store(name)} is never {verb}: {needs} needs it"
+
+
+def _decided(plan: Plan) -> set[str]:
+    """The stores of joins that are no inner ones, those of rows without a key included."""
+    found = {plan.stores[index] for index in decided_stores(plan.joins)}
+    return {store.name for store in found} | {plan.stores[s.keyless].name for s in found if s.keyless is not None}
 
 
 def explain_options(options: Checked) -> Iterator[str]:
@@ -89,30 +105,66 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
         yield f"  router {router}: heavy keys on a grid of {grid}"
     for store in plan.stores:
         if store.stream and not store.family and not store.summarized:
+            needs = "outer, semi, anti and as-of joins" if store.name in _decided(plan) else "aggregates"
             shown = shown_store(store.name)
-            yield f"  router {router}: {shown} stays hash-routed: aggregates need all rows of a key in one slot"
+            yield f"  router {router}: {shown} stays hash-routed: {needs} need all rows of a key in one slot"
 
 
 def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Node, float] | None) -> Iterator[str]:
     tree = plan.trees.get(query.name)
-    if tree is None:
+    if query.kind is not JoinKind.INNER and tree is None:
+        yield f"  query {query.name}: {query.kind.words} on one key, partitioned over the slots"
+    elif tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
     else:
         yield f"  query {query.name}: {len(query.inputs)}-way join on different keys, {tree.height} stages: {tree}"
     for entry in query.inputs:
         condition = f", where {entry.filter}" if entry.filter else ""
+        condition += f", matched only where {entry.match}" if entry.match else ""
         yield f"    {entry.alias}: stream {entry.stream}, window {_length(entry.window_us)}{condition}"
+    yield from _intervals(query)
     for node in tree.nodes() if tree is not None else ():
         on = "; ".join(" = ".join(f"{a}.{e}" for a, e in query.join_edges[c].members) for c in node.classes)
         yield f"    stage {node.height}: {node} on {on}"
     if better is not None:
         share = f"{better[1]:.0%} of the intermediate results"
         yield f"    as measured since, {better[0]} would make {share}: submit the query anew for that"
-    yield from (f"    then, on candidate matches: {predicate}" for predicate in query.residual)
+    yield from _kind(query)
+    then = "on candidate matches" if query.kind is JoinKind.INNER else "on results"
+    yield from (f"    then, {then}: {predicate}" for predicate in query.residual)
     yield from _aggregates(query, plan)
     if not plan.finished[query.name] and not query.is_aggregate:
         yield "    Spark evaluates the predicates and expressions on the matches"
     yield f"    to {sinks[query.name]}" if query.name in sinks else "    to no sink yet"
+
+
+def _kind(query: Query) -> Iterator[str]:
+    """What a join that is no inner one takes for a match, and when it puts out the rest."""
+    for match in query.on:
+        yield f"    a match satisfies {match.left} {match.operator} {match.right}"
+    if len(query.inputs) > 2 and query.kind is not JoinKind.INNER:
+        kept, last = ", ".join(query.aliases[:-1]), query.aliases[-1]
+        yield f"    a match of {kept} without one of {last} is put out when the watermark has passed its windows"
+        return
+    for place in query.kind.closed:
+        entry = query.inputs[place]
+        when = "its time" if query.kind.is_asof else f"its time and {_length(entry.window_us)}"
+        what = "is decided" if query.kind.is_asof else "without a match is put out"
+        yield f"    a row of {entry.alias} {what} when the watermark has passed {when}"
+
+
+def _intervals(query: Query) -> Iterator[str]:
+    """How far apart in time the streams of a query with intervals may be: windows follow from that."""
+    if not query.identity:
+        return
+    known = {(gap.left, gap.right): gap for gap in query.gaps}
+    for left, right in combinations(query.inputs, 2):
+        gap = known.get((left.alias, right.alias))
+        low = None if right.window_us is None else -right.window_us
+        low, high = (low, left.window_us) if gap is None else (gap.low_us, gap.high_us)
+        least, most = ("any time" if bound is None else describe_signed(bound) for bound in (low, high))
+        yield f"    {right.alias} comes {least} to {most} after {left.alias}"
+    yield "    windows are as long as these intervals need"
 
 
 def _aggregates(query: Query, plan: Plan) -> Iterator[str]:
@@ -122,6 +174,8 @@ def _aggregates(query: Query, plan: Plan) -> Iterator[str]:
     shown = ", ".join(f"{a.function.upper()}({a.argument or '*'})".replace("`", "") for a in query.aggregates)
     grouped = ", ".join(entry.sql.replace("`", "") for entry in query.group_by)
     yield f"    aggregates {shown}" + (f" by {grouped}" if grouped else "")
+    if found.periods is not None:
+        yield from _periods(found.periods)
     if found.enumeration is not None:
         yield "    enumerates composites, and aggregates them by group in a second Spark job: their number is the cost"
         return
@@ -131,6 +185,13 @@ def _aggregates(query: Query, plan: Plan) -> Iterator[str]:
     )
     if not plan.finished[query.name]:
         yield "    Spark evaluates the expressions over the aggregates"
+
+
+def _periods(periods: Periods) -> Iterator[str]:
+    size, slide = describe_duration(periods.size_us), describe_duration(periods.slide_us)
+    often = "" if periods.size_us == periods.slide_us else f", one every {slide}"
+    wait = f" plus {describe_duration(periods.wait_us)}" if periods.wait_us else ""
+    yield f"    in windows of {size}{often}: each is put out once, when the watermark has passed its end{wait}"
 
 
 def _length(window_us: int | None) -> str:

@@ -21,14 +21,37 @@ from braidstream.kernels.families import with_families
 from braidstream.kernels.hashing import INJECTIVE
 from braidstream.kernels.measures import AggregateInput, AggregatePlan, Aggregation
 from braidstream.kernels.rows import DEADLINE, TIME, stored_name
-from braidstream.model.stores import Branch, Computed, Derived, Join, JoinInput, OutputColumn, Stage, Store
+from braidstream.model.join_kinds import JoinKind
+from braidstream.model.stores import (
+    Branch,
+    Closing,
+    Comparison,
+    Computed,
+    Derived,
+    Join,
+    JoinInput,
+    OutputColumn,
+    Stage,
+    Store,
+)  # fmt: skip
 from braidstream.plan.aggregate_plan import Draft, draft
 from braidstream.plan.direct_keys import direct_keys
+from braidstream.plan.joined_columns import (
+    bit_of,
+    carried_classes,
+    gaps_of,
+    is_plain,
+    refuse_equal_names,
+    stored_names,
+    summarized_stores,
+    within,
+)  # fmt: skip
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.plan.retention import compared_columns, comparisons, decided_stores, matching, with_retention
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import KeyClass, Query
 from braidstream.query.meaning import Types
-from braidstream.query.tree import Leaf, Node, Statistics, Tree, plan_tree
+from braidstream.query.tree import Node, Statistics, Tree, plan_tree
 
 __all__ = ["Plan", "make_plan"]
 
@@ -57,7 +80,8 @@ class Plan:
     @property
     def cleaned_joins(self) -> tuple[Join, ...]:
         """The joins whose inputs may have been pushed: those that send their results to a sink."""
-        return tuple(join for join in self.joins if join.target is None and not join.lives)
+        inner = (join for join in self.joins if join.kind is JoinKind.INNER)
+        return tuple(join for join in inner if join.target is None and not join.lives)
 
     @property
     def n_stages(self) -> int:
@@ -94,24 +118,30 @@ def make_plan(
             planner.add_tree(query, chosen[query.name])
         elif query.is_aggregate:
             planner.add_aggregate(query)
+        elif query.kind is not JoinKind.INNER:
+            planner.add_kind(query)
         else:
             planner.add_flat(query)
     joins = tuple(planner.finished_joins())
     aggregates = tuple(planner.finished_aggregates())
-    stores = with_families(planner.finished_stores(), joins, _summarized(aggregates))
+    stores = with_families(
+        planner.finished_stores(),
+        [join for join in joins if len(join.inputs) > 1],
+        {*summarized_stores(aggregates), *decided_stores(joins)},
+    )
     branches = tuple(
         Branch(
             index,
             name,
             tuple(store for store in stores if store.stream == name and not store.derived),
-            _stored(streams[name].schema.names) if late.get(name) else (),
+            stored_names(streams[name].schema.names) if late.get(name) else (),
             tuple(planner.computed.get(name, {}).values()),
-            tells_all=bool(planner.drafts),
+            tells_all=bool(planner.drafts) or any(join.closings for join in joins),
         )
         for index, name in enumerate(streams)
     )
     direct = {b.stream: keys for b in branches if (keys := direct_keys(streams[b.stream], b)) is not None}
-    finished = {query.name: _is_plain(query) for query in queries}
+    finished = {query.name: is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
     return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates)
 
@@ -137,6 +167,11 @@ class _Planner:
         self.parents: dict[str, str] = {}
         self.drafts: list[tuple[str, Draft, list[_Use], tuple[int, ...], int | None, int | None]] = []
         self._joins: list[tuple[Join, Sequence[tuple[_Address, int | None, str | None]]]] = []
+        self._kept: dict[str, dict[int, tuple[str | None, _Address | None]]] = {}
+        """By query and input that is closed: the filter on its rows, and the store of those without a key."""
+        self._keyless: dict[_Address, _Address] = {}
+        self._compared: dict[str, list[str]] = {}
+        """Of the query that is planned: the columns of each input that ON compares."""
 
     def finished_joins(self) -> Iterable[Join]:
         """The joins, with the bits of their filters, which are known when all queries are in."""
@@ -144,29 +179,50 @@ class _Planner:
             inputs = []
             for address, window_us, condition in uses:
                 store = self.stores[address]
-                bit = None if condition is None or not store.masked else store.filters.index(condition)
-                inputs.append(JoinInput(store.index, window_us, bit))
-            yield replace(join, inputs=tuple(inputs))
+                inputs.append(JoinInput(store.index, window_us, bit_of(store, condition)))
+            closings = []
+            for place, (condition, without) in self._kept.get(join.query, {}).items():
+                keyless = None if without is None else self.stores[without].index
+                closings.append(Closing(place, bit_of(self.stores[uses[place][0]], condition), keyless))
+            yield replace(join, inputs=tuple(inputs), closings=tuple(closings))
+
+    def add_kind(self, query: Query) -> None:
+        """A query that is no inner join: rows are kept until those they may be a partner of are closed."""
+        routed, uses = with_retention(query), []
+        kept: dict[int, tuple[str | None, _Address | None]] = {}
+        for place, (entry, told) in enumerate(zip(query.inputs, routed.inputs, strict=True)):
+            columns = [*stored_names(entry.columns)]
+            columns += self._compare(query, entry.alias)
+            address = self._flat_leaf(routed, entry.alias, columns)
+            condition = matching(entry)
+            if condition is not None:
+                self.stores[address] = self._with_use(self.stores[address], (), told.window_us, condition)
+            if place in query.kind.closed:
+                kept[place] = (entry.filter, self._without_key(address) if place in query.kind.kept else None)
+            uses.append((address, entry.window_us, condition))
+        self._kept[query.name] = kept
+        self._add_result(query, {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}, uses, 0)
+
+    def _without_key(self, address: _Address) -> _Address:
+        """The store of the rows of another that have no key; all it has is the other's, once all queries are in."""
+        if address not in self._keyless:
+            name = f"{self.stores[address].name} without key"
+            self._keyless[address] = (name, (), (), self.stores[address].stage)
+            self.stores[self._keyless[address]] = replace(self.stores[address], index=len(self.stores), name=name)
+        return self._keyless[address]
 
     def add_flat(self, query: Query) -> None:
         """A query of type 1: one join on the key classes that all inputs share."""
-        classes = sorted_classes(query)
-        uses = []
-        for entry in query.inputs:
-            keys = [cast(c, entry.alias) for c in classes]
-            address = self._leaf(
-                query, entry.alias, keys, [c.type for c in classes], 0, _stored(entry.columns), n_hashed=len(keys)
-            )
-            uses.append((address, entry.window_us, entry.filter))
         place = {entry.alias: (i, "") for i, entry in enumerate(query.inputs)}
-        self._add_result(query, place, uses, 0)
+        self._add_result(query, place, self._flat_uses(query), 0)
 
     def add_aggregate(self, query: Query) -> None:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
         made = self._draft(query)
         if made.enumeration is not None:
-            own = [(self._flat_leaf(query, e.alias, _stored(e.columns)), e.window_us, e.filter) for e in query.inputs]
-            self._add_composites(query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, own, 0)
+            self._add_composites(
+                query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, self._flat_uses(query), 0
+            )
             return
         timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
         uses = []
@@ -197,16 +253,24 @@ class _Planner:
             schema = self.streams[entry.stream].schema
             at, prefix = place[entry.alias]
             outputs += [
-                OutputColumn(f"{entry.alias}.{name}", at, _within(prefix, stored_name(name))) for name in entry.columns
+                OutputColumn(f"{entry.alias}.{name}", at, within(prefix, stored_name(name))) for name in entry.columns
             ]
             fields += [schema.field(c).with_name(f"{entry.alias}.{c}").with_nullable(True) for c in entry.columns]
-        _refuse_equal_names(query, outputs)
+        refuse_equal_names(query, outputs)
         schema = pa.schema([*fields, (DEADLINE, pa.int64())])
         since = self.since.get(query.name, -1)
         name = made.enumeration.join
-        self._joins.append((Join(name, (), tuple(outputs), schema, stage, since=since, lives=True), uses))
+        lives = query.window is None
+        if not lives:
+            outputs.append(OutputColumn(DEADLINE, 0, TIME))
+        made_join = Join(name, (), tuple(outputs), schema, stage, since=since, lives=lives, is_counted=True)
+        self._joins.append((replace(made_join, gaps=gaps_of(query, place)), uses))
         store = self._summary_store(query, "composites", 0, Stage.COMPOSITES)
         self.drafts.append((query.name, made, [], (store,), None, None))
+
+    def _flat_uses(self, query: Query) -> list[_Use]:
+        """The stores of all inputs of a query of type 1, as it uses them."""
+        return [(self._flat_leaf(query, e.alias, stored_names(e.columns)), e.window_us, e.filter) for e in query.inputs]
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
@@ -234,16 +298,22 @@ class _Planner:
             aggregation = Aggregation(
                 name, tuple(inputs), made.grouped, made.group_by, made.local, made.aggregates, made.schema
             )
-            yield AggregatePlan(aggregation, kept, totals, leases, made.selected, made.enumeration)
+            yield AggregatePlan(aggregation, kept, totals, leases, made.selected, made.enumeration, made.periods)
 
     def finished_stores(self) -> tuple[Store, ...]:
         """The stores; rows that only aggregate queries need are routed, but not kept."""
-        joined = {address for _, uses in self._joins for address, _, _ in uses}
-        return tuple(replace(store, kept=store.derived or address in joined) for address, store in self.stores.items())
+        joined = {address for _, uses in self._joins if len(uses) > 1 for address, _, _ in uses}
+        made = {a: replace(store, kept=store.derived or a in joined) for a, store in self.stores.items()}
+        for address, without in self._keyless.items():
+            own = made[without]
+            made[without] = replace(made[address], index=own.index, name=own.name, stream="", verified=False, kept=True)
+            made[address] = replace(made[address], keyless=own.index)
+        return tuple(made.values())
 
     def add_tree(self, query: Query, tree: Node) -> None:
         """A query of type 2: one join for each node of its tree, children first. Aggregates enumerate composites."""
-        carried = _carried(query, tree)
+        carried = carried_classes(query, tree)
+        self._compared = {alias: self._compare(query, alias) for alias in query.aliases}
         made: dict[frozenset[str], _Address] = {}
         parent = {child.aliases: node for node in tree.nodes() for child in (node.left, node.right)}
         for node in tree.nodes():
@@ -255,6 +325,8 @@ class _Planner:
                 prefix = isinstance(child, Node)
                 place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
             above = parent.get(node.aliases)
+            if above is None and query.kind is not JoinKind.INNER:
+                self._kept[query.name] = {0: (None, self._without_key(uses[0][0]))}
             if above is None and query.is_aggregate:
                 self._add_composites(query, self._draft(query), place, uses, stage)
             elif above is None:
@@ -275,12 +347,22 @@ class _Planner:
             return made[child.aliases], None, None
         entry = query.input(child.alias)
         classes = [query.join_edges[c] for c in node.classes]
-        columns = [*_stored(entry.columns)]
+        columns = [*stored_names(entry.columns), *self._compared[child.alias]]
         for c in carried[child.alias]:
             columns += self._compute(entry.stream, query.join_edges[c], child.alias)
         keys = [cast(c, child.alias) for c in classes]
-        address = self._leaf(query, child.alias, keys, [c.type for c in classes], stage, columns, n_hashed=1)
+        kinds, routed = [c.type for c in classes], with_retention(query)
+        address = self._leaf(routed, child.alias, keys, kinds, stage, columns, n_hashed=1)
         return address, entry.window_us, entry.filter
+
+    def _compare(self, query: Query, alias: str) -> list[str]:
+        """The columns of an input that ON of a LEFT JOIN on top compares, computed where that is needed."""
+        entry = query.input(alias)
+        found = list(compared_columns(query, alias, self.streams[entry.stream].schema))
+        for column in found:
+            if column.computed is not None:
+                self.computed.setdefault(entry.stream, {})[column.name] = column.computed
+        return [column.name for column in found]
 
     def _add_derived(
         self,
@@ -295,16 +377,16 @@ class _Planner:
         outputs = []
         for alias in sorted(node.aliases, key=query.aliases.index):
             at, prefix = place[alias]
-            names = [*_stored(query.input(alias).columns)]
+            names = [*dict.fromkeys([*stored_names(query.input(alias).columns), *self._compared[alias]])]
             for c in carried[alias]:
                 names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
-            outputs += [OutputColumn(_within(f"{alias}.", name), at, _within(prefix, name)) for name in names]
-        _refuse_equal_names(query, outputs)
+            outputs += [OutputColumn(within(f"{alias}.", name), at, within(prefix, name)) for name in names]
+        refuse_equal_names(query, outputs)
         chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
         first_at, first_prefix = place[chosen[0]]
-        hash_ = OutputColumn(HASH_OF_NEXT, first_at, _within(first_prefix, hash_name(classes[0], chosen[0])))
+        hash_ = OutputColumn(HASH_OF_NEXT, first_at, within(first_prefix, hash_name(classes[0], chosen[0])))
         keys = tuple(
-            OutputColumn(f"key {i}", place[a][0], _within(place[a][1], value_name(c, a)))
+            OutputColumn(f"key {i}", place[a][0], within(place[a][1], value_name(c, a)))
             for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
         )
         name = f"{query.name}:{''.join(str(node).split())}"
@@ -318,9 +400,14 @@ class _Planner:
         )  # fmt: skip
         target = Derived(self.stores[address].index, hash_, keys)
         since = self.since.get(query.name, -1)
-        made = Join(name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since, lives=query.is_aggregate)
+        made = Join(
+            name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since,
+            lives=query.is_aggregate and query.window is None,
+            gaps=gaps_of(query, place),
+        )  # fmt: skip
         self._joins.append((made, uses))
-        if not query.is_aggregate:  # an aggregate is due in every epoch: its joins cannot be suspended
+        # An aggregate is due in every epoch, and so is what a LEFT JOIN closes: their joins cannot be suspended.
+        if not query.is_aggregate and query.kind is JoinKind.INNER:
             other = above.right if above.left.aliases == node.aliases else above.left
             self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
             self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
@@ -352,7 +439,7 @@ class _Planner:
         return address
 
     def _with_use(self, store: Store, columns: Sequence[str], window_us: int | None, condition: str | None) -> Store:
-        known = [*_stored(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
+        known = [*stored_names(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
         needed = {*store.columns, *columns}
         wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
         filters = store.filters if condition is None or condition in store.filters else (*store.filters, condition)
@@ -384,15 +471,15 @@ class _Planner:
         stage: int,
     ) -> None:
         """The last join of a query: its outputs, or all columns that Spark needs to finish."""
-        if _is_plain(query):
+        if is_plain(query):
             wanted = [(out.name, *out.column) for out in query.outputs if out.column]
         else:
             wanted = [(f"{e.alias}.{name}", e.alias, name) for e in query.inputs for name in e.columns]
         outputs = [
-            OutputColumn(name, place[alias][0], _within(place[alias][1], stored_name(column)))
+            OutputColumn(name, place[alias][0], within(place[alias][1], stored_name(column)))
             for name, alias, column in wanted
         ]
-        _refuse_equal_names(query, outputs)
+        refuse_equal_names(query, outputs)
         fields = []
         for name, alias, column in wanted:
             schema = self.streams[query.input(alias).stream].schema
@@ -400,50 +487,13 @@ class _Planner:
         if not wanted:  # a query of constants: its rows must be there to be counted
             outputs, fields = [OutputColumn(TIME, 0, TIME)], [pa.field(TIME, pa.int64())]
         since = self.since.get(query.name, -1)
-        self._joins.append((Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since), uses))
+        made = Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since, kind=query.kind)
+        schemas = {entry.alias: self.streams[entry.stream].schema for entry in query.inputs}
+        on = tuple(
+            Comparison(within(place[alias][1], left), operator, right)
+            for alias, left, operator, right in comparisons(query, schemas)
+        )
+        self._joins.append((replace(made, on=on, gaps=gaps_of(query, place)), uses))
 
 
 HASH_OF_NEXT = "hash"
-
-
-def _stored(columns: Sequence[str]) -> tuple[str, ...]:
-    """A stream's columns under the names that rows hold them by."""
-    return tuple(stored_name(name) for name in columns)
-
-
-def _within(prefix: str, column: str) -> str:
-    """A stored column of an input, or, with its alias in front, of the intermediate result that the input is in."""
-    return stored_name(f"{prefix}{column}") if prefix else column
-
-
-def _refuse_equal_names(query: Query, outputs: Sequence[OutputColumn]) -> None:
-    """`a`.`b.c` and `a.b`.`c` would be one column where aliases and columns are put together."""
-    names = [output.name for output in outputs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        wrong = f"query {query.name!r} has two columns that are called {twice!r} with their alias"
-        raise QueryError(wrong, "aliases and columns that differ once put together", "use an alias without a dot")
-
-
-def _summarized(aggregates: Sequence[AggregatePlan]) -> set[int]:
-    """The stores whose rows aggregates summarize: they need all rows of a key in one slot."""
-    return {entry.store for plan in aggregates for entry in plan.aggregation.inputs}
-
-
-def _carried(query: Query, tree: Node) -> dict[str, list[int]]:
-    """For each input the classes whose hash and value it carries upwards for the intermediate results it is in."""
-    carried: dict[str, list[int]] = {alias: [] for alias in query.aliases}
-    for node in tree.nodes():
-        for child in (node.left, node.right):
-            if isinstance(child, Leaf):
-                continue
-            for c in node.classes:
-                edge = query.join_edges[c]
-                chosen = next(a for a in query.aliases if a in child.aliases and a in edge.aliases)
-                if c not in carried[chosen]:
-                    carried[chosen].append(c)
-    return carried
-
-
-def _is_plain(query: Query) -> bool:
-    return not query.residual and all(output.column is not None for output in query.outputs)

@@ -22,6 +22,8 @@ class StreamShape:
     time: str
     delay: str = "0 s"
     """How late a tuple may come, in words."""
+    idle: str | None = None
+    """After how long a silence the watermark goes on without it, in words."""
     folder: str | None = None
     """Where its Parquet files are, if it is files that this machine can look at."""
     readable: frozenset[str] | None = None

@@ -1,6 +1,7 @@
 """Queries without text, in the manner of DataFrames.
 
     join("R", "S").window("10 seconds", S=None).on("k").where("R.low < S.v").select("R.k AS k", "S.v AS price")
+    join("R", "S").how("left").window("10 seconds").on("k").match("R.low < S.v").where("S.k IS NULL")
 
 A builder is a value: every method returns another one. It writes the CQL that it means (`.cql`) and parses that, so
 there is one language, one set of checks, and one meaning; errors point into the text that was written.
@@ -20,16 +21,43 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from braidstream.errors import InputError, nearest
+from braidstream.model.join_kinds import JoinKind
 from braidstream.query.cql import parse
-from braidstream.query.duration import describe_duration, parse_duration
+from braidstream.query.duration import describe_duration, describe_signed, parse_duration, parse_signed
 from braidstream.query.model import Query
 from braidstream.query.scope import TypeOf
 from braidstream.query.source import DIALECT, sql_of
 from braidstream.query.types import Schema, quote_name
 
-__all__ = ["JoinBuilder", "join"]
+__all__ = ["JoinBuilder", "join", "kind_named"]
 
 Length = str | timedelta | None
+
+_NAMES = {
+    "inner": JoinKind.INNER,
+    "left": JoinKind.LEFT,
+    "leftouter": JoinKind.LEFT,
+    "right": JoinKind.RIGHT,
+    "rightouter": JoinKind.RIGHT,
+    "full": JoinKind.FULL,
+    "outer": JoinKind.FULL,
+    "fullouter": JoinKind.FULL,
+    "semi": JoinKind.SEMI,
+    "leftsemi": JoinKind.SEMI,
+    "anti": JoinKind.ANTI,
+    "leftanti": JoinKind.ANTI,
+    "asof": JoinKind.ASOF,
+    "asofleft": JoinKind.ASOF_LEFT,
+}
+
+
+def kind_named(how: str) -> JoinKind:
+    """The kind of a join by the names that PySpark has for it, and those of as-of joins: "left_outer", "asof"."""
+    found = _NAMES.get(how.replace("_", "").replace(" ", "").lower()) if isinstance(how, str) else None
+    if found is None:
+        known = ["inner", "left", "right", "full", "semi", "anti", "asof", "asof_left"]
+        raise InputError(f"how={how!r}", f"one of {', '.join(known)}", nearest(str(how), known))
+    return found
 
 
 def join(*streams: str, **aliased: str) -> JoinBuilder:
@@ -51,6 +79,18 @@ class JoinBuilder:
     conditions: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    kind: JoinKind = JoinKind.INNER
+    matches: tuple[str, ...] = ()
+    """The conditions that decide a match, where the join is no inner one."""
+    has_intervals: bool = False
+
+    def how(self, kind: str) -> JoinBuilder:
+        """The kind of the join of two streams: "left", "right", "full", "semi", "anti", "asof" or "asof_left"."""
+        return replace(self, kind=kind_named(kind))
+
+    def match(self, *conditions: str) -> JoinBuilder:
+        """Further conditions on a match, for a join that is no inner one: `match("R.low < S.v")`."""
+        return replace(self, matches=(*self.matches, *(f"({condition})" for condition in conditions)))
 
     def window(self, *every: Length, **each: Length) -> JoinBuilder:
         """Windows: one for every stream, and others by alias; None is unbounded."""
@@ -62,6 +102,23 @@ class JoinBuilder:
         found = {alias: None if length is None else parse_duration(length) for alias, length in lengths.items()}
         return replace(self, windows_us={**self.windows_us, **found})
 
+    def between(self, earlier: str, later: str, low: Length, high: Length) -> JoinBuilder:
+        """How far apart two event times are: `between("R.ts", "S.ts", "-5 seconds", "10 seconds")` is of S.ts - R.ts.
+
+        A bound of None is none. Windows that this says need not be given.
+        """
+        bounds = [None if one is None else parse_signed(one) for one in (low, high)]
+        if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:
+            wrong = f"the lower bound {describe_signed(bounds[0])} is above the upper one, {describe_signed(bounds[1])}"
+            raise InputError(wrong, "a lower bound that is not above the upper one", "exchange the bounds")
+        made = [
+            f"{later} {sign} {earlier} {'-' if us < 0 else '+'} INTERVAL {describe_duration(abs(us)).upper()}"
+            for sign, us in zip((">=", "<="), bounds, strict=True)
+            if us is not None
+        ]
+        conditions, matches = (*self.conditions, *made), (*self.matches, *made)
+        return replace(self, conditions=conditions, matches=matches, has_intervals=True)
+
     def on(self, *names: str, **keys: str) -> JoinBuilder:
         """Equal keys: `on("k")` for a column that all streams have, `on(R="k", S="lower(id)")` otherwise."""
         self._check_aliases(keys)
@@ -71,7 +128,7 @@ class JoinBuilder:
             )
         chains = [{alias: quote_name(name) for alias in self.inputs} for name in names] + ([keys] if keys else [])
         made = [" = ".join(_qualified(alias, key) for alias, key in chain.items()) for chain in chains]
-        return replace(self, conditions=(*self.conditions, *made))
+        return replace(self, conditions=(*self.conditions, *made), matches=(*self.matches, *made))
 
     def where(self, *conditions: str) -> JoinBuilder:
         """Conditions, all of which must hold: `where("R.v > 3", "R.low < S.v")`."""
@@ -88,10 +145,14 @@ class JoinBuilder:
     @property
     def cql(self) -> str:
         """The query as text, one clause a line."""
+        is_inner = self.kind is JoinKind.INNER
+        where = self.conditions if is_inner else [one for one in self.conditions if one not in self.matches]
+        if is_inner:
+            where = [*where, *(one for one in self.matches if one not in where)]
         lines = [
             f"SELECT {', '.join(self.items) or '*'}",
-            f"FROM {', '.join(self._entry(alias) for alias in self.inputs)}",
-            f"WHERE {' AND '.join(self.conditions)}" if self.conditions else "",
+            f"FROM {', '.join(self._entry(alias) for alias in self.inputs)}" if is_inner else self._from(),
+            f"WHERE {' AND '.join(where)}" if where else "",
             f"GROUP BY {', '.join(self.groups)}" if self.groups else "",
         ]
         return "\n".join(line for line in lines if line)
@@ -100,14 +161,24 @@ class JoinBuilder:
         """The Query over the declared streams."""
         return parse(self.cql, streams, name, type_of=type_of)
 
+    def _from(self) -> str:
+        """FROM of a join of two streams that is no inner one."""
+        entries = [self._entry(alias) for alias in self.inputs]
+        joined = f" {self.kind.words} ".join(entries)
+        return f"FROM {joined} ON {' AND '.join(self.matches) or 'true'}"
+
     def _entry(self, alias: str) -> str:
+        stream = quote_name(self.inputs[alias])
+        named = f" AS {quote_name(alias)}" if alias != self.inputs[alias] else ""
+        is_first = alias == next(iter(self.inputs))
+        if alias not in self.windows_us and (self.has_intervals or (self.kind.is_asof and is_first)):
+            return f"{stream}{named}"
         if alias not in self.windows_us:
             fix = f'write window({alias}="10 seconds"), or None for unbounded'
             raise InputError(f"stream {self.inputs[alias]} has no window", "a window for each stream", fix)
         length = self.windows_us[alias]
         shown = "UNBOUNDED" if length is None else describe_duration(length).upper()
-        stream = quote_name(self.inputs[alias])
-        return f"{stream} [RANGE {shown}]" + (f" AS {quote_name(alias)}" if alias != self.inputs[alias] else "")
+        return f"{stream} [RANGE {shown}]{named}"
 
     def _check_aliases(self, named: Iterable[str]) -> None:
         for alias in named:

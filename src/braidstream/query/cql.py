@@ -4,9 +4,12 @@
     FROM R [RANGE 10 SECONDS], S [RANGE 1 HOUR]
     WHERE R.k = S.k AND R.v > 3 AND R.low < S.v
 
+    SELECT R.k, S.v AS price
+    FROM R [RANGE 10 SECONDS] LEFT JOIN S [RANGE 1 HOUR] ON R.k = S.k AND R.low < S.v
+
 The steps: take the windows out of the text (`windows`), parse what is left as Spark SQL, refuse what a continuous query
-cannot have (`refusals`), find the streams, resolve names (`scope`), sort the conditions (`predicates`) and the select
-list (`outputs`).
+cannot have (`refusals`), find the streams and how they are joined (`outer_joins`), resolve names (`scope`), sort the
+conditions (`predicates`) and the select list (`outputs`).
 
 Invariant: nothing is ignored. Every part of the text is either in the Query or refused, with its place, what is
 supported, and a hint. Cost: some milliseconds a query, once.
@@ -14,19 +17,25 @@ supported, and a hint. Cost: some milliseconds a query, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import Token, TokenType, exp
 
 from braidstream.errors import nearest
+from braidstream.model.join_kinds import JoinKind
+from braidstream.query.intervals import derive
 from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
-from braidstream.query.outputs import select_outputs
+from braidstream.query.outer_joins import kind_of, matched_condition, require_windows
+from braidstream.query.outputs import Selected, select_outputs
 from braidstream.query.pieces import mark
-from braidstream.query.predicates import join_condition
+from braidstream.query.predicates import Joined, conjuncts, join_condition, on_its_time
 from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source
+from braidstream.query.stacked_joins import stacked_condition
+from braidstream.query.time_windows import has_time_window, masked_calls, take_time_window
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
 
@@ -52,25 +61,119 @@ def parse(
     _refuse_other_statements(source)
     _refuse_empty_items(source)
     masked, windows = take_windows(source)
-    select = require_select(source, source.parse(masked))
-    scope = Scope(source, _relations(source, select, windows, streams), type_of, meaning)
+    select = require_select(source, source.parse(masked_calls(source, masked)))
+    kind = kind_of(source, select.args.get("joins") or [])
+    relations = _relations(source, select, windows, streams, kind)
+    scope = Scope(source, relations, type_of, meaning)
     mark(source, select)
-    joined = join_condition(scope, _conditions(scope, select))
-    selected = select_outputs(scope, select)
-    needed = [*selected.needs, *joined.residual]
-    query = Query(
+    window = take_time_window(scope, select)
+    *below, on, where = _conditions(scope, select)
+    if kind is JoinKind.INNER:
+        joined = join_condition(scope, [*(node for own in below for node in own), *on, *where])
+    elif len(relations) == 2:
+        joined = matched_condition(scope, kind, on, where)
+    else:
+        joined = stacked_condition(scope, [node for own in below for node in own], on, where)
+    selected = select_outputs(scope, select, kind)
+    timed = [one.node for one in joined.intervals] if kind is JoinKind.INNER else []
+    joined = joined if len(relations) > 1 else on_its_time(relations[0], joined)
+    query = replace(_query(scope, name, kind, joined, selected, [*joined.residual, *timed]), window=window)
+    _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
+    return _with_intervals(scope, query, joined, selected)
+
+
+def _query(
+    scope: Scope, name: str, kind: JoinKind, joined: Joined, selected: Selected, residual: Sequence[exp.Expr]
+) -> Query:
+    needed = [*selected.needs, *residual]
+    return Query(
         name=name,
-        text=text,
-        inputs=tuple(_input(relation, joined.filters, needed) for relation in scope.relations),
+        text=scope.source.text,
+        inputs=tuple(_input(relation, joined, needed) for relation in scope.relations),
         key_classes=joined.key_classes,
         join_edges=joined.join_edges,
-        residual=tuple(dict.fromkeys(scope.text(node) for node in joined.residual)),
+        residual=tuple(dict.fromkeys(scope.text(node) for node in residual)),
         outputs=selected.outputs,
         aggregates=selected.aggregates,
         group_by=selected.group_by,
+        kind=kind,
+        on=joined.on,
     )
-    _refuse_uncomputable(scope, query, joined.conditions)
+
+
+def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Selected) -> Query:
+    """The query with the windows that its intervals need, and without the predicates that they decide.
+
+    Aggregates are over what the windows hold, however far apart: to them an interval is a predicate like any other.
+    A join of several stages does not know the times of all components at each: there the predicates stay as well.
+    """
+    is_sliding = query.is_aggregate and query.window is None
+    _refuse_distinct(scope, query)
+    if is_sliding:
+        _refuse_open(scope, "an aggregate is over the windows of its streams")
+    if len(query.inputs) == 1:
+        return _alone(scope, query)
+    if is_sliding or not joined.intervals:
+        _refuse_open(scope, _no_interval(query))
+        require_windows(scope.source, scope.relations, query.kind)
+        return _closing(scope, query)
+    apart = derive(scope, joined.intervals)
+    is_inner = query.kind is JoinKind.INNER
+    left = [one.node for one in joined.intervals if is_inner and (query.type == 2 or not one.is_exact)]
+    made = _query(scope, query.name, query.kind, joined, selected, [*joined.residual, *left])
+    inputs = tuple(replace(entry, window_us=apart.windows_us[entry.alias]) for entry in made.inputs)
+    narrowed = [replace(relation, window_us=apart.windows_us[relation.alias]) for relation in scope.relations]
+    require_windows(scope.source, narrowed, query.kind)
+    made = replace(made, inputs=inputs, gaps=apart.gaps, window=query.window, identity=query.fingerprint)
+    return _closing(scope, made)
+
+
+def _alone(scope: Scope, query: Query) -> Query:
+    """A stream that is joined with nothing is not kept: its rows are counted as they come."""
+    (relation,) = scope.relations
+    if not relation.is_open:
+        wrong, fix = f"a window on {relation.stream}, which is joined with nothing", "leave out the brackets"
+        raise scope.source.error(relation.offset, wrong, "GROUP BY window(...) alone", fix)
+    return replace(query, inputs=(replace(query.inputs[0], window_us=0),))
+
+
+def _closing(scope: Scope, query: Query) -> Query:
+    """The query, whose windows of time are over at some time, if it has any."""
+    if query.window is not None and query.input(query.window.alias).window_us is None:
+        relation = scope.relation(query.window.alias)
+        wrong = f"rows of {relation.alias} are kept for ever: its windows of time would never be put out"
+        raise scope.source.error(
+            relation.offset, wrong, "a window that ends", f"write {relation.stream} [RANGE 1 HOUR]"
+        )
     return query
+
+
+def _refuse_distinct(scope: Scope, query: Query) -> None:
+    distinct = next((one for one in query.aggregates if one.function == "count_distinct"), None)
+    if distinct is not None and query.window is None:
+        wrong = "COUNT(DISTINCT) over windows that slide is not supported"
+        at = scope.source.keyword(TokenType.DISTINCT)
+        raise scope.source.error(at, wrong, "COUNT(DISTINCT) in windows of time", "add GROUP BY window(R.ts, '1 hour')")
+
+
+def _no_interval(query: Query) -> str:
+    """Why windows do not follow from intervals in a query; empty where they would."""
+    if query.kind.is_asof:
+        return f"{query.kind.words} looks back as far as its window"
+    return (
+        "a LEFT JOIN after other joins needs one each"
+        if query.kind is not JoinKind.INNER and len(query.inputs) > 2
+        else ""
+    )
+
+
+def _refuse_open(scope: Scope, reason: str) -> None:
+    for relation in (relation for relation in scope.relations if relation.is_open):
+        fix = f"write {relation.stream} [RANGE 10 SECONDS] or {relation.stream} [RANGE UNBOUNDED]"
+        if not reason and relation.schema.time is not None:
+            fix += ", or bound its time by an interval"
+        wrong = f"stream {relation.stream} has no window" + (f": {reason}" if reason else "")
+        raise scope.source.error(relation.offset, wrong, "a window after each stream", fix)
 
 
 def _refuse_uncomputable(scope: Scope, query: Query, conditions: Iterable[str]) -> None:
@@ -120,16 +223,18 @@ def _is_name(before: Token) -> bool:
 
 
 def _relations(
-    source: Source, select: exp.Select, windows: tuple[Window, ...], streams: Mapping[str, Schema]
+    source: Source, select: exp.Select, windows: tuple[Window, ...], streams: Mapping[str, Schema], kind: JoinKind
 ) -> tuple[Relation, ...]:
     tables = list(_tables(source, select))
     lengths = _window_of_each(source, [source.start(table) for table in tables], windows)
     relations: list[Relation] = []
+    if kind.is_asof and lengths[0] is None:  # nothing that comes after a row is its partner
+        lengths[0] = Window(source.start(tables[0]), 0)
     for table, length in zip(tables, lengths, strict=True):
         relation = _relation(source, table, length, streams)
         _refuse_alias_twice(source, relation, relations)
         relations.append(relation)
-    _check_number(source, relations)
+    _check_number(source, relations, 1 if has_time_window(select) else 2)
     return tuple(relations)
 
 
@@ -139,7 +244,7 @@ def _tables(source: Source, select: exp.Select) -> Iterator[exp.Expr]:
         raise source.error(len(source.text), "FROM is missing", FORM, "name the streams to join")
     yield _table(source, from_.this)
     for join in select.args.get("joins") or []:
-        _check_inner(source, join, from_.this.alias_or_name)
+        _refuse_using(source, join, from_.this.alias_or_name)
         yield _table(source, join.this)
 
 
@@ -154,22 +259,11 @@ def _table(source: Source, node: exp.Expr) -> exp.Expr:
     raise source.error(source.start(node), wrong, "streams by name, with a window each", "write R [RANGE 10 SECONDS]")
 
 
-def _check_inner(source: Source, join: exp.Join, first: str) -> None:
-    words = [str(join.args[key]) for key in ("method", "side", "kind") if join.args.get(key)]
-    if words not in ([], ["INNER"], ["CROSS"]):
-        at = _join_word(source, words[0], source.start(join.this))
-        wrong = f"{' '.join(words)} JOIN is not supported"
-        raise source.error(at, wrong, "inner joins: JOIN ... ON, or commas and WHERE", "write JOIN")
+def _refuse_using(source: Source, join: exp.Join, first: str) -> None:
     if join.args.get("using"):
         key = join.args["using"][0]
         fix = f"write ON {first}.{key.name} = {join.this.alias_or_name}.{key.name}"
         raise source.error(source.keyword(TokenType.USING), "USING is not supported", "JOIN ... ON", fix)
-
-
-def _join_word(source: Source, word: str, table_at: int) -> int:
-    """The last place of the word before the joined table."""
-    places = [token.start for token in source.tokens if token.text.upper() == word.upper() and token.start < table_at]
-    return places[-1] if places else table_at
 
 
 def _window_of_each(source: Source, tables: list[int], windows: tuple[Window, ...]) -> list[Window | None]:
@@ -192,10 +286,8 @@ def _relation(source: Source, table: exp.Expr, window: Window | None, streams: M
     if stream is None:
         expected = f"one of {', '.join(sorted(streams)) or 'the declared streams (there are none)'}"
         raise source.error(offset, f"unknown stream {table.name!r}", expected, nearest(table.name, streams))
-    if window is None:
-        fix = f"write {stream} [RANGE 10 SECONDS] or {stream} [RANGE UNBOUNDED]"
-        raise source.error(offset, f"stream {stream} has no window", "a window after each stream", fix)
-    return Relation(table.alias or stream, stream, streams[stream], window.length_us, offset)
+    length_us = None if window is None else window.length_us
+    return Relation(table.alias or stream, stream, streams[stream], length_us, offset, is_open=window is None)
 
 
 def _refuse_alias_twice(source: Source, relation: Relation, before: Iterable[Relation]) -> None:
@@ -205,22 +297,33 @@ def _refuse_alias_twice(source: Source, relation: Relation, before: Iterable[Rel
         raise source.error(relation.offset, wrong, "an alias of its own for each", fix)
 
 
-def _check_number(source: Source, relations: list[Relation]) -> None:
-    if not 2 <= len(relations) <= MAX_INPUTS:
+def _check_number(source: Source, relations: list[Relation], least: int) -> None:
+    if not least <= len(relations) <= MAX_INPUTS:
         n_found = len(relations)
         wrong = "only one stream" if n_found == 1 else f"{n_found} streams"
-        fix = "add a stream to join with" if n_found == 1 else "join some of them in a query of their own"
+        fix = (
+            "add a stream to join with, or GROUP BY window(...)"
+            if n_found == 1
+            else "join some of them in a query of their own"
+        )
         at = relations[0 if n_found == 1 else MAX_INPUTS].offset
         raise source.error(at, f"{wrong} in FROM", f"2 to {MAX_INPUTS} streams", fix)
 
 
-def _conditions(scope: Scope, select: exp.Select) -> Iterator[exp.Expr]:
-    written = [join.args.get("on") for join in select.args.get("joins") or []]
+def _conditions(scope: Scope, select: exp.Select) -> list[list[exp.Expr]]:
+    """The conjuncts of each ON, and those of WHERE, resolved."""
     where = select.args.get("where")
-    for condition in [*written, where.this if where else None]:
-        if condition is not None:
-            _refuse_aggregate(scope.source, condition)
-            yield scope.resolve(condition)
+    joins = select.args.get("joins") or []
+    on = [_conjuncts(scope, [join.args["on"]] if join.args.get("on") else []) for join in joins]
+    return [*(on or [[]]), _conjuncts(scope, [where.this] if where else [])]
+
+
+def _conjuncts(scope: Scope, written: Iterable[exp.Expr]) -> list[exp.Expr]:
+    found: list[exp.Expr] = []
+    for condition in written:
+        _refuse_aggregate(scope.source, condition)
+        found += conjuncts(scope.resolve(condition))
+    return found
 
 
 def _refuse_aggregate(source: Source, condition: exp.Expr) -> None:
@@ -230,7 +333,8 @@ def _refuse_aggregate(source: Source, condition: exp.Expr) -> None:
         raise source.error(source.start(aggregate), wrong, "conditions on tuples", "move it to SELECT")
 
 
-def _input(relation: Relation, filters: dict[str, str], needed: list[exp.Expr]) -> Input:
+def _input(relation: Relation, joined: Joined, needed: list[exp.Expr]) -> Input:
     names = {one.name for node in needed for one in node.find_all(exp.Column) if one.table == relation.alias}
     columns = tuple(name for name in relation.schema.names if name in names)
-    return Input(relation.alias, relation.stream, relation.window_us, filters.get(relation.alias), columns)
+    filter_, match = joined.filters.get(relation.alias), joined.matching.get(relation.alias)
+    return Input(relation.alias, relation.stream, relation.window_us, filter_, columns, match)

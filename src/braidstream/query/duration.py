@@ -15,7 +15,15 @@ from fractions import Fraction
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["DurationProblem", "describe_duration", "measure", "parse_duration"]
+__all__ = [
+    "DurationProblem",
+    "describe_duration",
+    "describe_signed",
+    "is_signed",
+    "measure",
+    "parse_duration",
+    "parse_signed",
+]
 
 # Longer than any data: event time (year 9999 at most) plus a window must stay inside 64 bits.
 LONGEST_US = 1 << 62
@@ -59,6 +67,28 @@ def parse_duration(value: str | timedelta) -> int:
         return measure(value)
     except DurationProblem as problem:
         raise InputError(f"{value!r}: {problem.wrong}", problem.expected, problem.fix) from None
+
+
+def is_signed(value: object) -> bool:
+    """Whether a length says in which direction: `-5 seconds`, `+1 minute`, a negative timedelta."""
+    if isinstance(value, timedelta):
+        return value < timedelta(0)
+    return isinstance(value, str) and value.lstrip().startswith(("-", "+"))
+
+
+def parse_signed(value: str | timedelta) -> int:
+    """A length in microseconds that may be negative."""
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if not is_signed(value):
+        return parse_duration(value)
+    stripped = value.lstrip()
+    return parse_duration(stripped[1:]) * (-1 if stripped.startswith("-") else 1)
+
+
+def describe_signed(us: int) -> str:
+    """The same as `describe_duration`, of a length that may be negative."""
+    return f"-{describe_duration(-us)}" if us < 0 else describe_duration(us)
 
 
 def measure(text: str) -> int:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from braidstream.model.declarations import Declared
+from braidstream.model.join_kinds import JoinKind
 from braidstream.query.duration import describe_duration
 from braidstream.query.model import Input, Query
 from braidstream.query.types import canonical_type, field_names, field_type
@@ -134,16 +135,27 @@ def lack(old: Query, new: Query) -> str:
     """What the state that was kept for one query has not, and another needs; empty if nothing."""
     if old.is_aggregate or new.is_aggregate:
         return "what an aggregate keeps is made for its text"
+    if (old.kind, sorted(map(repr, old.on))) != (new.kind, sorted(map(repr, new.on))):
+        return (
+            f"it is a {new.kind.words} with other conditions on a match" if old.kind is new.kind else _kinds(old, new)
+        )
     if [(e.alias, e.stream) for e in old.inputs] != [(e.alias, e.stream) for e in new.inputs]:
         return f"it reads {_read(new)}; until now {_read(old)}"
     if _keys(old) != _keys(new):
         return "it joins on other keys"
-    found = (_lacking(a, b, is_staged=old.type == 2) for a, b in zip(old.inputs, new.inputs, strict=True))
+    if old.type == 2 and old.gaps != new.gaps:
+        return "it joins other times: intermediate results were kept for those until now"
+    is_staged = old.type == 2 or old.kind is not JoinKind.INNER  # which rows were closed follows from the windows
+    found = (_lacking(a, b, is_staged=is_staged) for a, b in zip(old.inputs, new.inputs, strict=True))
     return next((reason for reason in found if reason), "")
 
 
+def _kinds(old: Query, new: Query) -> str:
+    return f"it is a {new.kind.words}; until now a {old.kind.words}"
+
+
 def _lacking(old: Input, new: Input, *, is_staged: bool) -> str:
-    if old.filter != new.filter:
+    if old.filter != new.filter or old.match != new.match:
         return f"the condition on {new.alias} is another: which stored rows pass it is not known"
     longest, wanted = old.window_us, new.window_us
     if longest != wanted and (is_staged or (longest is not None and (wanted is None or wanted > longest))):

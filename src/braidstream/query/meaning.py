@@ -50,6 +50,10 @@ class Meaning(Types, Protocol):
         """The types of both sides of an equality, and the type in which Spark compares them."""
         ...
 
+    def has_even_days(self) -> bool:
+        """Whether every day has 24 hours in the session's zone."""
+        ...
+
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
         """Whether Spark can compute all of them, and the conditions are conditions."""
         ...

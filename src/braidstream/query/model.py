@@ -10,6 +10,9 @@ and *qualified* (`` `R`.`k` ``) where it is computed on composites.
 
 Invariants: `key_classes` is not empty iff the query is of type 1 (DHTJoin 2.1: all joins on one attribute class), and
 then every class has one member for each input, in the order of `inputs`; otherwise `join_edges` connects all inputs.
+A query of another kind than an inner join has two inputs and is of type 1, or it is a LEFT JOIN of the last input with
+an inner join of the others, and of type 2 whatever its keys; `on` and `Input.match` decide there what a
+match is, and `residual` filters results, also those with NULLs in the place of a row.
 Texts are canonical, so equal texts mean the same and queries can share an exchange by comparing strings.
 Cost: values only; the fingerprint is one hash of the canonical form.
 """
@@ -21,7 +24,9 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Input", "KeyClass", "Output", "Query"]
+from braidstream.model.join_kinds import JoinKind
+
+__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Gap", "Input", "KeyClass", "Match", "Output", "Query", "TimeWindow"]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
 
@@ -38,6 +43,8 @@ class Input:
     """Bare condition that a tuple must satisfy to be indexed at all, or None."""
     columns: tuple[str, ...]
     """The columns, in schema order, that composites need: for outputs, residual predicates and aggregates."""
+    match: str | None = None
+    """Bare condition that a tuple must satisfy to have a match, where tuples without one are results as well."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +65,54 @@ class KeyClass:
 
 
 @dataclass(frozen=True)
+class Match:
+    """A comparison that decides what a match is: bare expressions over the first and the second input, in `type`."""
+
+    left: str
+    operator: str
+    right: str
+    type: str
+    alias: str = ""
+    """Of more than two inputs: that of the left side; the right side is the last input's."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far apart the times of two inputs lie in a result: low <= right's time - left's <= high, both inclusive."""
+
+    left: str
+    right: str
+    low_us: int | None
+    high_us: int | None
+    """None is no bound."""
+
+
+@dataclass(frozen=True)
 class Output:
     """A named column of the result. `column` is (alias, column) iff it is a column of an input as it is."""
 
     name: str
     sql: str
     column: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Windows of an input's event time that results are counted in: one of `size` begins every `slide`.
+
+    Its start is the GROUP BY entry that is the time column in brackets, its end the one in two of them.
+    """
+
+    alias: str
+    size_us: int
+    slide_us: int
+    offset_us: int
+
+    def part(self, sql: str) -> str | None:
+        """Whether a GROUP BY entry is the start or the end of the window."""
+        depth = len(sql) - len(sql.lstrip("("))
+        is_own = depth and sql[depth:].startswith(f"`{self.alias}`.") and sql.endswith(")" * depth)
+        return {1: "start", 2: "end"}.get(depth) if is_own else None
 
 
 @dataclass(frozen=True)
@@ -95,6 +144,15 @@ class Query:
     outputs: tuple[Output, ...]
     aggregates: tuple[Aggregate, ...] = ()
     group_by: tuple[Output, ...] = ()
+    kind: JoinKind = JoinKind.INNER
+    on: tuple[Match, ...] = ()
+    """Of a join that is no inner one: comparisons between its inputs that a match satisfies."""
+    gaps: tuple[Gap, ...] = ()
+    """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
+    window: TimeWindow | None = None
+    """Of an aggregate query whose groups are put out once, when their window is over."""
+    identity: str = ""
+    """The digest of the query as written, where windows and predicates were derived from its intervals."""
 
     @property
     def type(self) -> int:
@@ -123,8 +181,14 @@ class Query:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
-        meaning = {field: value for field, value in asdict(self).items() if field not in ("name", "text")}
-        for unordered in ("key_classes", "join_edges", "residual"):
+        if self.identity:
+            return self.identity
+        left_out = {"name", "text", "identity"} | {field for field in ("gaps", "window") if not getattr(self, field)}
+        meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
+        if self.kind is JoinKind.INNER:  # as it was before there were other kinds
+            del meaning["kind"], meaning["on"]
+        meaning["inputs"] = [{k: v for k, v in one.items() if k != "match" or v} for one in meaning["inputs"]]
+        for unordered in ("key_classes", "join_edges", "residual", *(("on",) if "on" in meaning else ())):
             meaning[unordered] = sorted(meaning[unordered], key=repr)
         form = json.dumps(meaning, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(form.encode()).hexdigest()[:32]

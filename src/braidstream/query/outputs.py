@@ -13,13 +13,14 @@ Invariant: output names differ in more than letter case. Cost: linear in the sel
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import sqlglot
 from sqlglot import TokenType, exp
 
 from braidstream.errors import QueryError, nearest
+from braidstream.model.join_kinds import JoinKind
 from braidstream.query.model import AGGREGATE_FUNCTIONS, Aggregate, Output
 from braidstream.query.scope import Scope
 from braidstream.query.source import DIALECT, Source, bare_sql, sql_of
@@ -70,20 +71,43 @@ class _Aggregation:
     arguments: list[exp.Expr] = field(default_factory=list)
 
 
-def select_outputs(scope: Scope, select: exp.Select) -> Selected:
+def select_outputs(scope: Scope, select: exp.Select, kind: JoinKind = JoinKind.INNER) -> Selected:
     """Resolve and sort the select list and GROUP BY."""
-    items = _distinct(scope.source, [item for node in select.expressions for item in _items(scope, node)])
+    shown = scope.aliases if len(kind.shown) == 2 else scope.aliases[:1]
+    items = _distinct(scope.source, [item for node in select.expressions for item in _items(scope, node, shown)])
+    _refuse_hidden(scope, items, shown, kind)
     groups = _group_nodes(scope, select.args.get("group"), items)
+    if kind is not JoinKind.INNER:
+        _refuse_aggregates(scope, select, items, kind)
     if not groups and not any(item.node.find(exp.AggFunc) for item in items):
         return Selected(tuple(item.meant(scope) for item in items), (), (), tuple(item.node for item in items))
     return _aggregated(scope, items, groups)
 
 
-def _items(scope: Scope, node: exp.Expr) -> Iterator[_Item]:
+def _refuse_hidden(scope: Scope, items: list[_Item], shown: Sequence[str], kind: JoinKind) -> None:
+    for item in items:
+        hidden = next((alias for alias in scope.used(item.node) if alias not in shown), None)
+        if hidden is not None:
+            wrong = f"{hidden} is not in the result of a {kind.words}"
+            fix = f"leave {sql_of(item.node).replace('`', '')} out"
+            raise scope.source.error(item.offset, wrong, f"columns of {', '.join(shown)}", fix)
+
+
+def _refuse_aggregates(scope: Scope, select: exp.Select, items: list[_Item], kind: JoinKind) -> None:
+    aggregated = next((item for item in items if item.node.find(exp.AggFunc)), None)
+    if aggregated is None and select.args.get("group") is None:
+        return
+    at = scope.source.keyword(TokenType.GROUP_BY) if aggregated is None else aggregated.offset
+    wrong = f"aggregates over a {kind.words} are not supported"
+    fix = "send its results to a sink, and aggregate them there"
+    raise scope.source.error(at, wrong, "columns and expressions, or an inner join", fix)
+
+
+def _items(scope: Scope, node: exp.Expr, shown: Sequence[str]) -> Iterator[_Item]:
     if isinstance(node, exp.Star):
         _refuse_star_options(scope.source, node)
         at = scope.source.star()
-        for alias in scope.aliases:
+        for alias in shown:
             yield from _starred(scope, alias, at)
     elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
         _refuse_star_options(scope.source, node.this)
@@ -254,6 +278,8 @@ def _name(name: str) -> exp.Expr:
 
 def _aggregate(found: _Aggregation, node: exp.AggFunc, item: _Item) -> Aggregate:
     function = _FUNCTIONS.get(type(node))
+    if function == "count" and isinstance(node.this, exp.Distinct):
+        function = "count_distinct"
     if function is None:
         raise _unsupported_function(found.scope.source, node)
     argument = _argument(found.scope.source, node)
@@ -270,6 +296,8 @@ def _aggregate(found: _Aggregation, node: exp.AggFunc, item: _Item) -> Aggregate
 def _argument(source: Source, node: exp.AggFunc) -> exp.Expr | None:
     """The argument of an aggregate; None for COUNT(*) and COUNT of a constant, which count every composite."""
     inner = node.this
+    if isinstance(node, exp.Count) and isinstance(inner, exp.Distinct) and len(inner.expressions) == 1:
+        (inner,) = inner.expressions
     if isinstance(inner, exp.Distinct) or inner is None or node.expressions:
         what = "DISTINCT" if isinstance(inner, exp.Distinct) else "more or less than one argument"
         wrong = f"an aggregate with {what} is not supported"
@@ -277,7 +305,7 @@ def _argument(source: Source, node: exp.AggFunc) -> exp.Expr | None:
     if inner.find(exp.AggFunc):
         wrong, fix = "an aggregate inside an aggregate", "aggregate once"
         raise source.error(source.start(node), wrong, f"{_SUPPORTED} of columns", fix)
-    if isinstance(node, exp.Count) and isinstance(inner, (exp.Star, exp.Literal)):
+    if isinstance(node, exp.Count) and inner is node.this and isinstance(inner, (exp.Star, exp.Literal)):
         return None
     assert isinstance(inner, exp.Expr)
     return inner

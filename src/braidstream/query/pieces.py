@@ -30,6 +30,8 @@ _PREDICATES = frozenset(
     ("IS", "LIKE", "ILIKE", "RLIKE", "REGEXP", "IN", "BETWEEN", "NOT", "!", "EXISTS", "ISNULL", "NOTNULL", "OR", "AND")
 ) | {"<", ">", "<=", ">=", "!=", "<>", "<=>"}
 _ENDS_ON = {"JOIN", "INNER", "CROSS", "ON", "WHERE", ",", ";"}
+_KINDS = {"LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "ASOF", "NATURAL", "JOIN"}
+"""Words before JOIN; elsewhere they may be names: `left(R.k, 3)`."""
 _ENDS_WHERE = {"GROUP BY", "HAVING", "ORDER BY", "LIMIT", "QUALIFY", "WINDOW", "CLUSTER BY", "SORT BY", ";"}
 
 
@@ -184,8 +186,20 @@ class _Clauses:
 
 def _until(run: _Run, at: int, ends: set[str]) -> _Run:
     """The tokens after a keyword, until the next clause."""
-    end = next((place for place, word in run.outer() if place > at and word in ends), len(run.tokens))
+    after = ((place, word) for place, word in run.outer() if place > at)
+    end = next((place for place, word in after if word in ends or _begins_join(run, place)), len(run.tokens))
     return _Run(run.source, run.tokens[at + 1 : end])
+
+
+def _begins_join(run: _Run, at: int) -> bool:
+    """Whether the next JOIN begins with this word."""
+    for place in range(at, len(run.tokens)):
+        word = _word(run.tokens[place], run.tokens[place - 1])
+        if word not in _KINDS:
+            return False
+        if word == "JOIN":
+            return True
+    return False
 
 
 def _mark_all(source: Source, runs: Sequence[_Run], nodes: Sequence[exp.Expr]) -> None:

@@ -2,10 +2,11 @@
 
 A conjunct over one stream filters that stream before the exchange. An equality between expressions over one stream each
 joins them: equalities chain into *classes* (DHTJoin 2.1's attribute classes), found by union-find, so
-`X.a = Y.a AND Y.a = Z.a` and the paper's `X.a = Y.a = Z.a` are the same class. Everything else is residual.
+`X.a = Y.a AND Y.a = Z.a` and the paper's `X.a = Y.a = Z.a` are the same class. Comparisons of event times are intervals
+(`intervals`). Everything else is residual.
 
-Invariants: the conjunction of filters, classes and residual is equivalent to the condition as written; NULL equals
-nothing throughout. A class has at most one member for each input: a second member becomes a filter of that input.
+Invariants: the conjunction of filters, classes, intervals and residual is equivalent to the condition as written; NULL
+equals nothing throughout. A class has at most one member for each input: a second one becomes a filter of that input.
 Cost: linear in the condition.
 """
 
@@ -13,19 +14,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from braidstream.errors import QueryError
+from braidstream.query.intervals import Interval, interval_of
 from braidstream.query.meaning import Uncomputable
-from braidstream.query.model import KeyClass
+from braidstream.query.model import KeyClass, Match
 from braidstream.query.pieces import is_clear
-from braidstream.query.scope import Scope
+from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import sql_of
 from braidstream.query.types import common_type, family, is_comparable, keeps_apart
 
-__all__ = ["Joined", "join_condition"]
+__all__ = ["Joined", "conjunction", "conjuncts", "edge_of", "join_condition", "on_its_time", "typed_sides"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class Joined:
     residual: tuple[exp.Expr, ...]
     conditions: tuple[str, ...]
     """The conjuncts that became filters, qualified."""
+    matching: dict[str, str] = field(default_factory=dict)
+    """By alias: what its rows must satisfy to have a match, where they are put out without one as well."""
+    on: tuple[Match, ...] = ()
+    compared: tuple[exp.Expr, ...] = ()
+    """The conjuncts that these comparisons come from."""
+    intervals: tuple[Interval, ...] = ()
+    """Bounds on how far apart the times of streams are; they are not among the residual."""
 
 
 @dataclass(frozen=True)
@@ -99,28 +108,39 @@ class _Class:
         return (one.node for one in self.equalities if not keeps_apart(one.type, self.type))
 
 
-def join_condition(scope: Scope, conditions: Iterable[exp.Expr]) -> Joined:
-    """Sort the conjuncts of resolved conditions."""
-    conjuncts = [part for condition in conditions for part in _conjuncts(condition)]
+def join_condition(scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE") -> Joined:
+    """Sort the conjuncts of resolved conditions (`conjuncts`); `clause` is where they stand, for messages."""
     filters: dict[str, set[str]] = {}
     equalities: list[_Equality] = []
     residual: list[exp.Expr] = []
     filtering: list[str] = []
-    for conjunct in conjuncts:
+    intervals: list[Interval] = []
+    for conjunct in parts:
         used = scope.used(conjunct)
         if len(used) < 2:
             filters.setdefault((used or scope.aliases)[0], set()).add(scope.text(conjunct, bare=True))
             filtering.append(scope.text(conjunct))
         elif _joins(scope, conjunct):
             equalities.append(_equality(scope, conjunct))
+        elif (interval := interval_of(scope, conjunct)) is not None:
+            intervals.append(interval)
         else:
             residual.append(conjunct)
-    joined = _assembled(scope, filters, _classes(scope, equalities), residual)
-    return replace(joined, conditions=tuple(filtering))
+    classes = _classes(scope, equalities)
+    _require_connected(scope, classes, clause)
+    joined = _assembled(scope, filters, classes, residual)
+    return replace(joined, conditions=tuple(filtering), intervals=tuple(intervals))
+
+
+def on_its_time(relation: Relation, joined: Joined) -> Joined:
+    """A stream that is joined with nothing is spread by its time, which every row that counts has."""
+    assert relation.schema.time is not None
+    column = relation.schema[relation.schema.time]
+    key = sql_of(exp.column(exp.to_identifier(column.name, quoted=True)))
+    return replace(joined, key_classes=(KeyClass(((relation.alias, key),), column.type),), join_edges=())
 
 
 def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class], residual: list[exp.Expr]) -> Joined:
-    _require_connected(scope, classes)
     covering = [one for one in classes if len(one.members) == len(scope.relations)]
     for one in classes:
         if one in covering or not covering:
@@ -135,20 +155,37 @@ def _assembled(scope: Scope, filters: dict[str, set[str]], classes: list[_Class]
 
 def _joined_filters(filters: dict[str, set[str]]) -> dict[str, str]:
     """One condition for each alias. Sorted, so that equal filters are equal texts and can share an exchange."""
-    return {
-        alias: next(iter(parts)) if len(parts) == 1 else " AND ".join(f"({part})" for part in sorted(parts))
-        for alias, parts in filters.items()
-    }
+    return {alias: conjunction(parts) for alias, parts in filters.items()}
 
 
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+def conjunction(parts: Iterable[str]) -> str:
+    """Several conditions as one."""
+    distinct = sorted(set(parts))
+    return distinct[0] if len(distinct) == 1 else " AND ".join(f"({part})" for part in distinct)
+
+
+def edge_of(scope: Scope, node: exp.Expr) -> KeyClass | None:
+    """The class of one equality between two streams, in the order of FROM; None where it is none."""
+    if not _joins(scope, node):
+        return None
+    one = _equality(scope, node)
+    terms = sorted((one.left, one.right), key=lambda term: scope.aliases.index(term.alias))
+    return KeyClass(tuple(term.id for term in terms), one.type)
+
+
+def typed_sides(scope: Scope, left: exp.Expr, right: exp.Expr) -> str:
+    """The type in which two expressions, over one stream each, are compared; refused where they do not compare."""
+    return _equality(scope, exp.EQ(this=left.copy(), expression=right.copy())).type
+
+
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of a conjunction; chains `a = b = c` are taken apart into `a = b` and `b = c`."""
     inner = node.unnest()
     if isinstance(inner, exp.And):
         for part in inner.flatten():
-            yield from _conjuncts(part)
+            yield from conjuncts(part)
     elif isinstance(inner, exp.EQ) and isinstance(inner.this, exp.EQ):
-        yield from _conjuncts(inner.this)
+        yield from conjuncts(inner.this)
         yield exp.EQ(this=inner.this.expression.copy(), expression=inner.expression.copy())
     elif not (isinstance(inner, exp.Boolean) and inner.this):
         yield inner
@@ -263,7 +300,7 @@ def _class(scope: Scope, equalities: list[_Equality]) -> _Class:
     return _Class(tuple(equalities), tuple(terms), type_)
 
 
-def _require_connected(scope: Scope, classes: list[_Class]) -> None:
+def _require_connected(scope: Scope, classes: list[_Class], clause: str) -> None:
     """Every input must be reachable from the first by equalities."""
     reached, frontier = set(), {scope.aliases[0]}
     while frontier:
@@ -272,15 +309,15 @@ def _require_connected(scope: Scope, classes: list[_Class]) -> None:
         frontier = {alias for one in touching for alias in one.key_class.aliases} - reached
     lost = [relation for relation in scope.relations if relation.alias not in reached]
     if lost:
-        raise scope.source.error(lost[0].offset, *_no_predicate(scope, lost[0].alias))
+        raise scope.source.error(lost[0].offset, *_no_predicate(scope, lost[0].alias, clause))
 
 
-def _no_predicate(scope: Scope, alias: str) -> tuple[str, str, str]:
+def _no_predicate(scope: Scope, alias: str, clause: str) -> tuple[str, str, str]:
     first = scope.aliases[0]
     wrong = f"no join predicate connects {alias} with {', '.join(one for one in scope.aliases if one != alias)}"
     shared = [name for name in scope.relation(first).schema.names if name in scope.relation(alias).schema]
     key = shared[0] if shared else "key"
-    return wrong, "equalities between streams, joined by AND", f"add {first}.{key} = {alias}.{key} to WHERE"
+    return wrong, "equalities between streams, joined by AND", f"add {first}.{key} = {alias}.{key} to {clause}"
 
 
 def _incomparable(scope: Scope, left: _Term, right: _Term) -> QueryError:

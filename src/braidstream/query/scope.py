@@ -38,6 +38,8 @@ class Relation:
     schema: Schema
     window_us: int | None
     offset: int
+    is_open: bool = False
+    """Whether no window was written: intervals are to say how long its tuples are kept."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Scope:
     def inputs(self) -> dict[str, str]:
         """The stream of each alias."""
         return {relation.alias: relation.stream for relation in self.relations}
+
+    @property
+    def has_even_days(self) -> bool:
+        """Whether every day has 24 hours in the zone in which Spark computes."""
+        return self.meaning is None or self.meaning.has_even_days()
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ live composites, and produces N sum(1/W) a second. Cost: O(3^m) for m inputs, on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 
+from braidstream.model.join_kinds import JoinKind
 from braidstream.query.model import Query
 
 __all__ = ["Leaf", "Node", "Plain", "Statistics", "Tree", "estimated", "plain_tree", "plan_tree", "tree_of"]
@@ -94,6 +95,11 @@ class Statistics:
 
 def plan_tree(query: Query, statistics: Statistics | None = None) -> Node:
     """The tree with the fewest intermediate results; among equals the lowest, then the one in the order of FROM."""
+    if query.kind is not JoinKind.INNER:  # the last input is joined with what the others give
+        kept = query.inputs[:-1]
+        below = plan_tree(replace(query, inputs=kept, kind=JoinKind.INNER), statistics)
+        last = Leaf(query.aliases[-1])
+        return Node(below, last, _connecting(query, below.aliases, last.aliases))
     known = statistics or Statistics()
     order = {alias: i for i, alias in enumerate(query.aliases)}
     best: dict[frozenset[str], tuple[float, int, str, Tree]] = {

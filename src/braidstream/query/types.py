@@ -89,6 +89,8 @@ class Schema:
     """The columns of a stream, in order."""
 
     columns: tuple[Column, ...]
+    time: str | None = None
+    """The column with the event time, where it is known: bounds on its differences are intervals of a join."""
 
     def __post_init__(self) -> None:
         if len(self._by_folded_name) < len(self.columns):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.aggregates import Clock, GroupAggregator, KeyAggregator, alive_from
+from braidstream.kernels.closing_windows import DISTINCT, WindowAggregator
 from braidstream.kernels.join import UNBOUNDED, Composites
-from braidstream.kernels.measures import FOREVER, AggregatePlan, canonical, hash_groups
+from braidstream.kernels.measures import FOREVER, AggregatePlan, Periods, canonical, hash_groups
 from braidstream.kernels.routing import Routes, Tally, deal_light, envelopes_to_batch
 from braidstream.kernels.rows import DEADLINE, HASH, TIME, Rows, sort_rows
 from braidstream.kernels.sizes import BATCH_BYTES, cut, joined
@@ -34,20 +35,33 @@ from braidstream.state.section import Section
 from braidstream.state.segments import Place, open_segment
 from braidstream.state.staging import Staging, Writer
 
-__all__ = ["SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
+__all__ = ["END", "SlotAggregates", "merge_segments", "reached_watermark", "route_composites", "with_ends"]
+
+
+END = 1 << 62
+"""The watermark after which nothing comes: behind every time, also behind that plus an unbounded window."""
 
 
 def reached_watermark(
-    newest: Mapping[str, int], tallies: Iterable[Tally], delays_us: Mapping[str, int], before: int | None
+    newest: Mapping[str, int],
+    tallies: Iterable[Tally],
+    delays_us: Mapping[str, int],
+    before: int | None,
+    idle: Collection[str] = (),
 ) -> int | None:
-    """The watermark after an epoch: the minimum over streams of (largest time seen - delay); it never goes back."""
-    seen = dict(newest)
+    """The watermark after an epoch: the minimum over streams of (largest time seen - delay); it never goes back.
+
+    It does not wait for streams that were idle before and said nothing in the epoch.
+    """
+    seen, quiet = dict(newest), set(idle)
     for tally in tallies:
         if tally.newest is not None:
             seen[tally.stream] = max(seen.get(tally.stream, tally.newest), tally.newest)
-    if any(stream not in seen for stream in delays_us):
+            quiet.discard(tally.stream)
+    waited = {stream: delay_us for stream, delay_us in delays_us.items() if stream not in quiet}
+    if not waited or any(stream not in seen for stream in waited):
         return before
-    reached = min(seen[stream] - delay_us for stream, delay_us in delays_us.items())
+    reached = min(seen[stream] - delay_us for stream, delay_us in waited.items())
     return reached if before is None else max(before, reached)
 
 
@@ -135,6 +149,13 @@ class SlotAggregates:
                 continue
             (store,) = plan.kept
             new = sort_rows(joined(sent[store])) if sent.get(store) else None
+            if plan.periods is not None:
+                kept, results = WindowAggregator(plan.aggregation, plan.periods).step(
+                    new, self._stored(store), self._clock
+                )
+                self._keep(store, kept)
+                self._put_out(plan, results)
+                continue
             emits = plan.emits_always and _only_slot(routes, Stage.COMPOSITES) == self.place.slot
             step = KeyAggregator(plan.aggregation, emits).step([new], [self._stored(store)], self._clock)
             self._keep(store, step.kept[0])
@@ -194,7 +215,9 @@ def route_composites(
     """The function that sends composites, with groups and arguments computed, to the slots of their groups."""
     aggregation, (store,) = plan.aggregation, plan.kept
     kinds = {source: aggregation.schema.field(name).type for name, source in aggregation.group_by}
-    kinds |= {measure.column: measure.type for measure in aggregation.inputs[0].measures}
+    measures = (m for m in aggregation.inputs[0].measures if not m.column.startswith(DISTINCT))
+    kinds |= {measure.column: measure.type for measure in measures}
+    kinds |= {} if plan.periods is None else dict(plan.periods.distinct)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         routes = routes_of(manifest())
@@ -202,12 +225,26 @@ def route_composites(
             if not batch.num_rows:
                 continue
             columns = {name: batch.column(name).cast(kind) for name, kind in kinds.items()}
+            ends = batch.column(DEADLINE)
+            if plan.periods is not None:
+                columns, ends = _in_periods(plan.periods, columns)
             groups = [canonical(columns[source]) for _, source in aggregation.group_by]
             hashes = hash_groups(groups) if groups else np.zeros(batch.num_rows, dtype=np.uint64)
-            rows = pa.table({HASH: hashes.view(np.int64), TIME: batch.column(DEADLINE), **columns})
+            rows = pa.table({HASH: hashes.view(np.int64), TIME: ends, **columns})
             yield from envelopes_to_batch(deal_light(rows, store, Stage.COMPOSITES, routes))
 
     return run
+
+
+def _in_periods(periods: Periods, columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], pa.Array]:
+    """Composites in each window of time that they lie in, and the last moment at which that may change."""
+    kind = columns[periods.start].type
+    times = np.asarray(columns[periods.start].cast(pa.int64()).to_numpy(zero_copy_only=False))
+    rows, starts, ends = periods.of(times)
+    made = {name: values.take(pa.array(rows)) for name, values in columns.items()}
+    made[periods.start] = pa.array(starts).cast(kind)
+    made[periods.end] = pa.array(starts + periods.size_us).cast(kind)
+    return made, pa.array(ends)
 
 
 def _summary(place: Place, segment: Segment) -> Summary:

@@ -180,7 +180,8 @@ class _Cleaner:
         limit = limit_of(pools, self.task.piece_bytes)
         taken = [{out.column for out in join.outputs if out.input == place} for place in range(len(pools))]
         most = batch_bytes(self.task.piece_bytes)
-        for found in composites(pools, windows, order, bits, limit, across=True, taken=taken, most_bytes=most):
+        each = composites(pools, windows, order, bits, limit, across=True, taken=taken, most_bytes=most, gaps=join.gaps)
+        for found in each:
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write([*columns, *told_columns(join, len(found), self.task.epoch, recovered=True)])
 

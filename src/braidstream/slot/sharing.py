@@ -1,8 +1,8 @@
 """Joins that have the same composites enumerate them once, and each takes its own columns of them.
 
-Two joins are *alike* when they read the same stores, with the same windows and filters, the tuples since the same
-epoch, and are deferred alike: then their composites are the same, whatever they put out. Ten queries that differ in
-their SELECT lists cost one enumeration, and a column that several of them put out is taken once.
+Two joins are *alike* when they read the same stores, with the same windows, gaps and conditions, the tuples since the
+same epoch, and are deferred alike: then their composites are the same, whatever they put out. Ten queries that differ
+in their SELECT lists cost one enumeration, and a column that several of them put out is taken once.
 
 Invariant: every join of a slot is in exactly one set of alike joins.
 Cost: a hash of each join an epoch.
@@ -27,7 +27,7 @@ def shared(joins: Sequence[Join], deferred: Mapping[str, int]) -> list[tuple[Joi
     """The joins in sets of those that have the same composites, in the order of the first of each."""
     alike: dict[Any, list[Join]] = defaultdict(list)
     for join in joins:
-        alike[join.inputs, join.since, join.lives, deferred.get(join.query)].append(join)
+        alike[join.inputs, join.on, join.gaps, join.since, join.lives, deferred.get(join.query)].append(join)
     return [tuple(own) for own in alike.values()]
 
 

@@ -29,20 +29,31 @@ from braidstream.errors import RunError
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
+from braidstream.kernels.matching import satisfying
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.routing import Routes, SlotTable, deal, envelopes_to_batch, unpack
+from braidstream.kernels.routing import (
+    Routes,
+    SlotTable,
+    deal,
+    deal_light,
+    envelopes_to_batch,
+    spread_by_time,
+    unpack,
+)
 from braidstream.kernels.rows import DEADLINE, HASH, I64, KEY, TIME, U64, Rows, sort_rows, user_name
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
+from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import SlotId
 from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
-from braidstream.slot.aggregation import SlotAggregates, merge_segments, reached_watermark, with_ends
+from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.slot.allocators import give_back
+from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
@@ -105,6 +116,8 @@ class EpochTask:
     aggregates: tuple[AggregatePlan, ...] = ()
     delays_us: Mapping[str, int] = field(default_factory=dict)
     """Of the streams that define the watermark."""
+    idle: tuple[str, ...] = ()
+    """Of these streams, those that the watermark does not wait for unless they speak."""
     reached: int | None = None
     """The watermark after the epoch, once the driver knows it."""
     tracks: bool = False
@@ -112,6 +125,8 @@ class EpochTask:
     adoptions: tuple[adoption.Adoption, ...] = ()
     shed: frozenset[str] = frozenset()
     """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
+    ends: bool = False
+    """Whether nothing comes after the epoch: its watermark is then `END`."""
     piece_bytes: int | None = None
     """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
 
@@ -215,9 +230,11 @@ class _Slot:
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
         self.new, self.new_in_cells = self._unpack(received)
-        if stage == 0:
+        if stage == 0 and task.reached is None:
             before = self.manifest.watermark
-            self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before)
+            self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before, task.idle)
+        if task.ends:
+            self.reached = END
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
@@ -233,12 +250,13 @@ class _Slot:
         state = (self.files, self.manifest, self.section, self.task.stores)
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
-        pools, cells = Pools(*state, self.new, self.joins), CellPools(*state, in_cells, self.joins)
+        composed = [join for join in self.joins if join.kind.composes]
+        pools, cells = Pools(*state, self.new, composed), CellPools(*state, in_cells, composed)
         unit = BicliquePools(*state, units)
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
-        for alike in shared(self.joins, self.task.deferred):
+        for alike in shared(composed, self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
             sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
@@ -250,11 +268,13 @@ class _Slot:
                         self._put_out(join, found, results[join.query])
                     else:
                         yield from self._derive(join, found)
+        self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
             yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
+        yield from self._told()
         results |= aggregates.results
         stores = self.task.stores
         kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
@@ -327,9 +347,21 @@ class _Slot:
 
     def _aggregates(self, place: Place) -> SlotAggregates:
         plans = () if self.task.deferred else self.task.aggregates
+        if self.task.ends:  # only windows of time end with the input
+            plans = tuple(plan for plan in plans if plan.periods is not None)
         return SlotAggregates(
             place, self.manifest, self.section, self.task.stores, plans, self.task.staging, self.reached
         )
+
+    def _close(self, results: Mapping[str, Writer]) -> None:
+        """What joins that are no inner ones put out beside matches; a pass for deferred joins has nothing of it."""
+        own = [join for join in self.joins if join.kind is not JoinKind.INNER]
+        if not own or self.task.deferred:
+            return
+        stores, epoch = self.task.stores, self.task.epoch
+        closings = Closings(self.files, self.manifest, self.slot, self.groups, stores, self.new, self.reached, epoch)
+        for join in own:
+            closings.run(join, results[join.query])
 
     def _writer(self, join: Join) -> Writer:
         return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
@@ -351,11 +383,28 @@ class _Slot:
         columns |= {out.name: found.column(out) for out in join.outputs}
         rows = pa.table(columns)
         if rows.column(HASH).null_count:
+            yield from self._without_key(rows, self.task.stores[target.store])
             rows = rows.filter(pc.is_valid(rows.column(HASH)))
         if join.lives and self.manifest.watermark is not None:
             rows = rows.filter(pc.greater_equal(rows.column(DEADLINE), self.manifest.watermark))
         self.produced[join.query] += rows.num_rows
         yield from deal(rows, self.task.stores[target.store], self.routes)
+
+    def _without_key(self, rows: pa.Table, store: Store) -> Iterator[Envelope]:
+        """Intermediate results without a key, where a join puts these out: spread by their times."""
+        if store.keyless is None:
+            return
+        own = rows.filter(pc.is_null(rows.column(HASH)))
+        own = own.drop_columns([name for name in own.column_names if name.startswith(KEY)])
+        spread = pa.array(spread_by_time(np.asarray(own.column(TIME).combine_chunks())).view(np.int64))
+        own = own.set_column(own.column_names.index(HASH), HASH, spread)
+        yield from deal_light(own, store.keyless, store.stage, self.routes)
+
+    def _told(self) -> Iterator[Envelope]:
+        """The watermark after the epoch for all slots of the next stage, where rows are closed at a later one."""
+        if self.slot == 0 and any(join.closings and join.stage > self.stage for join in self.task.joins):
+            told = json.dumps(self.reached).encode()
+            yield from (Envelope(slot, Kind(Content.REACHED), told) for slot in range(self.manifest.n_slots))
 
     def _composites(self, alike: Sequence[Join], sides: Sequence[_Side]) -> Iterator[CompositeBatch]:
         """What the groups and then the cells of the slot produce for joins that share it, each batch once.
@@ -386,8 +435,10 @@ class _Slot:
                 lives=join.lives,
                 taken=self._taken(alike),
                 most_bytes=batch_bytes(self.task.piece_bytes),
+                gaps=join.gaps,
             )
-            for found in each:
+            for whole in each:
+                found = satisfying(side.pools, whole, join.on)
                 ends = np.searchsorted(found.index[found.source], cuts[found.source] + found.offset)
                 side.matches[:] += len(alike) * np.diff(ends)
                 for one, counting in counted:
@@ -402,6 +453,9 @@ class _Slot:
             more = () if target is None else (target.hash, *target.keys)
             for out in (*join.outputs, *more):
                 found[out.input].add(out.column)
+            for one in join.on:
+                found[0].add(one.left)
+                found[1].add(one.right)
         return found
 
     def _counting(self, join: Join) -> Counting | None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import StreamError
 from braidstream.plan.shapes import StreamShape
+from braidstream.query import describe_duration
 from braidstream.spark.parquet import is_readable, reads_as_spark
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream
 from braidstream.state.staging import SPARK_FIELD
@@ -54,9 +55,9 @@ def shapes_of(streams: Mapping[str, Stream]) -> dict[str, StreamShape]:
 def shape_of(stream: Stream) -> StreamShape:
     """What planning is told of a stream."""
     folder = None if stream.files is None else stream.files.path
-    return StreamShape(
-        stream.name, arrow_schema(stream.schema), stream.time, stream.shown_delay, folder, readable_columns(stream)
-    )
+    idle = None if stream.idle_us is None else describe_duration(stream.idle_us)
+    schema, readable = arrow_schema(stream.schema), readable_columns(stream)
+    return StreamShape(stream.name, schema, stream.time, stream.shown_delay, idle, folder, readable)
 
 
 def readable_columns(stream: Stream) -> frozenset[str] | None:

@@ -129,6 +129,12 @@ def delay_us(name: str, delay: str | timedelta) -> int:
     return parse_duration(delay)
 
 
+def idle_us(name: str, idle: str | timedelta | None) -> int | None:
+    """After how long a silence the watermark goes on without a stream, in microseconds."""
+    check_stream_option(name, "idle", idle)
+    return None if idle is None else parse_duration(idle)
+
+
 def trigger_of(epoch: str | timedelta) -> dict[str, Any]:
     """What Spark calls the length of an epoch."""
     if epoch == "available":

@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from braidstream.errors import StreamError, nearest
+from braidstream.query import Column, Schema
 from braidstream.spark.causes import one_line
 from braidstream.spark.declared import NAME
 from braidstream.spark.names import pattern_of
 from braidstream.spark.sources import Stream
 
-__all__ = ["checked_stream", "declared_files", "read_schema"]
+__all__ = ["checked_stream", "declared_files", "read_schema", "schema_of"]
 
 _EXAMPLE = 'schema="k long, v long, ts timestamp"'
 
@@ -80,3 +81,8 @@ def checked_stream(stream: Stream, others: Collection[str]) -> Stream:
             f"use {times[0]!r}" if times else f"cast it: F.col({stream.time!r}).cast('timestamp')",
         )
     return replace(stream, time=spelled)
+
+
+def schema_of(stream: Stream) -> Schema:
+    """A stream's columns as the query language knows them, and which of them is its time."""
+    return Schema(tuple(Column(f.name, f.dataType.simpleString()) for f in stream.schema.fields), stream.time)

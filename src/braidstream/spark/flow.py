@@ -27,6 +27,7 @@ from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
 from braidstream.epoch.decider import Decider
+from braidstream.epoch.ending import refuse_ended
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.routers import Routing
@@ -42,7 +43,7 @@ from braidstream.plan.explain import explain, explain_memory, explain_options
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
 from braidstream.plan.told import check_told, told
-from braidstream.query import Column, Query, Schema, parse, parse_duration
+from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.evolution import Held
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.arrow_types import shapes_of
@@ -52,16 +53,17 @@ from braidstream.spark.declared import (
     check_session,
     delay_us,
     folders,
+    idle_us,
     interval_s,
     located,
     sink_again,
     trigger_of,
 )
-from braidstream.spark.declared_files import checked_stream, declared_files, read_schema
+from braidstream.spark.declared_files import checked_stream, declared_files, read_schema, schema_of
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
 from braidstream.spark.file_order import arrange, check_order
 from braidstream.spark.flow_handle import Change, FlowHandle
-from braidstream.spark.function_launch import prepare_function, start_function
+from braidstream.spark.function_launch import prepare_function, refuse_for_functions, start_function
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
@@ -120,15 +122,26 @@ class Flow:
         self._function: FunctionQuery | None = None
 
     @checked_arguments("flow.stream", {"time": _NAME_TIME, "frame": "use spark.readStream"})
-    def stream(self, name: str, frame: DataFrame, *, time: str, delay: str | timedelta = "0 seconds") -> Flow:
-        """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come."""
+    def stream(
+        self,
+        name: str,
+        frame: DataFrame,
+        *,
+        time: str,
+        delay: str | timedelta = "0 seconds",
+        idle: str | timedelta | None = None,
+    ) -> Flow:
+        """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come.
+
+        After a silence as long as `idle`, in wall time, the watermark goes on without it.
+        """
         if not isinstance(frame, DataFrame) or not frame.isStreaming:
             raise StreamError(
                 f"stream {name!r} is not a streaming DataFrame",
                 "a DataFrame of spark.readStream",
                 "use spark.readStream",
             )
-        self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay)))
+        self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay), idle_us=idle_us(name, idle)))
         return self
 
     @checked_arguments("flow.files", {"time": _NAME_TIME, "path": 'name the folder of the files: "data/R"'})
@@ -142,12 +155,13 @@ class Flow:
         delay: str | timedelta | None = None,
         options: Mapping[str, str] | None = None,
         order: str | None = None,
+        idle: str | timedelta | None = None,
     ) -> Flow:
         """Declare a stream of Parquet files. The same as `stream` with Spark's file source, but faster.
 
         They are read in an `order`: "time" (of events, the default with epoch="available"), "name" or "modified" (the
         default of a flow that runs on). Without a `delay`, the one that this order needs is measured from the files.
-        Without a schema it is read from the files that are there.
+        Without a schema it is read from the files that are there. `idle` is as in `stream`.
         """
         if not isinstance(path, (str, Path)):
             raise StreamError(f"the path of stream {name!r} is {path!r}", "a folder of Parquet files", 'path="data/R"')
@@ -166,7 +180,8 @@ class Flow:
         check_order(name, order, source)
         files, local = source if plain else None, source if "://" not in located else None
         known_us = 0 if delay is None else delay_us(name, delay)
-        self._add(Stream(name, frame, frame.schema, time, known_us, files, local, delay is None and local is not None))
+        is_measured = delay is None and local is not None
+        self._add(Stream(name, frame, frame.schema, time, known_us, files, local, is_measured, idle_us(name, idle)))
         return self
 
     def windows(
@@ -243,10 +258,7 @@ class Flow:
     @property
     def schemas(self) -> dict[str, Schema]:
         """The schemas of the declared streams, as the query language knows them."""
-        return {
-            name: Schema(tuple(Column(field.name, field.dataType.simpleString()) for field in stream.schema.fields))
-            for name, stream in self._streams.items()
-        }
+        return {name: schema_of(stream) for name, stream in self._streams.items()}
 
     def explain(self) -> str:
         """The plan in words; nothing is started."""
@@ -268,11 +280,13 @@ class Flow:
         *,
         epoch: str | timedelta = "available",
         keep: int = 10,
+        final: bool = False,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
     ) -> Handle[Any]:
         """Start, or go on where the checkpoint ends. `epoch` is a length, or "available": what is there, then stop.
 
+        With `final` the input ends with what is there: open windows are closed, and then the checkpoint, for good.
         `CheckpointInUse` while another flow, here or elsewhere, runs on the checkpoint; `wait` says how long to wait
         for its end.
         """
@@ -283,14 +297,13 @@ class Flow:
         store = Checkpoint(located(checkpoint), keep)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
+                refuse_for_functions(self._streams.values(), final=final)
                 return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))
-            return self._start(store, trigger, interval_s(epoch), warm=warm, shown=str(checkpoint))
+            begun = self._prepared(store, str(checkpoint), trigger, interval_s(epoch), is_final=final)
+            return self._start(store, begun, warm=warm)
 
-    def _start(
-        self, store: Checkpoint, trigger: Mapping[str, Any], interval: float | None, *, warm: bool, shown: str
-    ) -> FlowHandle:
+    def _start(self, store: Checkpoint, begun: Begun, *, warm: bool) -> FlowHandle:
         """Start with the lease of the checkpoint."""
-        begun = self._prepared(store, shown, trigger, interval)
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
         outputs = [sink for query in prepared.queries.values() for sink in query.outputs]
         begin(self.spark, store, begun.identity, first if begun.is_new else None, outputs, warm=warm)
@@ -310,7 +323,15 @@ class Flow:
             return ()
         return self._prepared(store, str(checkpoint), trigger, None).changes.lines
 
-    def _prepared(self, store: Checkpoint, shown: str, trigger: Mapping[str, Any], interval: float | None) -> Begun:
+    def _prepared(
+        self,
+        store: Checkpoint,
+        shown: str,
+        trigger: Mapping[str, Any],
+        interval: float | None,
+        *,
+        is_final: bool = False,
+    ) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
         if not self._queries:
             raise InputError(
@@ -323,6 +344,7 @@ class Flow:
         changes = Evolution(Held({}), declared, mine.streams)
         last = None if known is None else store.latest()
         if known is not None and last is not None:
+            refuse_ended(last, shown)
             changes = evolution(known, last, mine, declared, self._parsed)
         is_other = bool(changes.lines or changes.expected)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
@@ -339,7 +361,7 @@ class Flow:
             reorganizer = Reorganizer.of(self.controller, interval, self._balanced_bytes())
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
-        launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, streams)
+        launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, streams, is_final)
         noted = changes.noted(last)
         prepared = launch.prepare(self._recalled(noted), noted)
         held: Mapping[str, ContinuousQuery] = {}

@@ -19,6 +19,7 @@ from braidstream.model.faults import reach
 from braidstream.model.instructions import Decision
 from braidstream.spark.causes import one_line
 from braidstream.spark.declared import ContinuousQuery
+from braidstream.spark.ended import Ended
 from braidstream.spark.handle import PATIENCE_S, Handle
 from braidstream.spark.launch import Launch, Prepared
 from braidstream.state.files import unwritable
@@ -44,7 +45,7 @@ class FlowHandle(Handle[EpochProgress]):
 
     def __init__(
         self,
-        query: StreamingQuery,
+        query: StreamingQuery | Ended,
         runner: EpochRunner[DataFrame],
         explain: Callable[[], str],
         launch: Launch,

@@ -7,13 +7,13 @@ streaming plan. It may refuse, and it changes nothing. Then the checkpoint is ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
-from braidstream.errors import CheckpointMismatch, SinkError
+from braidstream.errors import CheckpointMismatch, InputError, SinkError
 from braidstream.functions.function_epoch import FunctionRun
 from braidstream.functions.function_plans import first_manifest, plan_of, with_plan
 from braidstream.functions.function_progress import FunctionProgress
@@ -32,6 +32,7 @@ from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import ParquetReader, is_case_sensitive
 from braidstream.spark.session import own_session
 from braidstream.spark.sinks import Sink
+from braidstream.spark.sources import Stream
 from braidstream.spark.starting import begin, identity_of
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
@@ -39,9 +40,16 @@ from braidstream.state.manifest import Manifest
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
-__all__ = ["FunctionHandle", "PreparedFunction", "prepare_function", "start_function"]
+__all__ = ["FunctionHandle", "PreparedFunction", "prepare_function", "refuse_for_functions", "start_function"]
 
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
+
+
+def refuse_for_functions(streams: Iterable[Stream], *, final: bool) -> None:
+    """A function has no watermark: neither an end nor a stream that it does not wait for."""
+    said = {"final": final, "idle": any(stream.idle_us is not None for stream in streams)}
+    for name in (name for name, is_said in said.items() if is_said):
+        raise InputError(f"{name} for a function", f"{name} for queries", "leave it out: functions have no watermark")
 
 
 class FunctionHandle(Handle[FunctionProgress]):

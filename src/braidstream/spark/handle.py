@@ -21,6 +21,7 @@ from braidstream.errors import BraidstreamError, InputError, RunError
 from braidstream.model.instructions import Decision
 from braidstream.query.duration import parse_duration
 from braidstream.spark.causes import logged, one_line
+from braidstream.spark.ended import Ended
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -65,7 +66,7 @@ class Handle(Generic[ProgressT]):
 
     def __init__(
         self,
-        query: StreamingQuery,
+        query: StreamingQuery | Ended,
         runner: Runner[ProgressT],
         explain: Callable[[], str],
         warnings: tuple[str, ...] = (),

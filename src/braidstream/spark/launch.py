@@ -25,7 +25,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.epoch.decider import Decider
+from braidstream.epoch.ending import is_ended
 from braidstream.epoch.flow_run import FlowRun
+from braidstream.epoch.idleness import Patience
 from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.runner import RECENT, EpochRunner
@@ -37,6 +39,7 @@ from braidstream.query import parse_duration
 from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
+from braidstream.spark.ended import Ended
 from braidstream.spark.late import late_sinks
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
@@ -100,6 +103,8 @@ class Launch:
     """How long an epoch is meant to take."""
     streams: Mapping[str, Stream] = field(default_factory=dict)
     """The flow's streams, their files in order and their delays known."""
+    is_final: bool = False
+    """Whether the checkpoint is closed at the end."""
 
     @property
     def is_finite(self) -> bool:
@@ -164,10 +169,12 @@ class Launch:
         planned = with_folders(without_families(planned, families), folders)
         return self.checkpoint.commit(planned)
 
-    def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery, EpochRunner[DataFrame]]:
+    def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery | Ended, EpochRunner[DataFrame]]:
         """Start what was committed, after what a lost process had begun and what is owed."""
         runner, cluster = self._runner(prepared, manifest)
         runner.prepare()
+        if is_ended(runner.manifest):  # a lost process had begun that; what else has arrived is not read
+            return Ended(), runner
         writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
         return query, runner
@@ -209,6 +216,8 @@ class Launch:
             outlets,
             None if flow.silence is None else parse_duration(flow.silence),
             replace(self.decider, spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s)),
+            Patience({n: s.idle_us for n, s in self.streams.items() if s.idle_us is not None}),
+            self.is_final,
         )
         return EpochRunner(running, manifest, self.progress), cluster
 

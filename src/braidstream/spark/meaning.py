@@ -89,6 +89,11 @@ class SparkMeaning:
         with _asked():
             return Typed(type_text(schema.fields[0].dataType), to_arrow_schema(schema, timezone="UTC").field(0).type)
 
+    def has_even_days(self) -> bool:
+        """Whether the session's zone is a fixed distance from UTC."""
+        zone = self._spark.conf.get("spark.sql.session.timeZone", "UTC")
+        return _is_utc(zone) or bool(re.fullmatch(r"(UTC|GMT|UT)?[+-]\d{1,2}(:?\d{2}){0,2}", zone or ""))
+
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
         """Resolve all of them at once."""
         if not expressions and not conditions:

@@ -21,7 +21,10 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from braidstream.arguments import checked_arguments
 from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import InputError, StreamError, nearest
+from braidstream.model.join_kinds import JoinKind
+from braidstream.query import JoinBuilder
 from braidstream.query import join as build_join
+from braidstream.query.duration import is_signed
 from braidstream.query.types import quote_name
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
@@ -32,12 +35,13 @@ Length: TypeAlias = str | timedelta
 Keys: TypeAlias = str | Sequence[str | tuple[str, str]]
 Target: TypeAlias = str | Callable[[DataFrame, int], Any]
 Value = TypeVar("Value")
+_SIDES = ("left", "right")
 
 
 @checked_arguments(
     "join",
     {"on": 'name the key: on="id"', "within": 'say how far apart in time: within="1 hour", or None for unbounded'},
-    {"how": "leave it out: joins are inner joins"},
+    {},
 )
 def join(
     left: DataFrame,
@@ -45,6 +49,7 @@ def join(
     *,
     on: Keys,
     within: Length | tuple[Length | None, Length | None] | None,
+    how: str = "inner",
     time: str | tuple[str, str] | None = None,
     delay: Length | tuple[Length, Length] = "0 seconds",
     select: str | Sequence[str] | None = None,
@@ -55,8 +60,12 @@ def join(
     """Join two streaming DataFrames on equal keys, within windows of event time.
 
     `on` is a column that both have, several of them, or pairs of columns. `within` is the length of the windows, a pair
-    (left, right) of different ones, or None for unbounded. `time` is the event-time column; without it, the only
-    timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or delays is (left, right).
+    (left, right) of different ones, or None for unbounded. A pair with a sign, such as ("-5 seconds", "10 seconds") or
+    ("+1 minute", "30 minutes"), is an interval: how much later the right side may be, at least and at most. `how` is a
+    kind by PySpark's names ("left", "left_outer", "right", "full", "semi", "anti", ...), or "asof" or "asof_left": each
+    row of `left` with the newest of `right` that is not newer, `within` so much time. `time` is the event-time column;
+    without it, the only timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or
+    delays is (left, right).
     """
     flow = Flow(session_of(left, right), name, slots=slots, groups=groups)
     times = _pair(time)
@@ -64,12 +73,11 @@ def join(
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
         flow.stream(side, frame, time=own_time or only_time(side, frame), delay=own_delay)
     keys = _keys(on, left, right)
-    windows = _pair(within)
-    builder = build_join("left", "right").window(left=windows[0], right=windows[1])
+    builder = _timed(build_join("left", "right").how(how), within, [flow.schemas[s].time or "" for s in _SIDES])
     for left_key, right_key in keys:
         builder = builder.on(left=quote_name(left_key), right=quote_name(right_key))
     items = [select] if isinstance(select, str) else select
-    chosen = _all_columns(left, right, keys) if items is None else items
+    chosen = _all_columns(left, right, keys, builder.kind) if items is None else items
     return Joined(flow, builder.select(*chosen).cql)
 
 
@@ -91,9 +99,11 @@ class Joined:
         return self
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
-    def start(self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10) -> Handle[EpochProgress]:
-        """Start, or go on where the checkpoint ends."""
-        return self.flow.start(checkpoint, epoch=epoch, keep=keep)
+    def start(
+        self, checkpoint: str | Path, *, epoch: Length = "available", keep: int = 10, final: bool = False
+    ) -> Handle[EpochProgress]:
+        """Start, or go on where the checkpoint ends; with `final` it is closed, since no more input comes."""
+        return self.flow.start(checkpoint, epoch=epoch, keep=keep, final=final)
 
     def explain(self) -> str:
         """The plan in words; nothing is started."""
@@ -102,6 +112,20 @@ class Joined:
     def table(self) -> pa.Table | None:
         """The results so far of a join that was sent to memory; None when there are none."""
         return self._query.table()
+
+
+def _timed(
+    builder: JoinBuilder, within: Length | tuple[Length | None, Length | None] | None, times: Sequence[str]
+) -> JoinBuilder:
+    """The query with its windows, or with the interval between the times of the two sides."""
+    first, second = _pair(within)
+    if not isinstance(within, tuple) or not (is_signed(first) or is_signed(second)):
+        made = builder.window(right=second)
+        return made if made.kind.is_asof else made.window(left=first)
+    if first is None or second is None:
+        builder = builder.window(None)
+    left, right = (f"{side}.{quote_name(time)}" for side, time in zip(_SIDES, times, strict=True))
+    return builder.between(left, right, first, second)
 
 
 def session_of(left: DataFrame, right: DataFrame) -> Any:
@@ -155,19 +179,32 @@ def _is_key(key: Any) -> bool:
     return _is_pair(key) and all(isinstance(name, str) for name in key)
 
 
-def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]]) -> list[str]:
+def _all_columns(left: DataFrame, right: DataFrame, keys: Sequence[tuple[str, str]], kind: JoinKind) -> list[str]:
     shared_keys = {a.lower() for a, b in keys if a.lower() == b.lower()}
-    both = {name.lower() for name in left.columns} & {name.lower() for name in right.columns}
+    shown = [
+        (side, frame) for place, (side, frame) in enumerate((("left", left), ("right", right))) if place in kind.shown
+    ]
+    both = (
+        {name.lower() for name in left.columns} & {name.lower() for name in right.columns} if len(shown) > 1 else set()
+    )
     items = []
     taken = {name.lower() for name in (*left.columns, *right.columns)}
-    for side, frame in (("left", left), ("right", right)):
+    for side, frame in shown:
         for name in frame.columns:
-            if name.lower() in shared_keys and side == "right":
+            if name.lower() in shared_keys:
+                items += [_key_item(name, kind)] if side == "left" else []
                 continue
-            apart = name.lower() in both and name.lower() not in shared_keys
-            shown = _fresh(f"{side}_{name}", taken) if apart else name
-            items.append(f"{side}.{quote_name(name)} AS {quote_name(shown)}")
+            apart = name.lower() in both
+            shown_name = _fresh(f"{side}_{name}", taken) if apart else name
+            items.append(f"{side}.{quote_name(name)} AS {quote_name(shown_name)}")
     return items
+
+
+def _key_item(name: str, kind: JoinKind) -> str:
+    """A key that both sides have under one name, of the side that is there: as PySpark's `on="k"` does."""
+    quoted = quote_name(name)
+    sides = {JoinKind.RIGHT: f"right.{quoted}", JoinKind.FULL: f"coalesce(left.{quoted}, right.{quoted})"}
+    return f"{sides.get(kind, f'left.{quoted}')} AS {quoted}"
 
 
 def _fresh(name: str, taken: set[str]) -> str:

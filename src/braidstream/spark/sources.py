@@ -94,6 +94,8 @@ class Stream:
     """Where it is files at all, that this machine can look at."""
     is_measured: bool = False
     """Whether no delay was given, so that it is measured from the files when the flow starts."""
+    idle_us: int | None = None
+    """After how long a silence, in wall time, the watermark goes on without it; None: never."""
     told: str = ""
     """What a start found out about its files, for `explain`."""
 

@@ -251,7 +251,7 @@ class Checkpoint:
         self.log.check(latest)
 
     def verify(self, latest: Manifest) -> None:
-        """Refuse to start when a file of the last manifest cannot be read, or a segment is missing or of another size."""
+        """Refuse to start when a file of the last manifest is damaged, or a segment is missing or of another size."""
         _ = latest.directory.next_id
         sizes = self.files.sizes(segments.FOLDER)
         for entry in latest.sections.entries().values():

@@ -35,6 +35,7 @@ __all__ = [
     "NodeNote",
     "Notes",
     "Shedding",
+    "Silence",
     "Submitted",
     "encoded_note",
     "read_note",
@@ -109,6 +110,13 @@ class LateRows(Value, frozen=True):
 
     untimed: int = 0
     needed_us: int = 0
+
+
+class Silence(Value, frozen=True):
+    """Of `epoch.idleness`: when streams were last heard of, in microseconds of wall time, and which are idle."""
+
+    heard: Mapping[str, int] = msgspec.field(default_factory=dict)
+    idle: tuple[str, ...] = ()
 
 
 class Shedding(Value, frozen=True):
@@ -207,6 +215,9 @@ class Notes(Value, frozen=True):
     """Of a function: its nodes, by stage and number."""
     given_up: int = 0
     """Written by functions of 0.1.0; nobody reads it."""
+    silence: Silence = Silence()
+    ended: str | None = None
+    """Of `epoch.ending`: "begun" when all that may still happen is the end, "done" when the checkpoint is closed."""
     next_grid: int = 1
     """Of `lab.testing.restless_grids`: the next free id."""
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["BatchStream", "Data", "Difference", "batch_join", "same_rows"]
+__all__ = ["BatchStream", "Data", "Difference", "batch_join", "batch_join_of_kind", "same_rows"]
 
 Data: TypeAlias = pa.Table | str | Path
 """An Arrow table, or the path of a Parquet file or of a folder of Parquet files (at any depth)."""
@@ -94,6 +94,59 @@ def batch_join(
         return connection.sql(query).to_arrow_table()
     finally:
         connection.close()
+
+
+def batch_join_of_kind(
+    kind: str,
+    streams: tuple[BatchStream, BatchStream],
+    equalities: Sequence[tuple[str, str]],
+    select: Mapping[str, str],
+    on: Sequence[str] = (),
+) -> pa.Table:
+    """The same for a left, right, full, semi, anti, asof or asof_left join of two whole streams.
+
+    `on` are further predicates that decide a match. As-of joins have none, and no two rows of one key and time.
+    """
+    connection = _connect()
+    try:
+        for stream in streams:
+            _show(connection, f"data of {stream.name}", stream.data)
+        return connection.sql(_kind_sql(connection, kind, streams, equalities, select, on)).to_arrow_table()
+    finally:
+        connection.close()
+
+
+def _kind_sql(
+    connection: Any,
+    kind: str,
+    streams: tuple[BatchStream, BatchStream],
+    equalities: Sequence[tuple[str, str]],
+    select: Mapping[str, str],
+    on: Sequence[str],
+) -> str:
+    first, second = (_source_sql(connection, stream, None, is_first=True) for stream in streams)
+    own, other = (_moment(stream) for stream in streams)
+    equal = [f"{_column(left)} = {_column(right)}" for left, right in equalities]
+    outputs = ", ".join(f"{expression} AS {_quoted(name)}" for name, expression in select.items())
+    if kind in ("asof", "asof_left"):
+        # DuckDB looks for the newest of all: where that is too old there is none.
+        chosen = " AND ".join([*equal, f"{own} >= {other}"])
+        window = streams[1].window_us
+        is_near = "true" if window is None else f"{own} - {other} <= {window}"
+        pairs = f"SELECT {outputs} FROM {first} ASOF JOIN {second} ON {chosen} WHERE {is_near}"
+        if kind == "asof":
+            return pairs
+        alone = ", ".join(
+            f"{'NULL' if expression.startswith(f'{streams[1].name}.') else expression} AS {_quoted(name)}"
+            for name, expression in select.items()
+        )
+        found = f"{first} ASOF LEFT JOIN {second} ON {chosen}"
+        return f"{pairs} UNION ALL SELECT {alone} FROM {found} WHERE {other} IS NULL OR NOT ({is_near})"
+    words = {"left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN", "anti": "ANTI JOIN"}
+    near = [f"{other} - {own} <= {w}" for w in [streams[0].window_us] if w is not None]
+    near += [f"{own} - {other} <= {w}" for w in [streams[1].window_us] if w is not None]
+    conditions = " AND ".join([*equal, *near, *(f"({predicate})" for predicate in on)])
+    return f"SELECT {outputs} FROM {first} {words[kind]} {second} ON {conditions}"
 
 
 def same_rows(left: Data, right: Data, n_examples: int = 5) -> Difference:

@@ -34,6 +34,7 @@ from braidstream.control.overflow import Overflow
 from braidstream.epoch.cluster import SlotFunction
 from braidstream.epoch.decider import Decider, Regridder
 from braidstream.epoch.flow_run import FlowRun
+from braidstream.epoch.idleness import Patience
 from braidstream.epoch.outlets import Outlet
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
@@ -109,7 +110,9 @@ class Harness:
         interval_s: float | None = None,
         restless_spills: int | None = None,
         leased: bool = False,
+        patience: Patience | None = None,
     ) -> None:
+        self._patience = patience or Patience()
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
@@ -167,8 +170,9 @@ class Harness:
             checkpoint.take(ttl_s=0.0)
         return checkpoint
 
-    def finish(self) -> None:
-        """The last clean-up of a finite flow."""
+    def finish(self, *, final: bool = False) -> None:
+        """The last clean-up of a finite flow; `final` also closes the checkpoint."""
+        self.runner.flow = replace(self.runner.flow, is_final=final)
         self.runner.finish()
 
     def results(self, join: str) -> list[dict[str, Any]]:
@@ -210,6 +214,7 @@ class Harness:
             Decider(
                 None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
             ),
+            replace(self._patience),
         )
         runner = EpochRunner(flow, manifest)
         runner.prepare()

@@ -18,11 +18,14 @@ from typing import Any
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["Aggregate", "Composite", "Epoch", "Equality", "Row", "Stream", "aggregate", "join", "project", "split_late"]
+__all__ = [
+    "Aggregate", "Composite", "Epoch", "Equality", "Row", "Stream", "aggregate", "join", "join_of_kind",
+    "left_join_on_top", "project", "split_late", "watermark_of",
+]  # fmt: skip
 
 Row = Mapping[str, Any]
 Composite = Mapping[str, Row]
-"""One row of each stream, by the stream's name."""
+"""One row of each stream, by the stream's name; of an outer join, an empty one stands for NULLs."""
 
 Equality = tuple[str, str]
 """Two columns of two streams, as ("R.k", "S.k")."""
@@ -61,6 +64,98 @@ def join(
         for composite in _equal_composites(streams, equalities)
         if _within_windows(streams, composite) and all(residual(composite) for residual in residuals)
     ]
+
+
+def join_of_kind(
+    kind: str,
+    streams: tuple[Stream, Stream],
+    equalities: Sequence[Equality],
+    on: Sequence[Residual] = (),
+    *,
+    watermark_us: int | None = None,
+) -> list[Composite]:
+    """The results of an inner, left, right, full, semi, anti, asof or asof_left join of what has arrived so far.
+
+    `on` are the other predicates that decide a match. A row without a match is a result once the watermark is later
+    than its time and its window; a row of an as-of join, once it is later than its time. None: all of them are.
+    """
+    first, second = streams
+    if kind in ("asof", "asof_left"):
+        own = (row for row in first.rows if watermark_us is None or row[first.time] < watermark_us)
+        found = [_with_newest(row, first, second, equalities, on) for row in own]
+        return found if kind == "asof_left" else [one for one in found if one[second.name]]
+    matches = join(streams, equalities, on)
+    matched = {id(row) for composite in matches for row in composite.values()}
+    if kind == "semi":
+        return [{first.name: row, second.name: {}} for row in first.rows if id(row) in matched]
+    results: list[Composite] = [] if kind == "anti" else matches
+    kept = {"left": [first], "anti": [first], "right": [second], "full": [first, second]}.get(kind, [])
+    for stream in kept:
+        nothing: Composite = {one.name: {} for one in streams}
+        closed = [row for row in stream.rows if watermark_us is None or _end(stream, row) < watermark_us]
+        results = [*results, *({**nothing, stream.name: row} for row in closed if id(row) not in matched)]
+    return results
+
+
+def left_join_on_top(
+    streams: Sequence[Stream],
+    equalities: Sequence[Equality],
+    below: Sequence[Residual] = (),
+    on: Sequence[Residual] = (),
+    *,
+    watermark_us: int | None = None,
+) -> list[Composite]:
+    """The LEFT JOIN of the last stream with the inner join of those before it, of what has arrived so far.
+
+    Equalities with the last stream, and `on`, decide a match. What is without one is a result once the watermark is
+    later than the end of some window of it.
+    """
+    *first, last = streams
+    own = [pair for pair in equalities if last.name not in _names(pair)]
+    results: list[Composite] = []
+    for kept in join(first, own, below):
+        candidates = ({**kept, last.name: row} for row in last.rows)
+        found = [
+            c for c in candidates if _holds(equalities, c) and _within_windows(streams, c) and all(p(c) for p in on)
+        ]
+        end = min(_end(stream, kept[stream.name]) for stream in first)
+        is_closed = watermark_us is None or end < watermark_us
+        results += found or ([{**kept, last.name: {}}] if is_closed else [])
+    return results
+
+
+def watermark_of(epochs: Sequence[Epoch], delays_us: Mapping[str, int], time: str = "ts") -> int | None:
+    """The watermark after some epochs; None before every stream has spoken."""
+    newest = {name: [row[time] for epoch in epochs for row in epoch.get(name, ())] for name in delays_us}
+    if not all(newest.values()):
+        return None
+    return min(int(max(times)) - delays_us[name] for name, times in newest.items())
+
+
+def _with_newest(
+    row: Row, first: Stream, second: Stream, equalities: Sequence[Equality], on: Sequence[Residual]
+) -> Composite:
+    """A row with the newest row of the other stream that is not newer; of several, the largest in its columns."""
+    start = None if second.window_us is None else row[first.time] - second.window_us
+    fitting = [
+        other
+        for other in second.rows
+        if other[second.time] <= row[first.time]
+        and (start is None or other[second.time] >= start)
+        and _holds(equalities, both := {first.name: row, second.name: other})
+        and all(check(both) for check in on)
+    ]
+    chosen = max(fitting, key=lambda other: (other[second.time], _ranked(other)), default={})
+    return {first.name: row, second.name: chosen}
+
+
+def _ranked(row: Row) -> tuple[Any, ...]:
+    """What rows of one time are told apart by, NULL first."""
+    return tuple((value is not None, value) if value is not None else (False, 0) for value in row.values())
+
+
+def _end(stream: Stream, row: Row) -> int | float:
+    return float("inf") if stream.window_us is None else row[stream.time] + stream.window_us
 
 
 def project(composites: Iterable[Composite], columns: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -181,7 +276,7 @@ def _aggregated(wanted: Aggregate, members: Sequence[Composite]) -> Any:
 
 def _value(composite: Composite, column: str) -> Any:
     stream, name = column.split(".", 1)
-    return composite[stream][name]
+    return composite[stream][name] if composite[stream] else None
 
 
 def _names(pair: Equality) -> set[str]:

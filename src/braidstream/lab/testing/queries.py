@@ -121,7 +121,7 @@ class QueryHarness(Harness):
 
     def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:
         schemas = {
-            name: Schema(tuple(Column(field.name, spark_type(field.type)) for field in schema))
+            name: Schema(tuple(Column(field.name, spark_type(field.type)) for field in schema), "ts")
             for name, schema in self.schemas.items()
         }
         return {name: parse(text, schemas, name) for name, text in texts.items()}

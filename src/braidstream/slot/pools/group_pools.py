@@ -51,7 +51,7 @@ class Pools:
             if segment.parts:
                 self._segments[segment.store].append(segment)
         self._distinct = {index: rows.distinct_hashes() for index, rows in new.items()}
-        self._partners = _partners(joins)
+        self._partners, self._windows = _partners(joins), _windows(joins)
         self._gathered: dict[tuple[int, int], Pool | None] = {}
 
     def of(self, join: Join, deferred: int | None = None) -> list[Pool] | None:
@@ -119,7 +119,7 @@ class Pools:
 
     def _alive(self, segment: Segment, index: int) -> Rows:
         rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
-        alive = rows.alive(self._watermark, self._stores[index].window_us)
+        alive = rows.alive(self._watermark, self._windows[index])
         heavy = self._cells.heavy.get(segment.store)
         if heavy:
             light = ~np.isin(rows.hashes, np.array(sorted(heavy), dtype=np.uint64))
@@ -128,7 +128,7 @@ class Pools:
 
     def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
         rows = open_segment(self._files, segment)
-        found = gather(rows, hashes, self._watermark, self._stores[index].window_us)
+        found = gather(rows, hashes, self._watermark, self._windows[index])
         return sift(rows.take(owned_index(rows, found, segment, self._groups)), segment, self._shed)
 
 
@@ -147,6 +147,15 @@ def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
     together = joined(present)
     present.clear()
     return Pool(sort_rows(together), new)
+
+
+def _windows(joins: Sequence[Join]) -> dict[int, int | None]:
+    """For each store the longest window that a join has for it; rows may be kept for longer than that."""
+    windows: dict[int, int | None] = {}
+    for entry in (entry for join in joins for entry in join.inputs):
+        own, known = entry.window_us, windows.get(entry.store, -1)
+        windows[entry.store] = None if own is None or known is None else max(own, known)
+    return windows
 
 
 def _partners(joins: Sequence[Join]) -> dict[int, set[int]]:

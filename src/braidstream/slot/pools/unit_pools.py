@@ -46,6 +46,8 @@ class BicliquePools:
     def of(self, join: Join) -> Iterator[tuple[list[Pool], list[int | None]]]:
         """The pools of the join's inputs and their windows, for each side that is stored here and probed now."""
         windows = [entry.window_us for entry in join.inputs]
+        if not self._probes:
+            return
         for place, entry in enumerate(join.inputs):
             probes = self._probes.get(join.inputs[1 - place].store)
             if probes is None:

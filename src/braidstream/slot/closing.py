@@ -1,0 +1,213 @@
+"""What outer, semi, anti and as-of joins put out in a slot beside matches: rows without one, first matches, the newest.
+
+A row closes when the watermark passes t + W, the last time at which a partner could come. In the epoch in which the
+watermark goes from one value to the next the slot takes the rows that close in between, new ones and stored ones, and
+looks their partners up: rows without one are put out with NULLs, those of an as-of join with the newest. Nothing is
+remembered of what a row has met: its partners are kept until it is closed (`plan.retention`) and asked for again. So
+whatever moves, splits, compacts or restarts state needs not know of these joins.
+
+A semi join puts a row out at its first match: new rows that have one, and stored rows that have one among the new
+partners and none among the stored ones.
+
+Invariant: the epoch in which a row closes follows from the manifest before and from what was read, as the watermark
+does, so it closes once, also on replay. A row is decided by the slot that has all rows of its key.
+
+Cost: rows that close times the segments of the other store, each a binary search; a look at the times of the segments
+that may have such rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from braidstream.kernels.join import gather
+from braidstream.kernels.matching import Flags, Partners, Span, needles_of, newest_partner, turned
+from braidstream.kernels.rows import I64, Rows
+from braidstream.kernels.sizes import BATCH_BYTES, cut, narrow
+from braidstream.model.directory import Group
+from braidstream.model.join_kinds import JoinKind
+from braidstream.model.numbers import SlotId
+from braidstream.model.stores import Closing, Join, Store
+from braidstream.slot.sharing import told_columns
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.segments import open_segment, owned_index
+from braidstream.state.staging import Writer
+
+__all__ = ["Closings"]
+
+
+@dataclass
+class Closings:
+    """The rows of one slot that are decided in one epoch."""
+
+    files: Files
+    manifest: Manifest
+    slot: SlotId
+    groups: Sequence[Group]
+    stores: Sequence[Store]
+    new: Mapping[int, Rows]
+    reached: int | None
+    """The watermark after the epoch."""
+    epoch: int
+    _opened: dict[str, Rows] = field(default_factory=dict)
+    _by_store: dict[str, list[Segment]] = field(default_factory=lambda: defaultdict(list))
+
+    def run(self, join: Join, writer: Writer) -> None:
+        """Put out what a join has beside matches."""
+        if join.kind is JoinKind.SEMI:
+            self._first_matches(join, writer)
+            return
+        for closing in join.closings:
+            window_us = 0 if join.kind.is_asof else join.inputs[closing.input].window_us
+            for rows in self._closing(join, closing, join.inputs[closing.input].store, window_us):
+                if join.kind.is_asof:
+                    self._put_newest(join, rows, writer)
+                else:
+                    unmatched = np.flatnonzero(~self._matched(join, closing.input, rows))
+                    self._put_rows(join, closing.input, rows.take(unmatched), writer)
+            if closing.keyless is not None:
+                for rows in self._closing(join, closing, closing.keyless, window_us):
+                    self._put_rows(join, closing.input, rows, writer)
+
+    def _closing(self, join: Join, closing: Closing, store: int, window_us: int | None) -> Iterator[Rows]:
+        """The rows of an input that close in this epoch, of the new ones and of each segment."""
+        before, derived = self.manifest.watermark, self.stores[store].derived
+        if self.reached is None or (window_us is None and not derived) or self.reached == before:
+            return
+        length = 0 if window_us is None else window_us  # the deadline of an intermediate result is not before its time
+        if store in self.new:
+            new = self.new[store]
+            yield _filtered(new, np.flatnonzero(_ends(new, length) < self.reached), closing.bit)
+        for segment in self._of(store, join):
+            last = segment.deadline if derived else segment.newest + length
+            if segment.oldest + length >= self.reached or (before is not None and last < before):
+                continue
+            rows = self._open(segment)
+            ends = _ends(rows, length)
+            closes = ends < self.reached if before is None else (ends >= before) & (ends < self.reached)
+            yield _filtered(rows, owned_index(rows, np.flatnonzero(closes), segment, self.groups), closing.bit)
+
+    def _matched(self, join: Join, place: int, rows: Rows, parts: Sequence[Partners] | None = None) -> Flags:
+        """Which rows of an input have a match, among all partners or among some."""
+        span = _span(join, place)
+        matched = np.zeros(len(rows), dtype=np.bool_)
+        left = np.flatnonzero(_passes(rows, join.inputs[place].bit))
+        needles = needles_of(rows, join.on if place == 0 else turned(join.on))
+        for part in self._partners(join, place, rows, span) if parts is None else parts:
+            if not len(left):
+                break
+            found = part.matched(needles if len(left) == len(rows) else needles.take(left), span)
+            matched[left[found]] = True
+            left = left[~found]
+        return matched
+
+    def _partners(
+        self, join: Join, place: int, rows: Rows, span: Span, *, new: bool = True, stored: bool = True
+    ) -> Iterator[Partners]:
+        """What rows of an input may match: new rows of the other, and of its segments those whose times may fit."""
+        other = join.inputs[1 - place]
+        on = join.on if place == 0 else turned(join.on)
+        if new and other.store in self.new:
+            yield Partners(self.new[other.store], other.bit, on)
+        if not stored or not len(rows):
+            return
+        first, last = (bounds for bounds in span.bounds(rows))
+        low, high = int(first.min()), int(last.max())
+        for segment in self._of(other.store, join):
+            if segment.newest >= low and segment.oldest <= high:
+                yield Partners(self._open(segment), other.bit, on)
+
+    def _first_matches(self, join: Join, writer: Writer) -> None:
+        entry, other = join.inputs
+        span, arrived = _span(join, 0), self.new.get(other.store)
+        if entry.store in self.new:
+            rows = self.new[entry.store]
+            self._put_rows(join, 0, rows.take(np.flatnonzero(self._matched(join, 0, rows))), writer)
+        if arrived is None:
+            return
+        hashes = arrived.distinct_hashes()
+        for segment in self._of(entry.store, join):
+            rows = self._open(segment)
+            found = gather(rows, hashes, self.manifest.watermark, entry.window_us)
+            rows = rows.take(owned_index(rows, found, segment, self.groups))
+            rows = rows.take(np.flatnonzero(self._matched(join, 0, rows, [Partners(arrived, other.bit, join.on)])))
+            earlier = list(self._partners(join, 0, rows, span, new=False))
+            self._put_rows(join, 0, rows.take(np.flatnonzero(~self._matched(join, 0, rows, earlier))), writer)
+
+    def _put_newest(self, join: Join, rows: Rows, writer: Writer) -> None:
+        """Rows of an as-of join, each with its newest partner."""
+        span, (_, other) = _span(join, 0), join.inputs
+        own = np.flatnonzero(_passes(rows, join.inputs[0].bit))
+        asked = {out.column for out in join.outputs if out.input == 1}
+        columns = [name for name in self.stores[other.store].columns if name in asked]
+        index: I64 = np.full(len(rows), -1, dtype=np.int64)
+        needles = rows.take(own)
+        table, found = newest_partner(needles, list(self._partners(join, 0, needles, span)), span, columns)
+        index[own] = found
+        if 0 not in join.kind.kept:
+            chosen = np.flatnonzero(index >= 0)
+            rows, index = rows.take(chosen), index[chosen]
+        partners = None if table is None else table.take(pa.array(index, mask=index < 0))
+        self._put(join, 0, rows, partners, writer)
+
+    def _put_rows(self, join: Join, place: int, rows: Rows, writer: Writer) -> None:
+        """Rows of one input, with NULLs for the other."""
+        self._put(join, place, rows, None, writer)
+
+    def _put(self, join: Join, place: int, rows: Rows, partners: pa.Table | None, writer: Writer) -> None:
+        if not len(rows):
+            return
+        columns = []
+        for out, kind in zip(join.outputs, join.schema, strict=False):
+            source = rows.table if out.input == place else partners
+            if source is None or out.column not in source.column_names:
+                columns.append(pa.nulls(len(rows), narrow(kind.type)))
+            else:
+                columns.append(source.column(out.column))
+        table = pa.table(columns, names=[str(i) for i in range(len(columns))])
+        for piece in cut(table, BATCH_BYTES):
+            told = told_columns(join, piece.num_rows, self.epoch, recovered=False)
+            writer.write([*(column.combine_chunks() for column in piece.columns), *told])
+
+    def _of(self, store: int, join: Join) -> list[Segment]:
+        """The segments of a store with rows that a join sees."""
+        if not self._by_store:
+            for segment in self.manifest.of_slot(self.slot):
+                self._by_store[segment.store].append(segment)
+        return [s for s in self._by_store.get(self.stores[store].name, ()) if s.first_epoch > join.since]
+
+    def _open(self, segment: Segment) -> Rows:
+        if segment.name not in self._opened:
+            self._opened[segment.name] = open_segment(self.files, segment)
+        return self._opened[segment.name]
+
+
+def _span(join: Join, place: int) -> Span:
+    """When the partners of a row of an input may be: until its own window ends, and not before theirs begin."""
+    own, other = join.inputs[place].window_us, join.inputs[1 - place].window_us
+    return Span(other, 0 if join.kind.is_asof else own)
+
+
+def _ends(rows: Rows, window_us: int) -> I64:
+    """Until when a partner of each row may come."""
+    return rows.times + window_us if rows.deadlines is None else rows.deadlines
+
+
+def _passes(rows: Rows, bit: int | None) -> Flags:
+    """Which rows pass a filter."""
+    if bit is None or rows.masks is None:
+        return np.ones(len(rows), dtype=np.bool_)
+    return np.asarray((rows.masks & (1 << bit)) != 0)
+
+
+def _filtered(rows: Rows, index: I64, bit: int | None) -> Rows:
+    """Of the rows at `index` those that pass a filter."""
+    if bit is not None and rows.masks is not None:
+        index = index[(rows.masks[index] & (1 << bit)) != 0]
+    return rows.take(index)
