@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.plan.aggregate_plan import composites_of
+from braidstream.slot.epoch_task import EpochTask
 from braidstream.slot.section_writing import Merging
-from braidstream.slot.task import EpochTask
 from braidstream.state import adoption
 from braidstream.state.checkpoint import STAGED
 from braidstream.state.compaction import Rules

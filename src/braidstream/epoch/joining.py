@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun, Reports
-from braidstream.slot.task import EpochTask, slot_task
+from braidstream.slot.epoch_task import EpochTask
+from braidstream.slot.task import slot_task
 from braidstream.state.manifest import Manifest
 
 __all__ = ["join_stages", "resume_joins", "wake_joins"]

@@ -31,7 +31,8 @@ from braidstream.model.stores import Stage
 from braidstream.model.values import changed
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
-from braidstream.slot.task import EpochTask, routes_of, slot_task
+from braidstream.slot.epoch_task import EpochTask, routes_of
+from braidstream.slot.task import slot_task
 from braidstream.state.manifest import Manifest
 
 __all__ = ["PHASES", "Epoch", "run_epoch"]

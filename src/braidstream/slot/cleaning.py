@@ -35,8 +35,9 @@ from braidstream.model.numbers import GroupId, SlotId
 from braidstream.model.reports import CleanUpReport, Failure, Result, encoded
 from braidstream.model.stores import Join, JoinInput, Store
 from braidstream.slot.allocators import give_back
+from braidstream.slot.epoch_task import read_manifest
 from braidstream.slot.sharing import told_columns
-from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of, read_manifest
+from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.segments import copied, open_segment, rows_between

@@ -16,8 +16,8 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,12 @@ import pyarrow.compute as pc
 
 from braidstream.control.probing import probing_order
 from braidstream.errors import RunError
-from braidstream.kernels.biclique import PROBE, STORED, Biclique
+from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
 from braidstream.kernels.matching import satisfying
-from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.routing import (
     Routes,
-    SlotTable,
     deal,
     deal_light,
     envelopes_to_batch,
@@ -55,27 +53,20 @@ from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, re
 from braidstream.slot.allocators import give_back
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
+from braidstream.slot.epoch_task import EpochTask, routes_of
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
-from braidstream.slot.section_writing import Merged, Merging, written
+from braidstream.slot.section_writing import Merged, written
 from braidstream.slot.sharing import CompositeBatch, shared, told_columns
 from braidstream.state import adoption, compaction
-from braidstream.state.cells import Cells, heavy_keys
+from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
-from braidstream.state.manifest import Manifest, Segment
+from braidstream.state.manifest import Segment
 from braidstream.state.segments import Place
-from braidstream.state.staging import Staging, Writer
+from braidstream.state.staging import Writer
 
-__all__ = [
-    "REPORTS",
-    "REPORTS_SCHEMA",
-    "EpochTask",
-    "failure_of",
-    "read_manifest",
-    "routes_of",
-    "slot_task",
-]
+__all__ = ["REPORTS", "REPORTS_SCHEMA", "executor", "failure_of", "slot_task"]
 
 REPORTS = "report binary"
 REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
@@ -90,67 +81,6 @@ class _Side:
     matches: I64
     windows: Sequence[int | None] | None = None
     """Where they are not those of the join's inputs."""
-
-
-@dataclass(frozen=True)
-class EpochTask:
-    """What every slot's task of an epoch is given."""
-
-    root: str
-    run: str
-    """Unique for each start of a flow, so that a worker process that outlives it does not trust its cache."""
-    epoch: int
-    stores: tuple[Store, ...]
-    branches: tuple[Branch, ...]
-    joins: tuple[Join, ...]
-    staging: Mapping[str, Staging]
-    late: Mapping[str, Staging]
-    merging: Merging | None = None
-    """How slots merge segments; None: they do not."""
-    suspended: frozenset[str] = frozenset()
-    """Joins that produce nothing in this epoch."""
-    deferred: Mapping[str, int] = field(default_factory=dict)
-    """Joins that now produce what they did not since an epoch."""
-    pending: str | None = None
-    """Set, and another each time: the task reads the manifest that the epoch has reached, not the one before it."""
-    aggregates: tuple[AggregatePlan, ...] = ()
-    delays_us: Mapping[str, int] = field(default_factory=dict)
-    """Of the streams that define the watermark."""
-    idle: tuple[str, ...] = ()
-    """Of these streams, those that the watermark does not wait for unless they speak."""
-    reached: int | None = None
-    """The watermark after the epoch, once the driver knows it."""
-    tracks: bool = False
-    """Whether slots report their frequent keys."""
-    adoptions: tuple[adoption.Adoption, ...] = ()
-    shed: frozenset[str] = frozenset()
-    """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
-    ends: bool = False
-    """Whether nothing comes after the epoch: its watermark is then `END`."""
-    piece_bytes: int | None = None
-    """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
-
-    def manifest(self) -> Manifest:
-        """The manifest that defines routing and state for this task."""
-        if self.pending is None:
-            return read_manifest(self.root, self.epoch - 1, self.run)
-        return read_manifest(self.root, self.epoch, f"{self.run}:{self.pending}", pending=True)
-
-
-@lru_cache(maxsize=4)
-def read_manifest(root: str, epoch: int, run: str, pending: bool = False) -> Manifest:
-    """The manifest of an epoch as tasks need it, cached in the worker process for one run of the flow."""
-    del run
-    return Manifest.read(Files(root), epoch, pending=pending, whole=False)
-
-
-def routes_of(manifest: Manifest) -> Routes:
-    """Where rows go in the epoch after a manifest."""
-    regions = manifest.directory.regions.items()
-    tables = {stage: SlotTable(region.depth, region.slots[region.table()]) for stage, region in regions}
-    subgroups = manifest.notes.biclique
-    biclique = None if subgroups is None else Biclique(manifest.n_slots, subgroups)
-    return Routes(tables, manifest.n_slots, manifest.watermark, heavy_keys(manifest), biclique)
 
 
 def slot_task(

@@ -28,7 +28,7 @@ from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch
 from braidstream.query import describe_duration
-from braidstream.slot.task import read_manifest, routes_of
+from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
 

@@ -29,8 +29,8 @@ from braidstream.lab.testing.harness import Harness, Indexed, LocalCluster
 from braidstream.model.directory import Group
 from braidstream.model.numbers import SlotId, slot_ids
 from braidstream.model.parts import Segment
+from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.slot.section_writing import Merging, written
-from braidstream.slot.task import read_manifest, routes_of
 from braidstream.state.compaction import FAN, SMALLEST, Rules
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name

@@ -55,7 +55,7 @@ from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
-from braidstream.slot.task import read_manifest, routes_of
+from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.spark.sinks import FileSink, deliver
 from braidstream.spark.sources import Router
 from braidstream.state.cells import resettled
