@@ -22,11 +22,12 @@ from braidstream.model.values import changed
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
 from braidstream.query.types import canonical_type, quote_name
-from braidstream.spark.declared import ContinuousQuery, resolved
+from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
 from braidstream.spark.moved import refuse_moved_streams
+from braidstream.spark.names import resolved
 from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
 from braidstream.state.checkpoint import Checkpoint, Identity
@@ -198,7 +199,7 @@ def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
 
 
 def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
-    return ((place, resolved(sink.path)) for place, sink in sinks.items() if isinstance(sink, FileSink))
+    return ((place, resolved(sink.folder)) for place, sink in sinks.items() if sink.folder is not None)
 
 
 def _checkpoint(

@@ -134,10 +134,9 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:
-    from braidstream.spark.formats import find_sink  # noqa: PLC0415
-
-    send(sink.format, sink.path, **sink.options)
-    find_sink(spark, sink.format)
+    declared = send(sink.format, sink.path, **sink.options)
+    for one in declared.outputs:
+        one.find(spark)
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:

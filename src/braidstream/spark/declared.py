@@ -6,8 +6,6 @@ Everything here happens before anything starts; what is wrong is refused with wh
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +17,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError
-from braidstream.options import JobStream, options_of
+from braidstream.options import JobStream, options_of, texts_of
 from braidstream.query import Query, parse_duration
-from braidstream.spark.sinks import STAGING, CallableSink, FileSink, MemorySink, Sink, make_sink
-from braidstream.state.files import COPY, Files
+from braidstream.spark.names import resolved
+from braidstream.spark.sinks import CallableSink, MemorySink, Sink, make_sink
+from braidstream.spark.staged_folder import STAGING
 from braidstream.state.notes import Submitted
 
 __all__ = [
@@ -62,7 +61,7 @@ class ContinuousQuery:
         self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> ContinuousQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
-        self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
+        self.sink = make_sink(target, path, texts_of(options))
         return self
 
     def table(self) -> pa.Table | None:
@@ -75,7 +74,7 @@ class ContinuousQuery:
         self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> ContinuousQuery:
         """Send late tuples to a sink of their own; files go to one folder for each stream."""
-        texts = {key: str(value) for key, value in options.items()}
+        texts = texts_of(options)
         make_sink(target, path, texts)
         self.late_sink = (target, path, texts)
         self._late = {}
@@ -91,7 +90,8 @@ class ContinuousQuery:
         if self.late_sink is not None and not self._late:
             target, path, options = self.late_sink
             for stream in self.query.streams:
-                self._late[stream] = make_sink(target, None if path is None else f"{path}/stream={stream}", options)
+                own = {name: value.replace("{stream}", stream) for name, value in options.items()}
+                self._late[stream] = make_sink(target, None if path is None else f"{path}/stream={stream}", own)
         return self._late
 
 
@@ -152,30 +152,22 @@ def folders(path: str) -> Sequence[str]:
     return [p.name for p in Path(path).iterdir() if p.is_dir()] if Path(path).is_dir() else []
 
 
-def resolved(path: str) -> str:
-    """A folder under its one name: whatever links, dots, slashes or `file:` it was given with."""
-    base = Files(path).path("")
-    if "://" in path.removeprefix(COPY) and not path.removeprefix(COPY).startswith("file:"):
-        return f"{path.split('://', 1)[0]}://{posixpath.normpath(base)}"
-    return os.path.realpath(base)
-
-
 def refuse_overlaps(sinks: Sequence[tuple[str, Sink]], taken: Sequence[tuple[str, str]]) -> None:
     """Refuse outputs that would be written to one folder, or into one that is read or kept (`taken`: what, path)."""
     kept = [(what, resolved(path)) for what, path in taken]
     owners: dict[str, str] = {}
     for name, sink in sinks:
-        if not isinstance(sink, FileSink):
+        if sink.folder is None:
             continue
-        path = resolved(sink.path)
+        path = resolved(sink.folder)
         for what, folder in kept:
             if _is_within(path, folder):
-                wrong = f"the sink path {sink.path!r} of {name!r} is {'' if path == folder else 'inside '}{what}"
+                wrong = f"the sink path {sink.folder!r} of {name!r} is {'' if path == folder else 'inside '}{what}"
                 raise SinkError(wrong, "a folder of its own", "choose another path")
         other = next((own for folder, own in owners.items() if _collide(path, folder)), None)
         if other is not None:
             raise SinkError(
-                f"{other!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
+                f"{other!r} and {name!r} have the same sink path {sink.folder!r}", "a path of its own for each"
             )
         owners[path] = name
 

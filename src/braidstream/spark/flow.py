@@ -35,7 +35,7 @@ from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST
-from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, without_query
 from braidstream.plan.explain import explain, explain_memory, explain_options
@@ -370,7 +370,7 @@ class Flow:
             own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
             target = to if isinstance(to, str) else None
-            texts = {key: str(value) for key, value in options.items()}
+            texts = texts_of(options)
             entry = Submitted(added.query.text, target, path, texts)
 
             def noted(last: Manifest) -> Manifest:
