@@ -45,6 +45,7 @@ PARTNERS: dict[str, dict[str, Any]] = {
     "rule": {"router": "grid"},
     "subgroups": {"router": "biclique"},
     "min_slots": {"max_slots": 64},
+    "value": {"format": "kafka", "schema": "k long, ts timestamp"},
 }
 """What an option needs beside it."""
 CASES = [

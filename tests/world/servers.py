@@ -21,12 +21,19 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["CONNECTOR_JARS", "Kafka", "Postgresql", "free_port", "kafka", "postgresql"]
+__all__ = ["Kafka", "Postgresql", "connector_jars", "free_port", "kafka", "new_name", "postgresql"]
 
 WORLD = Path(__file__).parents[2] / "build" / "world"
-CONNECTOR_JARS = sorted((WORLD / "connector" / "jars").glob("*.jar"))
+NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
 KAFKA_JARS = WORLD / "kafka" / "jars"
 PATIENCE_S = 90.0
+
+
+def connector_jars() -> list[Path]:
+    """Of Spark's Kafka connector and what it needs beyond Spark; of two versions the later."""
+    found = sorted((WORLD / "connector" / "jars").glob("*.jar"))
+    newest = {part: [jar for jar in found if part in jar.name][-1] for part in NEEDED}
+    return list(newest.values())
 
 
 def free_port() -> int:

@@ -76,7 +76,7 @@ def test_every_result_is_there_once(spark: SparkSession, tmp_path: Path, place: 
     assert not list((tmp_path / "ck" / "staged").iterdir())
 
 
-@pytest.mark.parametrize("point", ["delivery-put", "delivery-done", "after-results", "before-manifest"])
+@pytest.mark.parametrize("point", ["delivery-put", "delivery-done"])
 def test_an_epoch_that_is_delivered_again_with_other_slots_is_there_once(
     spark: SparkSession, tmp_path: Path, place: Place, point: str
 ) -> None:

@@ -26,6 +26,7 @@ from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
+from braidstream.spark.kafka_source import KAFKA_TIME, refuse_silent_brokers, takes_kafka_time
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.names import resolved
 from braidstream.spark.resolve import refuse_unknown_functions
@@ -102,10 +103,14 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
     _check_path(stream)
     check_source(name, stream.format, stream.options)
     _check_order(name, stream)
+    if stream.value is not None:
+        refuse_silent_brokers(name, stream.options)
     text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
         return None
     schema = Schema.from_ddl(text)
+    if stream.value is not None and takes_kafka_time(stream.time, [column.name for column in schema]):
+        schema = Schema.from_ddl(f"{text}, {KAFKA_TIME} timestamp")
     _check_time(name, stream.time, schema)
     return schema
 

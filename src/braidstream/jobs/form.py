@@ -6,7 +6,7 @@
     [types.NAME]            the fields of a stream type (docs/functions.md)
     [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
     [control]               enabled, and the controller's settings (docs/controller.md)
-    [spark]                 settings of Spark; `master` is short for spark.master
+    [spark]                 settings of Spark; `master` is short for spark.master, `packages` lists spark.jars.packages
 
 The options are those of `braidstream.options`; docs/options.md lists them. The form is a contract: it is extended,
 never broken.
@@ -128,8 +128,12 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
         flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]
         return
     from braidstream.spark.formats import open_stream  # noqa: PLC0415
+    from braidstream.spark.kafka_source import kafka_frame  # noqa: PLC0415
 
-    frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
+    if stream.value is not None and stream.schema is not None:
+        frame = kafka_frame(spark, name, stream.schema, stream.time, stream.options)
+    else:
+        frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
     flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds")
 
 
@@ -205,7 +209,9 @@ def _settings(top: JobTable) -> dict[str, str]:
         return {}
     table, found = top.table("spark"), {}
     for name, value in _flat(table.values, ""):
-        full = "spark.master" if name == "master" else name
+        full = {"master": "spark.master", "packages": "spark.jars.packages"}.get(name, name)
+        if name == "packages" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = ",".join(value)  # noqa: PLW2901
         if not full.startswith("spark."):
             raise table.error(name, "is no setting of Spark", "names that begin with spark.", f"write spark.{name}")
         if not isinstance(value, (str, int, float)):

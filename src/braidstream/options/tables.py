@@ -44,6 +44,7 @@ RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
+VALUES = ("json",)
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -165,6 +166,22 @@ class JobStream(Checked):
         Choice(ORDERS), None, "time", "For Parquet files: by which they are read", unset='"time" with "available"'
     )
     options: Mapping[str, str] = option(Words(), {}, {"maxFilesPerTrigger": 1}, "Options of Spark's source")
+    value: str | None = option(
+        Choice(VALUES), None, "json", "For Kafka: what the value of a message is, whose fields the schema names",
+        unset="bytes, as Spark gives them",
+    )  # fmt: skip
+
+    def check_together(self) -> None:
+        """A value is Kafka's, and its fields are declared; other columns of Kafka's are not."""
+        is_kafka = self.format.lower() == "kafka"
+        if self.value is not None and not is_kafka:
+            raise InputError(f'value is "{self.value}" in a {self.format} stream', "value for Kafka", "leave it out")
+        if self.value is not None and self.schema is None:
+            wrong = f'value is "{self.value}" without a schema'
+            raise InputError(wrong, "the fields and their types", 'add schema = "k long, v long, ts timestamp"')
+        if is_kafka and self.schema is not None and self.value is None:
+            wrong = "schema for a Kafka stream without a value"
+            raise InputError(wrong, "what the values of messages are", 'add value = "json"')
 
 
 @dataclass(frozen=True)

@@ -139,5 +139,6 @@ def _missing(format_: str) -> str:
 def _hint(format_: str, known: tuple[str, ...]) -> str:
     if package := _PACKAGES.get(format_.lower()):
         without = f"{install_command('delta')}; or " if format_.lower() == "delta" and known is SINKS else ""
-        return f"{without}start Spark with spark.jars.packages={package}"
+        in_a_job = f'in a job file: [spark] packages = ["{package}"]'
+        return f"{without}start Spark with spark.jars.packages={package}; {in_a_job}"
     return nearest(format_, known)
