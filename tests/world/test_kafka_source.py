@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -116,6 +118,28 @@ def test_topics_are_joined_into_a_delta_table_and_gone_on_with(tmp_path: Path, k
     done = braid(tmp_path, "run", str(file))
     assert done.returncode == 0, done.stderr[-3000:]
     assert readers.delta_rows(str(tmp_path / "out")) == pairs([*r, *more, *later], s)
+
+
+def test_the_example_from_kafka_to_delta(tmp_path: Path, kafka: Kafka) -> None:
+    """Its two commands, with the test's broker and jars that are there already."""
+    from deltalake import DeltaTable
+
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    file = tmp_path / "examples" / "kafka_to_delta.toml"
+    text = (
+        file.read_text().replace("localhost:9092", kafka.servers).replace('master = "local[*]"', 'master = "local[2]"')
+    )
+    jars = ",".join(map(str, connector_jars()))
+    file.write_text(re.sub(r"packages = .*", f'"spark.jars" = "{jars}"', text))
+    n_paid = 0
+    for _ in range(2):
+        command = [sys.executable, str(tmp_path / "examples" / "kafka_orders.py"), kafka.servers]
+        sent = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        n_paid += int(sent.split()[2])
+        done = braid(tmp_path, "run", str(file))
+        assert done.returncode == 0, done.stderr[-3000:]
+        ids = DeltaTable(str(tmp_path / "build/examples/paid")).to_pyarrow_table().column("id").to_pylist()
+        assert len(ids) == len(set(ids)) == n_paid
 
 
 def test_from_kafka_to_kafka_with_kafkas_own_time(tmp_path: Path, kafka: Kafka) -> None:
