@@ -46,6 +46,7 @@ PARTNERS: dict[str, dict[str, Any]] = {
     "subgroups": {"router": "biclique"},
     "min_slots": {"max_slots": 64},
     "value": {"format": "kafka", "schema": "k long, ts timestamp"},
+    "bad": {"format": "kafka", "schema": "k long, ts timestamp", "value": "json"},
 }
 """What an option needs beside it."""
 CASES = [

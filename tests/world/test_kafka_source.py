@@ -161,7 +161,25 @@ def test_a_message_that_is_not_what_the_schema_says_stops_the_flow_and_is_named(
     send(kafka, names[1], rows("S", 5))
     done = braid(tmp_path, "run", str(job(tmp_path, servers=kafka.servers, r=names[0], s=names[1])))
     assert done.returncode == 3, done.stderr[-2000:]
-    assert "no number" in done.stderr + done.stdout
+    said = " ".join((done.stderr + done.stdout).split())
+    assert "no number" in said
+    assert "bad = {" in said
+
+
+def test_with_an_output_for_bad_rows_the_flow_goes_on(tmp_path: Path, kafka: Kafka) -> None:
+    names = [kafka.create(new_name(name)) for name in ("r", "s")]
+    r, s = rows("R", 20), rows("S", 20)
+    wrong = [b'{"k": "no number", "v": 1}', b"no JSON at all", b"", b'{"k": 1, "v": 2, "ts": "no time"}']
+    send(kafka, names[0], [*r[:10], *wrong, *r[10:]])
+    send(kafka, names[1], s)
+    bad = f'delay = "1 hour"\nbad = {{ format = "delta", path = "{tmp_path}/bad" }}'
+    file = job(tmp_path, servers=kafka.servers, r=names[0], s=names[1])
+    file.write_text(file.read_text().replace('delay = "1 hour"', bad, 1))
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert readers.delta_rows(str(tmp_path / "out")) == pairs(r, s)
+    kept = readers.delta_rows(str(tmp_path / "bad"), ("message", "topic"))
+    assert kept == in_order((one.decode(), names[0]) for one in wrong)
 
 
 def test_a_wrong_broker_is_found_within_ten_seconds_and_a_missing_topic_is_named(tmp_path: Path, kafka: Kafka) -> None:

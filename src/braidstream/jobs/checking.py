@@ -22,6 +22,7 @@ from braidstream.model.values import changed
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
 from braidstream.query.types import canonical_type, quote_name
+from braidstream.spark.bad_rows import BAD, BAD_TYPE
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order
@@ -110,7 +111,10 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
         return None
     schema = Schema.from_ddl(text)
     if stream.value is not None and takes_kafka_time(stream.time, [column.name for column in schema]):
-        schema = Schema.from_ddl(f"{text}, {KAFKA_TIME} timestamp")
+        text = f"{text}, {KAFKA_TIME} timestamp"
+        schema = Schema.from_ddl(text)
+    if stream.bad is not None:
+        schema = Schema.from_ddl(f"{text}, {BAD} {BAD_TYPE}")
     _check_time(name, stream.time, schema)
     return schema
 
@@ -163,6 +167,10 @@ def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
 def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
     """Every sink of the job, by its place in the file; a late sink has a folder for each stream."""
     made: dict[str, Sink] = {}
+    for name, source in job.streams.items():
+        if source.bad is not None:
+            at, bad = f"[streams.{name}] bad", source.bad
+            made[at] = with_place(job, at, make_sink, bad.format, bad.path, bad.options)
     for name, function in job.functions.items():
         at, sink = f"[functions.{name}] sink", function.sink
         if sink is not None:

@@ -71,7 +71,7 @@ def read(file: str | Path) -> Job:
     top = JobTable(str(file), "", _parsed(path))
     top.refuse_unknown([entry.name for entry in fields(Job) if entry.name != "file"], "table")
     flow = _flow(top.table("flow"), path.stem)
-    streams = {name: _at_home(path, table.read(JobStream)) for name, table in top.tables("streams")}
+    streams = {name: _stream(path, table) for name, table in top.tables("streams")}
     types, functions = _functions(path, top, streams)
     queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
     control = read_control(top, flow.epoch)
@@ -131,10 +131,13 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
     from braidstream.spark.kafka_source import kafka_frame  # noqa: PLC0415
 
     if stream.value is not None and stream.schema is not None:
-        frame = kafka_frame(spark, name, stream.schema, stream.time, stream.options)
+        keeps_bad = stream.bad is not None
+        frame = kafka_frame(spark, name, stream.schema, stream.time, stream.options, keeps_bad=keeps_bad)
     else:
         frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
     flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds")
+    if stream.bad is not None:
+        flow.bad(name, stream.bad.format, stream.bad.path, **stream.bad.options)
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:
@@ -161,6 +164,11 @@ def _flow(table: JobTable, stem: str) -> JobFlow:
     if table.values.get("name") == "":
         table = replace(table, values={**table.values, "name": stem})
     return table.read(JobFlow, name=stem)
+
+
+def _stream(file: Path, table: JobTable) -> JobStream:
+    stream = table.read(JobStream)
+    return _at_home(file, stream if stream.bad is None else replace(stream, bad=_at_home(file, stream.bad)))
 
 
 def _query(file: Path, table: JobTable) -> JobQuery:

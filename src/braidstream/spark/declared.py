@@ -7,7 +7,7 @@ Everything here happens before anything starts; what is wrong is refused with wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from braidstream.errors import InputError, SinkError, StreamError
 from braidstream.options import JobStream, options_of, texts_of
 from braidstream.query import Query, parse_duration
+from braidstream.spark.bad_rows import BadRows, GoodRows
 from braidstream.spark.names import resolved
 from braidstream.spark.sinks import CallableSink, MemorySink, Sink, make_sink
 from braidstream.spark.staged_folder import STAGING
@@ -55,7 +56,9 @@ class ContinuousQuery:
     late_sink: tuple[Any, str | Path | None, Mapping[str, str]] | None = None
     recovered: bool = False
     """Whether results carry the columns `recovered` and `epoch`."""
-    _late: dict[str, Sink] = field(default_factory=dict)
+    bad: Mapping[str, tuple[Any, str | Path | None, Mapping[str, str]]] = field(default_factory=dict)
+    """Where rows that cannot be read go, by stream."""
+    _late: dict[str, tuple[Sink, ...]] = field(default_factory=dict)
 
     def to(
         self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
@@ -83,16 +86,26 @@ class ContinuousQuery:
     @property
     def outputs(self) -> list[Sink]:
         """All that is written for it: its results, and late tuples."""
-        return [*([] if self.sink is None else [self.sink]), *self.late_sinks().values()]
+        late = [sink for sinks in self.late_sinks().values() for sink in sinks]
+        return [*([] if self.sink is None else [self.sink]), *late]
 
-    def late_sinks(self) -> dict[str, Sink]:
-        """Where late tuples of each of its streams go, if they are asked for; the same objects each time."""
-        if self.late_sink is not None and not self._late:
-            target, path, options = self.late_sink
-            for stream in self.query.streams:
-                own = {name: value.replace("{stream}", stream) for name, value in options.items()}
-                self._late[stream] = make_sink(target, None if path is None else f"{path}/stream={stream}", own)
+    def late_sinks(self) -> dict[str, tuple[Sink, ...]]:
+        """Where late tuples and bad rows of its streams go, if they are asked for; the same objects each time."""
+        if not self._late:
+            found = {stream: (*self._late_to(stream), *self._bad_to(stream)) for stream in self.query.streams}
+            self._late = {stream: sinks for stream, sinks in found.items() if sinks}
         return self._late
+
+    def _late_to(self, stream: str) -> Iterator[Sink]:
+        if self.late_sink is not None:
+            target, path, options = self.late_sink
+            own = {name: value.replace("{stream}", stream) for name, value in options.items()}
+            made = make_sink(target, None if path is None else f"{path}/stream={stream}", own)
+            yield GoodRows(made) if stream in self.bad else made
+
+    def _bad_to(self, stream: str) -> Iterator[Sink]:
+        if stream in self.bad:
+            yield BadRows(make_sink(*self.bad[stream]))
 
 
 def check_session(spark: Any) -> None:

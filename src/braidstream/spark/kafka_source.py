@@ -9,8 +9,8 @@
 
 Offsets, partitions that are added while it runs, and brokers that come back are the connector's matter. Before anything
 starts the brokers are asked, within seconds, whether they answer and have the topics; the connector by itself would try
-for minutes. A message that is not what the schema says stops the flow, and is named; it is never taken for NULLs. A
-message without a value (a tombstone) is no row.
+for minutes. A message that is not what the schema says stops the flow, and is named; or it goes to the stream's output
+for bad rows (`spark.bad_rows`). It is never taken for NULLs. A message without a value (a tombstone) is no row.
 
 Cost: Spark parses; a question to the brokers at the start.
 """
@@ -25,8 +25,10 @@ from collections.abc import Collection, Mapping
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError, nearest
+from braidstream.spark.bad_rows import BAD
 from braidstream.spark.causes import one_line
 from braidstream.spark.formats import open_stream
 
@@ -34,20 +36,42 @@ __all__ = ["KAFKA_TIME", "kafka_frame", "refuse_missing_topics", "refuse_silent_
 
 KAFKA_TIME = "timestamp"
 """The column that Kafka's own time of a message has, where no field is the event time."""
+_CORRUPT = "__corrupt"
 _ANSWER_S = 8.0
 _CONNECT_S = 3.0
 _SERVERS, _TOPICS = "kafka.bootstrap.servers", "subscribe"
 
 
-def kafka_frame(spark: SparkSession, name: str, schema: str, column: str, options: Mapping[str, str]) -> DataFrame:
-    """The rows that JSON messages hold, and Kafka's time beside them if that is the event time."""
-    frame = open_stream(spark, name, "kafka", None, None, options)
+def kafka_frame(
+    spark: SparkSession, name: str, schema: str, column: str, options: Mapping[str, str], *, keeps_bad: bool = False
+) -> DataFrame:
+    """The rows that JSON messages hold, and Kafka's time beside them if that is the event time.
+
+    With `keeps_bad` a message that is not what the schema says is a row of NULLs, but for its column `_bad`.
+    """
+    frame = open_stream(spark, name, "kafka", None, None, options).where("value IS NOT NULL")
     refuse_missing_topics(spark, name, options)
-    parsed = F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"})
-    rows = frame.where("value IS NOT NULL").select(parsed.alias("row"), F.col(KAFKA_TIME).alias("sent"))
-    fields = [field.name for field in rows.schema["row"].dataType.fields]
-    beside = [F.col("sent").alias(KAFKA_TIME)] if takes_kafka_time(column, fields) else []
-    return rows.select("row.*", *beside)
+    text = F.col("value").cast("string")
+    fields = [field.name for field in _struct(spark, schema).fields]
+    beside = [F.col(KAFKA_TIME)] if takes_kafka_time(column, fields) else []
+    if not keeps_bad:
+        return frame.select(F.from_json(text, schema, {"mode": "FAILFAST"}).alias("row"), *beside).select(
+            *(F.col("row")[field].alias(field) for field in fields), *beside
+        )
+    parsed = F.from_json(text, f"{schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
+    known = {"reason": F.lit(f"no JSON of {schema}"), "message": text, "topic": F.col("topic")}
+    known = {**known, "partition": F.col("partition"), "offset": F.col("offset")}
+    rows = frame.select(
+        parsed.alias("row"), F.struct(*(one.alias(own) for own, one in known.items())).alias("known"), *beside
+    )
+    is_bad = F.col("row").isNull() | F.col("row")[_CORRUPT].isNotNull()
+    good = [F.when(~is_bad, F.col("row")[field]).alias(field) for field in fields]
+    times = [F.when(~is_bad, one).alias(KAFKA_TIME) for one in beside]
+    return rows.select(*good, *times, F.when(is_bad, F.col("known")).alias(BAD))
+
+
+def _struct(spark: SparkSession, schema: str) -> StructType:
+    return spark.createDataFrame([], schema).schema
 
 
 def takes_kafka_time(column: str, fields: Collection[str]) -> bool:

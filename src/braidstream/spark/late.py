@@ -86,8 +86,9 @@ def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
     """The output of late tuples by stream, over all queries that ask for one."""
     found: dict[str, dict[Any, Sink]] = {}
     for query in queries:
-        for stream, sink in query.late_sinks().items():
-            found.setdefault(stream, {}).setdefault(_address(sink), sink)
+        for stream, sinks in query.late_sinks().items():
+            for sink in sinks:
+                found.setdefault(stream, {}).setdefault(_address(sink), sink)
     return {stream: _together(own) for stream, own in found.items()}
 
 

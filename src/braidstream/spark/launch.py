@@ -159,8 +159,9 @@ class Launch:
                 raw = staged_frame(self.flow.spark, self.checkpoint.root, (), plan.schema_of(name))
                 rows = raw if plan.finished[name] else finish(query.query, raw)
                 query.sink.check_rows(rows.schema)
-            for stream, sink in query.late_sinks().items():
-                sink.check_rows(self.flow._streams[stream].schema)
+            for stream, sinks in query.late_sinks().items():
+                for sink in sinks:
+                    sink.check_rows(self.flow._streams[stream].schema)
 
     def claim(self, queries: Iterable[ContinuousQuery]) -> None:
         """Mark the outputs of queries as this flow's: what may still be refused, and the first that is written."""

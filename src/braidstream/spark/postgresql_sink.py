@@ -132,7 +132,9 @@ class PostgresqlSink(Sink):
             return
         frame = delivery.frame()
         schema = result_schema(frame.schema, "PostgreSQL")
-        mark = Mark(self.flow, delivery.outlet, delivery.number)
+        mark = Mark(
+            self.flow, f"{delivery.outlet} in {self._table}", delivery.number
+        )  # late tuples may have two tables
         in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark))
         delivery.reach("delivery-done")
 
