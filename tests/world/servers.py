@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["Kafka", "Postgresql", "connector_jars", "free_port", "kafka", "new_name", "postgresql"]
+__all__ = ["Kafka", "Postgresql", "connector_jars", "free_port", "kafka", "new_name", "postgresql", "until"]
 
 WORLD = Path(__file__).parents[2] / "build" / "world"
 NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from braidstream.errors import SinkError
+from braidstream.errors import RunError, SinkError
 from braidstream.model.faults import armed
 from braidstream.spark.flow import Flow
 from braidstream.spark.sinks import make_sink
 from tests.spark.stage import declare, in_order, pairs, some_epochs, write
+from tests.spark.test_functions import ONE_FILE, RADIO, numbers_files, radio_files, signal, total
 from tests.world import readers
 from tests.world.servers import Kafka, Postgresql, free_port, new_name
 
@@ -43,14 +44,14 @@ class Place:
             self.broker: Kafka = request.getfixturevalue("kafka")
             self.declared = {"target": "kafka", "servers": self.broker.servers, "topic": self.broker.create(name)}
 
-    def rows(self) -> list[Any]:
+    def rows(self, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Any]:
         if self.kind == "delta":
-            return readers.delta_rows(self.declared["path"])
+            return readers.delta_rows(self.declared["path"], columns)
         if self.kind == "iceberg":
-            return readers.iceberg_rows(self.declared["path"], self.declared["table"])
+            return readers.iceberg_rows(self.declared["path"], self.declared["table"], columns)
         if self.kind == "postgresql":
-            return readers.postgresql_rows(self.server, self.name)
-        return readers.kafka_rows(self.broker, self.name)
+            return readers.postgresql_rows(self.server, self.name, columns)
+        return readers.kafka_rows(self.broker, self.name, columns)
 
 
 @pytest.fixture(params=["delta", "iceberg", "postgresql", "kafka"])
@@ -221,3 +222,31 @@ def _delta(path: str) -> pa.Table:
     from deltalake import DeltaTable
 
     return DeltaTable(path).to_pyarrow_table()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "kafka"])
+def test_a_stream_functions_windows_are_there_once_after_a_failure(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    place = Place(kind, tmp_path, request)
+    name = "fft3" if kind != "postgresql" else "total"
+    radio_files(tmp_path / "radio", signal(1200), [500, 800])
+    numbers_files(tmp_path / "numbers", [(range(0, 500, 10), range(50)), (range(500, 1000, 10), range(50))])
+
+    def run() -> int:
+        flow = Flow(spark)
+        if name == "fft3":
+            flow.files("radio", tmp_path / "radio", schema=RADIO, time="ts", options=ONE_FILE)
+            flow.windows(size=256, step=100).apply("fft3").to(**place.declared)
+        else:
+            flow.files("numbers", tmp_path / "numbers", schema="ts timestamp, v double", time="ts", options=ONE_FILE)
+            flow.windows(size=10, step=5).apply(total).to(**place.declared)
+        handle = flow.start(tmp_path / "ck", warm=False)
+        handle.await_termination()
+        return int(handle.totals[f"{name}.results"])
+
+    with armed("after-results:1:raise"), pytest.raises(RunError, match="injected fault"):
+        run()
+    n = run()
+    assert n > 5
+    assert sorted(row[0] for row in place.rows(("seq",))) == list(range(n))

@@ -13,6 +13,7 @@ Cost: a rename and a look at the footer of each file, and a small file of metada
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -205,7 +206,8 @@ def _property(mark: Mark) -> str:
 
 
 def _columns(schema: Any) -> dict[str, str]:
-    return {field.name: str(field.field_type) for field in schema.fields}
+    """Columns with their types, without the numbers that a table gives to inner fields."""
+    return {field.name: re.sub(r"-?\d+: ", "", str(field.field_type)) for field in schema.fields}
 
 
 def _path_of(location: str) -> str:
