@@ -44,6 +44,9 @@ QUICK_SHARE = 0.2
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
     parser.addoption("--acceptance", action="store_true", help="also run the tests that take up to hours")
+    parser.addoption(
+        "--world", action="store_true", help="also collect tests/world, which needs what make world sets up"
+    )
     parser.addoption("--examples-scale", type=float, help="the share of examples to take")
     parser.addoption("--seed", type=int, default=0, help="what the tests of generated queries draw from")
 
@@ -56,6 +59,12 @@ def pytest_configure(config: pytest.Config) -> None:
     slow = [HealthCheck.too_slow]  # and no deadline: a busy machine is no failure
     settings.register_profile("scaled", max_examples=examples(100), deadline=None, suppress_health_check=slow)
     settings.load_profile("scaled")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests against real servers import packages that only `make world` installs."""
+    is_world = collection_path == Path(__file__).with_name("world")
+    return True if is_world and not config.getoption("--world") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -45,6 +45,8 @@ PARTNERS: dict[str, dict[str, Any]] = {
     "rule": {"router": "grid"},
     "subgroups": {"router": "biclique"},
     "min_slots": {"max_slots": 64},
+    "value": {"format": "kafka", "schema": "k long, ts timestamp"},
+    "bad": {"format": "kafka", "schema": "k long, ts timestamp", "value": "json"},
 }
 """What an option needs beside it."""
 CASES = [

@@ -36,6 +36,7 @@ PUBLIC = {
     "__version__",
     "join",
     "local_session",
+    "result_files",
     "similar",
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from braidstream.spark.oneliner import join
     from braidstream.spark.session import local_session
     from braidstream.spark.similarity import similar
+    from braidstream.state.whole_epochs import result_files
 
 __all__ = [
     "BraidstreamError",
@@ -53,6 +54,7 @@ __all__ = [
     "__version__",
     "join",
     "local_session",
+    "result_files",
     "similar",
 ]
 
@@ -65,6 +67,7 @@ _HOMES = {
     "Job": "braidstream.jobs",
     "join": "braidstream.spark.oneliner",
     "local_session": "braidstream.spark.session",
+    "result_files": "braidstream.state.whole_epochs",
     "similar": "braidstream.spark.similarity",
 }
 

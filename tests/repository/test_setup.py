@@ -243,12 +243,12 @@ def test_the_script_and_the_project_agree_on_the_versions_of_python() -> None:
     assert (int(declared[1]), int(declared[2]) - 1) == (int(checked[1]), int(checked[2]))
 
 
-@pytest.mark.parametrize("path", ["tools/setup.sh", ".ci/run"])
+@pytest.mark.parametrize("path", ["tools/setup.sh", "tools/world.sh", ".ci/run"])
 def test_a_script_may_be_executed(path: str) -> None:
     assert os.access(ROOT / path, os.X_OK)
 
 
 def test_make_alone_lists_the_targets() -> None:
     listed = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True).stdout
-    for target in ("setup", "demo", "test", "test-all", "check", "bench", "clean"):
+    for target in ("setup", "demo", "test", "test-all", "world", "check", "bench", "clean"):
         assert f"make {target} " in listed

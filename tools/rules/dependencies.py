@@ -25,7 +25,11 @@ __all__ = ["PAGE", "every_dependency_is_explained", "every_import_is_declared"]
 PAGE = "docs/dependencies.md"
 _OURS = {"braidstream", "examples", "tests", "tools"}
 _BROUGHT_ALONG = {"py4j"}  # by PySpark, of which it is a part
-_INSTALLED_AS = {"sklearn": "scikit-learn"}
+_INSTALLED_AS = {
+    "adbc_driver_postgresql": "adbc-driver-postgresql",
+    "confluent_kafka": "confluent-kafka",
+    "sklearn": "scikit-learn",
+}
 _ROW = re.compile(r"^\| `(?P<name>[\w.-]+)` \|")
 
 

@@ -24,11 +24,14 @@ from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
-from braidstream.spark.declared import ContinuousQuery, resolved
+from braidstream.spark.bad_rows import BAD, BAD_TYPE
+from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
+from braidstream.spark.kafka_source import KAFKA_TIME, refuse_silent_brokers, takes_kafka_time
 from braidstream.spark.moved import refuse_moved_streams
+from braidstream.spark.names import resolved
 from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
 from braidstream.state.checkpoint import Checkpoint, Identity
@@ -106,10 +109,18 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
     _check_path(stream)
     check_source(name, stream.format, stream.options)
     _check_order(name, stream)
+    if stream.value is not None:
+        refuse_silent_brokers(name, stream.options)
     text = stream.schema or OWN_SCHEMA.get(stream.format.lower())
     if text is None:
         return None
-    schema = replace(Schema.from_ddl(text), time=stream.time)
+    schema = Schema.from_ddl(text)
+    if stream.value is not None and takes_kafka_time(stream.time, [column.name for column in schema]):
+        text = f"{text}, {KAFKA_TIME} timestamp"
+        schema = Schema.from_ddl(text)
+    if stream.bad is not None:
+        schema = Schema.from_ddl(f"{text}, {BAD} {BAD_TYPE}")
+    schema = replace(schema, time=stream.time)
     _check_time(name, stream.time, schema)
     return schema
 
@@ -162,6 +173,10 @@ def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
 def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
     """Every sink of the job, by its place in the file; a late sink has a folder for each stream."""
     made: dict[str, Sink] = {}
+    for name, source in job.streams.items():
+        if source.bad is not None:
+            at, bad = f"[streams.{name}] bad", source.bad
+            made[at] = with_place(job, at, make_sink, bad.format, bad.path, bad.options)
     for name, function in job.functions.items():
         at, sink = f"[functions.{name}] sink", function.sink
         if sink is not None:
@@ -203,7 +218,7 @@ def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
 
 
 def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
-    return ((place, resolved(sink.path)) for place, sink in sinks.items() if isinstance(sink, FileSink))
+    return ((place, resolved(sink.folder)) for place, sink in sinks.items() if sink.folder is not None)
 
 
 def _checkpoint(

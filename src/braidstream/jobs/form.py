@@ -6,7 +6,7 @@
     [types.NAME]            the fields of a stream type (docs/functions.md)
     [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
     [control]               enabled, and the controller's settings (docs/controller.md)
-    [spark]                 settings of Spark; `master` is short for spark.master
+    [spark]                 settings of Spark; `master` is short for spark.master, `packages` lists spark.jars.packages
 
 The options are those of `braidstream.options`; docs/options.md lists them. The form is a contract: it is extended,
 never broken.
@@ -71,7 +71,7 @@ def read(file: str | Path) -> Job:
     top = JobTable(str(file), "", _parsed(path))
     top.refuse_unknown([entry.name for entry in fields(Job) if entry.name != "file"], "table")
     flow = _flow(top.table("flow"), path.stem)
-    streams = {name: _at_home(path, table.read(JobStream)) for name, table in top.tables("streams")}
+    streams = {name: _stream(path, table) for name, table in top.tables("streams")}
     types, functions = _functions(path, top, streams)
     queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
     control = read_control(top, flow.epoch)
@@ -129,16 +129,22 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
         flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]
         return
     from braidstream.spark.formats import open_stream  # noqa: PLC0415
+    from braidstream.spark.kafka_source import kafka_frame  # noqa: PLC0415
 
-    frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
+    if stream.value is not None and stream.schema is not None:
+        keeps_bad = stream.bad is not None
+        frame = kafka_frame(spark, name, stream.schema, stream.time, stream.options, keeps_bad=keeps_bad)
+    else:
+        frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
     flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds", idle=stream.idle)
+    if stream.bad is not None:
+        flow.bad(name, stream.bad.format, stream.bad.path, **stream.bad.options)
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:
-    from braidstream.spark.formats import find_sink  # noqa: PLC0415
-
-    send(sink.format, sink.path, **sink.options)
-    find_sink(spark, sink.format)
+    declared = send(sink.format, sink.path, **sink.options)
+    for one in declared.outputs:
+        one.find(spark)
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:
@@ -159,6 +165,11 @@ def _flow(table: JobTable, stem: str) -> JobFlow:
     if table.values.get("name") == "":
         table = replace(table, values={**table.values, "name": stem})
     return table.read(JobFlow, name=stem)
+
+
+def _stream(file: Path, table: JobTable) -> JobStream:
+    stream = table.read(JobStream)
+    return _at_home(file, stream if stream.bad is None else replace(stream, bad=_at_home(file, stream.bad)))
 
 
 def _query(file: Path, table: JobTable) -> JobQuery:
@@ -207,7 +218,9 @@ def _settings(top: JobTable) -> dict[str, str]:
         return {}
     table, found = top.table("spark"), {}
     for name, value in _flat(table.values, ""):
-        full = "spark.master" if name == "master" else name
+        full = {"master": "spark.master", "packages": "spark.jars.packages"}.get(name, name)
+        if name == "packages" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = ",".join(value)  # noqa: PLW2901
         if not full.startswith("spark."):
             raise table.error(name, "is no setting of Spark", "names that begin with spark.", f"write spark.{name}")
         if not isinstance(value, (str, int, float)):

@@ -25,7 +25,18 @@ from typing import NoReturn
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["ACTIONS", "CHANGES", "ONCE_VARIABLE", "POINTS", "VARIABLE", "Fault", "InjectedFault", "armed", "reach"]
+__all__ = [
+    "ACTIONS",
+    "CHANGES",
+    "DELIVERIES",
+    "ONCE_VARIABLE",
+    "POINTS",
+    "VARIABLE",
+    "Fault",
+    "InjectedFault",
+    "armed",
+    "reach",
+]
 
 POINTS = (
     "epoch-start",
@@ -49,7 +60,9 @@ POINTS = (
 """The points of an epoch, and of clean-ups."""
 CHANGES = ("change-prepared", "change-settled", "change-committed")
 """The points of a change of queries."""
-_ALL = (*POINTS, *CHANGES)
+DELIVERIES = ("delivery-put", "delivery-done")
+"""The points of the delivery of one query's results: where the sink commits them next, and where it has."""
+_ALL = (*POINTS, *CHANGES, *DELIVERIES)
 ACTIONS = ("kill", "raise", "executor")
 VARIABLE = "BRAIDSTREAM_FAULT"
 ONCE_VARIABLE = "BRAIDSTREAM_FAULT_ONCE"

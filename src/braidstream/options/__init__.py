@@ -1,5 +1,6 @@
 """Every option, declared once: `tables` has them, `kinds` says what they may be, `job_table` reads them."""
 
+from braidstream.options.job_table import texts_of
 from braidstream.options.option import Checked, Option, chosen, option, options_of, shown
 from braidstream.options.size_text import parse_size
 from braidstream.options.tables import (
@@ -47,4 +48,5 @@ __all__ = [
     "options_of",
     "parse_size",
     "shown",
+    "texts_of",
 ]

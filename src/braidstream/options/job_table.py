@@ -6,6 +6,7 @@ refused with the file, the place and the option's own words; so is what does not
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from braidstream.errors import InputError, JobError, nearest
 from braidstream.options.kinds import Inner, Kind, Words
 from braidstream.options.option import Option, options_of
 
-__all__ = ["JobTable", "shown_value", "text_of"]
+__all__ = ["JobTable", "shown_value", "text_of", "texts_of"]
 
 Form = TypeVar("Form")
 _NAME = re.compile(r"[A-Za-z_]\w*$")
@@ -106,14 +107,25 @@ class JobTable:
         for key, value in inner.values.items():
             if key == "path":
                 raise inner.error(key, "is among the options", "the path beside them", f'write path = "{value}"')
-            if not isinstance(value, (str, int, float)):
-                raise inner.error(key, f"is {shown_value(value)}", "a text, a number, true or false")
+            is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            if not isinstance(value, (str, int, float)) and not is_list:
+                raise inner.error(key, f"is {shown_value(value)}", "a text, a list of texts, a number, true or false")
         return {key: text_of(value) for key, value in inner.values.items()}
 
 
 def text_of(value: object) -> str:
     """A value as a text, as Spark takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else _text(value)
+
+
+def texts_of(options: Mapping[str, object]) -> dict[str, str]:
+    """What a call gave as options, as texts."""
+    return {name: _text(value) for name, value in options.items()}
+
+
+def _text(value: object) -> str:
+    """Several values are a list in JSON."""
+    return json.dumps([str(one) for one in value]) if isinstance(value, (list, tuple)) else str(value)
 
 
 def shown_value(value: Any) -> str:

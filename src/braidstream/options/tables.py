@@ -44,6 +44,7 @@ RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
+VALUES = ("json",)
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -163,6 +164,19 @@ class JobFlow(FlowOptions, StartOptions):
 
 
 @dataclass(frozen=True)
+class JobSink(Checked):
+    """`sink` and `late` of a query, `bad` of a stream: files, a table, a topic, "memory" or "noop"."""
+
+    format: str = option(
+        Text(), MISSING, "parquet", 'A batch format of Spark, "postgresql", "memory" or "noop" (docs/connections.md)'
+    )
+    path: str | None = option(_FILES, None, "out/pairs", "Where files or a table go")
+    options: Mapping[str, str] = option(
+        Words(), {}, {"compression": "zstd"}, "Options of the sink, or of Spark's writer"
+    )
+
+
+@dataclass(frozen=True)
 class JobStream(Checked):
     """`[streams.NAME]`: a streaming source of Spark, its event time, and how late tuples may come."""
 
@@ -182,15 +196,29 @@ class JobStream(Checked):
         Duration(), None, "10 minutes", "After how long a silence the watermark goes on without it", unset="never"
     )
     options: Mapping[str, str] = option(Words(), {}, {"maxFilesPerTrigger": 1}, "Options of Spark's source")
+    value: str | None = option(
+        Choice(VALUES), None, "json", "For Kafka: what the value of a message is, whose fields the schema names",
+        unset="bytes, as Spark gives them",
+    )  # fmt: skip
+    bad: JobSink | None = option(
+        Inner(JobSink), None, {"format": "json", "path": "out/bad"},
+        "For Kafka: where messages go that are not what the schema says", unset="nowhere: the flow stops at the first",
+    )  # fmt: skip
 
-
-@dataclass(frozen=True)
-class JobSink(Checked):
-    """`sink` and `late` of a query: a batch format of Spark, "memory" or "noop"."""
-
-    format: str = option(Text(), MISSING, "parquet", 'A batch format of Spark, "memory" or "noop"')
-    path: str | None = option(_FILES, None, "out/pairs", "Where files or a table go")
-    options: Mapping[str, str] = option(Words(), {}, {"compression": "zstd"}, "Options of Spark's writer")
+    def check_together(self) -> None:
+        """A value is Kafka's, and its fields are declared; other columns of Kafka's are not."""
+        is_kafka = self.format.lower() == "kafka"
+        if self.value is not None and not is_kafka:
+            raise InputError(f'value is "{self.value}" in a {self.format} stream', "value for Kafka", "leave it out")
+        if self.value is not None and self.schema is None:
+            wrong = f'value is "{self.value}" without a schema'
+            raise InputError(wrong, "the fields and their types", 'add schema = "k long, v long, ts timestamp"')
+        if self.bad is not None and self.value is None:
+            wrong = f"bad for a {self.format} stream without a value"
+            raise InputError(wrong, "bad for Kafka with a value", 'add value = "json", or leave bad out')
+        if is_kafka and self.schema is not None and self.value is None:
+            wrong = "schema for a Kafka stream without a value"
+            raise InputError(wrong, "what the values of messages are", 'add value = "json"')
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ Everything here happens before anything starts; what is wrong is refused with wh
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,10 +17,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError
-from braidstream.options import JobStream, options_of
+from braidstream.options import JobStream, options_of, texts_of
 from braidstream.query import Query, parse_duration
-from braidstream.spark.sinks import STAGING, CallableSink, FileSink, MemorySink, Sink, make_sink
-from braidstream.state.files import COPY, Files
+from braidstream.spark.bad_rows import BadRows, GoodRows
+from braidstream.spark.names import resolved
+from braidstream.spark.sinks import CallableSink, MemorySink, Sink, make_sink
+from braidstream.spark.staged_folder import STAGING
 from braidstream.state.notes import Submitted
 
 __all__ = [
@@ -56,13 +56,15 @@ class ContinuousQuery:
     late_sink: tuple[Any, str | Path | None, Mapping[str, str]] | None = None
     recovered: bool = False
     """Whether results carry the columns `recovered` and `epoch`."""
-    _late: dict[str, Sink] = field(default_factory=dict)
+    bad: Mapping[str, tuple[Any, str | Path | None, Mapping[str, str]]] = field(default_factory=dict)
+    """Where rows that cannot be read go, by stream."""
+    _late: dict[str, tuple[Sink, ...]] = field(default_factory=dict)
 
     def to(
         self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> ContinuousQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
-        self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
+        self.sink = make_sink(target, path, texts_of(options))
         return self
 
     def table(self) -> pa.Table | None:
@@ -75,7 +77,7 @@ class ContinuousQuery:
         self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> ContinuousQuery:
         """Send late tuples to a sink of their own; files go to one folder for each stream."""
-        texts = {key: str(value) for key, value in options.items()}
+        texts = texts_of(options)
         make_sink(target, path, texts)
         self.late_sink = (target, path, texts)
         self._late = {}
@@ -84,15 +86,26 @@ class ContinuousQuery:
     @property
     def outputs(self) -> list[Sink]:
         """All that is written for it: its results, and late tuples."""
-        return [*([] if self.sink is None else [self.sink]), *self.late_sinks().values()]
+        late = [sink for sinks in self.late_sinks().values() for sink in sinks]
+        return [*([] if self.sink is None else [self.sink]), *late]
 
-    def late_sinks(self) -> dict[str, Sink]:
-        """Where late tuples of each of its streams go, if they are asked for; the same objects each time."""
-        if self.late_sink is not None and not self._late:
-            target, path, options = self.late_sink
-            for stream in self.query.streams:
-                self._late[stream] = make_sink(target, None if path is None else f"{path}/stream={stream}", options)
+    def late_sinks(self) -> dict[str, tuple[Sink, ...]]:
+        """Where late tuples and bad rows of its streams go, if they are asked for; the same objects each time."""
+        if not self._late:
+            found = {stream: (*self._late_to(stream), *self._bad_to(stream)) for stream in self.query.streams}
+            self._late = {stream: sinks for stream, sinks in found.items() if sinks}
         return self._late
+
+    def _late_to(self, stream: str) -> Iterator[Sink]:
+        if self.late_sink is not None:
+            target, path, options = self.late_sink
+            own = {name: value.replace("{stream}", stream) for name, value in options.items()}
+            made = make_sink(target, None if path is None else f"{path}/stream={stream}", own)
+            yield GoodRows(made) if stream in self.bad else made
+
+    def _bad_to(self, stream: str) -> Iterator[Sink]:
+        if stream in self.bad:
+            yield BadRows(make_sink(*self.bad[stream]))
 
 
 def check_session(spark: Any) -> None:
@@ -158,30 +171,22 @@ def folders(path: str) -> Sequence[str]:
     return [p.name for p in Path(path).iterdir() if p.is_dir()] if Path(path).is_dir() else []
 
 
-def resolved(path: str) -> str:
-    """A folder under its one name: whatever links, dots, slashes or `file:` it was given with."""
-    base = Files(path).path("")
-    if "://" in path.removeprefix(COPY) and not path.removeprefix(COPY).startswith("file:"):
-        return f"{path.split('://', 1)[0]}://{posixpath.normpath(base)}"
-    return os.path.realpath(base)
-
-
 def refuse_overlaps(sinks: Sequence[tuple[str, Sink]], taken: Sequence[tuple[str, str]]) -> None:
     """Refuse outputs that would be written to one folder, or into one that is read or kept (`taken`: what, path)."""
     kept = [(what, resolved(path)) for what, path in taken]
     owners: dict[str, str] = {}
     for name, sink in sinks:
-        if not isinstance(sink, FileSink):
+        if sink.folder is None:
             continue
-        path = resolved(sink.path)
+        path = resolved(sink.folder)
         for what, folder in kept:
             if _is_within(path, folder):
-                wrong = f"the sink path {sink.path!r} of {name!r} is {'' if path == folder else 'inside '}{what}"
+                wrong = f"the sink path {sink.folder!r} of {name!r} is {'' if path == folder else 'inside '}{what}"
                 raise SinkError(wrong, "a folder of its own", "choose another path")
         other = next((own for folder, own in owners.items() if _collide(path, folder)), None)
         if other is not None:
             raise SinkError(
-                f"{other!r} and {name!r} have the same sink path {sink.path!r}", "a path of its own for each"
+                f"{other!r} and {name!r} have the same sink path {sink.folder!r}", "a path of its own for each"
             )
         owners[path] = name
 

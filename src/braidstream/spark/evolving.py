@@ -29,14 +29,18 @@ from braidstream.model.faults import reach
 from braidstream.plan.catalogue import held_queries, held_streams, with_declared
 from braidstream.query import Query
 from braidstream.query.evolution import Held, Step, added_columns, compare
-from braidstream.spark.declared import ContinuousQuery, resolved
+from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.launch import Launch, Prepared
-from braidstream.spark.sinks import CallableSink, FileSink, MemorySink, Sink, TableSink, make_sink
+from braidstream.spark.names import resolved
+from braidstream.spark.sinks import Sink, make_sink
 from braidstream.state.checkpoint import Identity
 from braidstream.state.generations import pushed_stores
 from braidstream.state.manifest import Manifest
 
-__all__ = ["Begun", "Evolution", "declared_of", "evolution", "held_before", "may_owe", "refuse_recognized", "target_of"]
+_OTHERS = ("replace", "alter", "rename")
+"""Steps after which results of an epoch that is done again may be other ones, or known by another name."""
+
+__all__ = ["Begun", "Evolution", "declared_of", "evolution", "held_before", "may_owe", "refuse_recognized"]
 
 
 @dataclass(frozen=True)
@@ -130,17 +134,8 @@ def evolution(
 def declared_of(query: ContinuousQuery) -> Declared:
     """A query as it is declared, in a form that can be written down."""
     late = None if query.late_sink is None else _target(*query.late_sink)
-    sink = None if query.sink is None else target_of(query.sink)
+    sink = None if query.sink is None else query.sink.target
     return Declared(query.query.fingerprint, query.query.text, sink, late, query.recovered)
-
-
-def target_of(sink: Sink) -> Target:
-    """Where a sink's results go."""
-    if isinstance(sink, FileSink):
-        return Target(sink.format, resolved(sink.path), dict(sink.options))
-    if isinstance(sink, TableSink):
-        return Target(sink.format, None, dict(sink.options))
-    return Target(None if isinstance(sink, CallableSink) else "memory" if isinstance(sink, MemorySink) else "noop")
 
 
 def _target(to: Any, path: Any, options: Mapping[str, str]) -> Target:
@@ -189,8 +184,7 @@ def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], 
     """Refuse to replay an epoch into a table that may have it already, and would not take it from another query."""
     for step in found.steps:
         query = queries.get(step.name)
-        is_delta = query is not None and isinstance(query.sink, TableSink) and query.sink.idempotent
-        if step.kind in ("replace", "alter") and is_delta:
+        if query is not None and query.sink is not None and query.sink.recognizes and step.kind in _OTHERS:
             raise CheckpointMismatch(
                 f"epoch {begun} of the checkpoint {shown} was begun, and its results may be in the table of query "
                 f"{step.name!r} already",

@@ -36,7 +36,7 @@ from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST
-from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, without_query
 from braidstream.plan.explain import explain, explain_memory, explain_options
@@ -47,6 +47,7 @@ from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.evolution import Held
 from braidstream.query.tree import Node, Statistics, tree_of
 from braidstream.spark.arrow_types import shapes_of
+from braidstream.spark.bad_rows import BAD
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
@@ -70,6 +71,7 @@ from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.session import cores, default_memory
+from braidstream.spark.sinks import make_sink
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.spark.starting import begin, identity_of
 from braidstream.state.cells import resettled
@@ -119,6 +121,7 @@ class Flow:
         self._names: set[str] = set()
         self._meaning = SparkMeaning(spark, self._streams)
         self._queries: dict[str, ContinuousQuery] = {}
+        self._bad: dict[str, tuple[Any, str | Path | None, Mapping[str, str]]] = {}
         self._function: FunctionQuery | None = None
 
     @checked_arguments("flow.stream", {"time": _NAME_TIME, "frame": "use spark.readStream"})
@@ -240,7 +243,21 @@ class Flow:
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
-        return ContinuousQuery(parsed, recovered=recovered)
+        return ContinuousQuery(parsed, recovered=recovered, bad=self._bad_of(parsed))
+
+    def bad(
+        self, stream: str, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
+    ) -> Flow:
+        """Send rows of a stream that could not be read, those with a `_bad`, to a sink; before queries are added."""
+        if stream not in self._streams or BAD not in self._streams[stream].schema.names:
+            wrong = f"stream {stream!r} has no column {BAD!r} that says which of its rows could not be read"
+            raise StreamError(wrong, f"a declared stream with a column {BAD}, a struct", nearest(stream, self._streams))
+        make_sink(target, path, texts_of(options))
+        self._bad[stream] = (target, path, texts_of(options))
+        return self
+
+    def _bad_of(self, query: Query) -> dict[str, tuple[Any, str | Path | None, Mapping[str, str]]]:
+        return {stream: self._bad[stream] for stream in query.streams if stream in self._bad}
 
     def _parsed(self, text: str, name: str) -> Query:
         return parse(text, self.schemas, name, meaning=self._meaning)
@@ -392,7 +409,7 @@ class Flow:
             own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
             target = to if isinstance(to, str) else None
-            texts = {key: str(value) for key, value in options.items()}
+            texts = texts_of(options)
             entry = Submitted(added.query.text, target, path, texts)
 
             def noted(last: Manifest) -> Manifest:
@@ -438,14 +455,15 @@ class Flow:
             if known is not None and known.query.fingerprint == query.fingerprint:
                 queries[name] = replace(known, since=entry.since)
             else:
-                queries[name] = ContinuousQuery(query, sink_again(name, entry, known), entry.since)
+                again = sink_again(name, entry, known)
+                queries[name] = ContinuousQuery(query, again, entry.since, bad=self._bad_of(query))
         return queries
 
     def _add(self, stream: Stream) -> None:
         self._streams[stream.name] = checked_stream(stream, self._streams)
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
-        late = {stream: True for q in declared.values() if q.late_sink for stream in q.query.streams}
+        late = {stream: True for q in declared.values() for stream in q.late_sinks()}
         since = {name: q.since for name, q in declared.items()}
         queries = [q.query for q in declared.values()]
         notes = Notes() if manifest is None else manifest.notes

@@ -20,13 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.spark.causes import one_line
+from braidstream.spark.extras import install_command
 
 __all__ = ["BUILT_IN", "SINKS", "SOURCES", "check_sink", "check_source", "find_sink", "is_known", "open_stream"]
 
 BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml")
 """Formats of files that every session has, to read and to write."""
 _ONLY_SOURCES = ("rate", "rate-micro-batch", "socket", "binaryfile", "image")
-_ONLY_SINKS = ("jdbc", "memory", "noop", "console")
+_ONLY_SINKS = ("jdbc", "postgresql", "memory", "noop", "console")
 _SCALA = "2.13"
 _PACKAGES = {
     "avro": f"org.apache.spark:spark-avro_{_SCALA}:{pyspark.__version__}",
@@ -43,10 +44,10 @@ _SOURCE_NEEDS: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "socket": ((("host",), 'host = "localhost"'), (("port",), "port = 9999")),
 }
 _SINK_NEEDS: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
-    "kafka": (_SERVERS,),
+    "kafka": ((("kafka.bootstrap.servers", "servers"), 'servers = "host:9092" and topic = "results"'),),
     "jdbc": ((("url",), 'url = "jdbc:postgresql://host/database"'), (("dbtable",), 'dbtable = "results"')),
     "delta": ((("path",), 'path = "out"'),),
-    "iceberg": ((("path",), 'path = "catalog.database.table"'),),
+    "iceberg": ((("path", "table"), 'path = "lake" and options = { table = "results.pairs" }'),),
     "hudi": ((("path",), 'path = "out"'),),
 }
 """For each format, options of which one is needed, and how it is written."""
@@ -77,7 +78,7 @@ def check_source(name: str, format_: str, options: Mapping[str, str]) -> None:
 
 def find_sink(spark: SparkSession, format_: str) -> None:
     """Refuse a sink whose format this session does not have."""
-    if format_.lower() in (*BUILT_IN, "memory", "noop", "jdbc", "console"):
+    if format_.lower() in (*BUILT_IN, "memory", "noop", "jdbc", "postgresql", "console"):
         return
     try:
         spark.read.format(format_).load()
@@ -137,5 +138,7 @@ def _missing(format_: str) -> str:
 
 def _hint(format_: str, known: tuple[str, ...]) -> str:
     if package := _PACKAGES.get(format_.lower()):
-        return f"start Spark with spark.jars.packages={package}"
+        without = f"{install_command('delta')}; or " if format_.lower() == "delta" and known is SINKS else ""
+        in_a_job = f'in a job file: [spark] packages = ["{package}"]'
+        return f"{without}start Spark with spark.jars.packages={package}; {in_a_job}"
     return nearest(format_, known)

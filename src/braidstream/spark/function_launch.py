@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
+from braidstream.functions.arrays import result_schema
 from braidstream.functions.function_epoch import FunctionRun
 from braidstream.functions.function_plans import first_manifest, plan_of, with_plan
 from braidstream.functions.function_progress import FunctionProgress
@@ -31,7 +32,7 @@ from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import ParquetReader, is_case_sensitive
 from braidstream.spark.session import own_session
-from braidstream.spark.sinks import Sink
+from braidstream.spark.sinks import Sink, spark_schema
 from braidstream.spark.sources import Stream
 from braidstream.spark.starting import begin, identity_of
 from braidstream.state.checkpoint import Checkpoint, Identity
@@ -142,6 +143,8 @@ def _check_sink(spark: SparkSession, query: FunctionQuery, sink: Sink, mine: Ide
     refuse_overlaps([(query.name, sink)], taken)
     sink.find(spark)
     sink.check(mine.flow)
+    time = arrow_schema(stream.schema).field(stream.time).type
+    sink.check_rows(spark_schema(result_schema(query.plan.gives, stream.time, time)))
 
 
 def _reader(query: FunctionQuery) -> RowReader:

@@ -33,6 +33,7 @@ from braidstream.functions.stream_types import StreamType, find_type
 from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
+from braidstream.options import texts_of
 from braidstream.spark.arrow_types import arrow_schema, readable_columns
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
 from braidstream.spark.sources import Stream
@@ -127,7 +128,7 @@ class FunctionQuery:
         self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
     ) -> FunctionQuery:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""
-        self.sink = make_sink(target, path, {key: str(value) for key, value in options.items()})
+        self.sink = make_sink(target, path, texts_of(options))
         return self
 
     def table(self) -> pa.Table | None:

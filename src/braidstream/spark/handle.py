@@ -20,6 +20,7 @@ from braidstream.epoch.runner import Running, Stopped
 from braidstream.errors import BraidstreamError, InputError, RunError
 from braidstream.model.instructions import Decision
 from braidstream.query.duration import parse_duration
+from braidstream.spark.bad_rows import skipping
 from braidstream.spark.causes import logged, one_line
 from braidstream.spark.ended import Ended
 from braidstream.state.checkpoint import Checkpoint
@@ -223,6 +224,6 @@ class Handle(Generic[ProgressT]):
         failed = RunError(
             f"the flow failed: {one_line(failure or error)}",
             "",
-            "start again with the same checkpoint once the cause is gone",
+            skipping(failure or error) or "start again with the same checkpoint once the cause is gone",
         )
         raise logged(failed, failure or error, root) from None

@@ -9,14 +9,14 @@ Cost: one copy of the late tuples for each output beyond the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 
-from braidstream.spark.declared import ContinuousQuery, resolved
-from braidstream.spark.sinks import FileSink, Sink
+from braidstream.spark.declared import ContinuousQuery
+from braidstream.spark.sink import Delivery, Sink
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
@@ -57,12 +57,15 @@ class SeveralSinks(Sink):
         self._root = checkpoint
         return super().staging(checkpoint, finished)
 
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """Give each a copy, of files where it takes files."""
+        staged = delivery.staged
         for sink in self.sinks:
-            own = sink.staging(self._root, finished)
+            own = sink.staging(self._root, delivery.finished)
             names = staged if own.root in (None, self._root) else _copied(self._root, staged, own)
-            sink.deliver(epoch, names, frame, finished=finished)
+            sink.deliver(replace(delivery, staged=names))
+            if own.root not in (None, self._root):
+                sink.end(Files(own.root), names)
 
 
 def _copied(root: str, staged: Sequence[str], own: Staging) -> list[str]:
@@ -83,8 +86,9 @@ def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
     """The output of late tuples by stream, over all queries that ask for one."""
     found: dict[str, dict[Any, Sink]] = {}
     for query in queries:
-        for stream, sink in query.late_sinks().items():
-            found.setdefault(stream, {}).setdefault(_address(sink), sink)
+        for stream, sinks in query.late_sinks().items():
+            for sink in sinks:
+                found.setdefault(stream, {}).setdefault(_address(sink), sink)
     return {stream: _together(own) for stream, own in found.items()}
 
 
@@ -95,6 +99,7 @@ def _together(sinks: Mapping[Any, Sink]) -> Sink:
 
 def _address(sink: Sink) -> Any:
     """What tells two outputs apart: a folder and how it is written, or the sink itself."""
-    if isinstance(sink, FileSink):
-        return resolved(sink.path), sink.format, tuple(sorted(sink.options.items()))
+    target = sink.target
+    if target.path is not None:
+        return target.path, target.to, tuple(sorted(target.options.items()))
     return id(sink)

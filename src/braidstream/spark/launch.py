@@ -38,14 +38,17 @@ from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
 from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
-from braidstream.spark.declared import ContinuousQuery, refuse_overlaps, resolved
+from braidstream.spark.declared import ContinuousQuery, refuse_overlaps
 from braidstream.spark.ended import Ended
+from braidstream.spark.finishing import finish
 from braidstream.spark.late import late_sinks
+from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, own_session
-from braidstream.spark.sinks import OWNER, FileSink, Sink
+from braidstream.spark.sink import Delivery, Sink
+from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
@@ -129,6 +132,7 @@ class Launch:
         flow.routing.check(plan.stores, plan.joins, unused)
         check_files(flow, plan)
         resolve(flow.spark, flow._streams, [q.query for q in new], plan)
+        self._check_rows(new, plan)
         return self._framed(queries, plan)
 
     def planned(self, queries: Mapping[str, ContinuousQuery], manifest: Manifest) -> Prepared:
@@ -151,6 +155,18 @@ class Launch:
         for sink in (sink for query in new for sink in query.outputs):
             sink.find(flow.spark)
             sink.check(self.owner)
+
+    def _check_rows(self, queries: Sequence[ContinuousQuery], plan: Plan) -> None:
+        """Every sink can take the rows that it is going to be given."""
+        for query in queries:
+            name = query.query.name
+            if query.sink is not None:
+                raw = staged_frame(self.flow.spark, self.checkpoint.root, (), plan.schema_of(name))
+                rows = raw if plan.finished[name] else finish(query.query, raw)
+                query.sink.check_rows(rows.schema)
+            for stream, sinks in query.late_sinks().items():
+                for sink in sinks:
+                    sink.check_rows(self.flow._streams[stream].schema)
 
     def claim(self, queries: Iterable[ContinuousQuery]) -> None:
         """Mark the outputs of queries as this flow's: what may still be refused, and the first that is written."""
@@ -198,7 +214,7 @@ class Launch:
             sink = FileSink("parquet", folder, {})
             if sink.files.exists(OWNER):
                 sink.claim(self.owner, self.checkpoint.owner)
-                sink.deliver(manifest.epoch + 1, (), lambda: prepared.frame, finished=True)
+                sink.deliver(Delivery("", manifest.epoch + 1, (), lambda: prepared.frame, finished=True))
                 sink.sweep()
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.epoch.outlets import Outlet
 from braidstream.spark.finishing import finish
-from braidstream.spark.sinks import Sink, deliver, staged_frame
+from braidstream.spark.sink import Delivery, Sink
+from braidstream.spark.sinks import deliver, staged_frame
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
@@ -39,7 +40,7 @@ class SparkOutlets:
             raw = staged_frame(self._session(), staging.root or self._root, files, outlet.schema)
             return raw if outlet.finished or query is None else finish(query, raw)
 
-        deliver(sink, outlet.shown, number, staged=files, frame=frame, finished=outlet.finished)
+        deliver(sink, Delivery(outlet.shown, number, files, frame, outlet.finished))
         if staging.root is not None:
             sink.end(Files(staging.root), files)
 

@@ -1,31 +1,24 @@
-"""Sinks: where the results of a query go, once for each epoch.
-
-A sink is handed the staged Parquet files of an epoch and delivers them so that delivering the same epoch again leaves
-the same state: an epoch is replayed when the process died before its manifest was written.
+"""Sinks: where the results of a query go, once for each epoch (`spark.sink` has the protocol).
 
 - Parquet files: the staged files are moved into place under names that carry flow and epoch; files of a lost attempt at
-  the same epoch are removed first. No row passes through the JVM.
+  the same epoch are removed first. No row passes through the JVM. A mark says when an epoch is whole
+  (`state.whole_epochs`).
 - Other file formats: Spark writes them beside, then they are moved into place in the same way.
-- Tables and other formats: Spark appends, with Delta's idempotence options set; formats without transactions of their
-  own may then see an epoch twice after a crash, which `explain` says.
+- Delta, Iceberg, PostgreSQL, Kafka, each in a module of its own: results and their mark in one transaction.
+- Other tables and formats: Spark appends; without transactions of their own they may see an epoch twice after a crash,
+  which `explain` says. Spark's Delta is given its idempotence options.
 - A callable `(DataFrame, epoch)`, which should itself be idempotent for an epoch.
 - Memory, for a notebook: the results are kept in the driver.
 
-A process that has lost its checkpoint to another may not touch a folder of results either. So whatever changes there
-passes, by one rename, through a folder in the staging area that is named after the holder of the lease, its gate; who
-takes over removes the gates of others before it delivers (`state.lease`). Other sinks are asked after a look at the
-lease only: between the look and the delivery a process may be stopped, and a table may then see an epoch twice.
-
-A number below 0 is no epoch but a step of the last clean-up of a finite flow: -1, -2, ... over the life of the flow.
+A process that has lost its checkpoint to another may not touch a folder of results either (`spark.staged_folder`).
+Sinks that recognize do nothing for it, or fail. Others are asked after a look at the lease only: between the look and
+the delivery a process may be stopped, and a table may then see an epoch twice.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,61 +28,37 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
+from braidstream.model.declarations import Target
 from braidstream.spark.causes import in_expression, one_line
+from braidstream.spark.delta_sink import DeltaSink
+from braidstream.spark.extras import has_extra
 from braidstream.spark.formats import check_sink, find_sink
-from braidstream.spark.names import literal_path
+from braidstream.spark.iceberg_sink import IcebergSink
+from braidstream.spark.kafka_sink import KafkaSink
+from braidstream.spark.names import literal_path, resolved
+from braidstream.spark.postgresql_sink import PostgresqlSink
+from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.staged_folder import StagedFolder, refuse_file
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
+from braidstream.state.whole_epochs import begin_marks, unmark, whole
 
-__all__ = ["CallableSink", "FileSink", "MemorySink", "NoopSink", "Sink", "TableSink", "make_sink"]
+__all__ = [
+    "CallableSink",
+    "FileSink",
+    "MemorySink",
+    "NoopSink",
+    "Sink",
+    "TableSink",
+    "deliver",
+    "make_sink",
+    "spark_schema",
+]
 
 OWNER = "_braidstream.json"
-STAGING = "_staging"
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 COMPRESSIONS = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
-
-
-class Sink(ABC):
-    """Where results go."""
-
-    description: str
-    idempotent = True
-
-    @property
-    def parts(self) -> Sequence[Sink]:
-        """The sinks that it is: one, but for `late.SeveralSinks`."""
-        return [self]
-
-    def find(self, spark: SparkSession) -> None:
-        """Refuse, before anything starts, a sink whose format this session does not have."""
-        del spark
-
-    def check(self, flow: str) -> None:
-        """Refuse, before anything starts, a sink that belongs to another flow or cannot be one."""
-        del flow
-
-    def claim(self, flow: str, owner: str = "") -> None:
-        """Mark the sink as this flow's; refuse it like `check`. `owner` holds the lease of the flow's checkpoint."""
-        del flow, owner
-
-    def sweep(self) -> None:
-        """At a start: drop what a lost attempt left behind."""
-        return
-
-    def staging(self, checkpoint: str, finished: bool) -> Staging:
-        """Where slots stage results. `finished` says whether what they stage is the result itself."""
-        del finished
-        return Staging(checkpoint, "staged")
-
-    @abstractmethod
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
-        """Deliver the results of an epoch. `frame` gives them as a DataFrame, for sinks that go through Spark."""
-
-    def end(self, staged: Files, names: Sequence[str]) -> None:
-        """After delivery: drop what is left of the staged files."""
-        for name in names:
-            staged.delete(name)
 
 
 class NoopSink(Sink):
@@ -97,14 +66,19 @@ class NoopSink(Sink):
 
     description = "noop (results are counted and dropped)"
 
+    @property
+    def target(self) -> Target:
+        """None."""
+        return Target("noop")
+
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """Nothing is staged unless Spark has to finish the query."""
         return Staging(None) if finished else super().staging(checkpoint, finished)
 
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """Evaluate what Spark has to finish."""
-        if not finished and staged:
-            frame().write.format("noop").mode("append").save()
+        if not delivery.finished and delivery.staged:
+            delivery.frame().write.format("noop").mode("append").save()
 
 
 class FileSink(Sink):
@@ -112,7 +86,8 @@ class FileSink(Sink):
 
     def __init__(self, format_: str, path: str, options: Mapping[str, str]) -> None:
         self.format, self.path, self.options = format_, path, dict(options)
-        self.files = Files(path)
+        self._placed = StagedFolder(path, format_, options)
+        self.files = self._placed.files
         self.flow = ""
         self.description = f"{format_} files in {path}"
         compression = self.options.get("compression", "snappy")
@@ -124,8 +99,14 @@ class FileSink(Sink):
             )
 
     @property
-    def _is_native(self) -> bool:
-        return self.format == "parquet" and set(self.options) <= {"compression"}
+    def target(self) -> Target:
+        """The folder."""
+        return Target(self.format, resolved(self.path), self.options)
+
+    @property
+    def folder(self) -> str:
+        """All of it."""
+        return self.path
 
     def find(self, spark: SparkSession) -> None:
         """Refuse files of a format whose package is not there."""
@@ -139,24 +120,19 @@ class FileSink(Sink):
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )
-        if self.files.exists() and self.files.size("") is not None:
-            raise SinkError(f"the sink path {self.path!r} is a file", "a folder", "choose another path")
+        refuse_file(self.files, self.path)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark the folder as this flow's, or refuse it when it is another's."""
         self.check(flow)
         self.flow = flow
-        self.files.gate = f"{STAGING}/{owner}" if owner and self.files.has_renames else None
         try:
-            self.files.make(self._staging)
+            self._placed.open(owner)
             if self._owner() != flow:
                 self.files.replace(OWNER, json.dumps({"flow": flow}).encode())
+            begin_marks(self.files, self._placed.place)
         except OSError as error:
             raise SinkError(f"the sink path {self.path!r} cannot be written ({error})", "a writable folder") from None
-
-    @property
-    def _staging(self) -> str:
-        return self.files.gate or STAGING
 
     def _owner(self) -> str | None:
         """The flow that the folder belongs to."""
@@ -173,62 +149,25 @@ class FileSink(Sink):
 
     def sweep(self) -> None:
         """Drop what was staged and never moved into place, with the gates of others."""
-        self.files.make(self._staging)
-        for name in self.files.folders(STAGING):
-            if f"{STAGING}/{name}" != self.files.gate:
-                self.files.delete_folder(f"{STAGING}/{name}")
-        for folder in {STAGING, self._staging}:
-            for name in self.files.names(folder):
-                self.files.delete(f"{folder}/{name}")
+        self._placed.sweep()
 
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """Beside the folder's files when they can be moved into place as they are."""
-        if finished and self._is_native:
-            return Staging(self.path, self._staging, self.options.get("compression", "snappy"))
-        return super().staging(checkpoint, finished)
+        return self._placed.staging() if finished and self._placed.is_native else super().staging(checkpoint, finished)
 
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """Replace the files of this epoch."""
-        number = f"{epoch:010d}" if epoch >= 0 else f"c{-epoch:09d}"
-        mark = f"part-{self.flow[:12]}-{number}-"
-        for name in self.files.names(""):
-            if name.startswith(mark):
-                self.files.delete(name)
-        if finished and self._is_native:
-            for i, name in enumerate(sorted(staged)):
-                self.files.move(name, self.files, f"{mark}{i:04d}.parquet")
-            return
-        if not staged:
-            return
-        written, folder = f"{STAGING}/{uuid.uuid4().hex}", f"{self._staging}/{number}"
-        self._write(frame(), self.files.path(written))
-        self.files.delete_folder(folder)
-        self.files.move(written, self.files, folder)  # Spark makes any folder anew, so it must not write in the gate
-        for i, name in enumerate(n for n in self.files.names(folder) if not n.startswith(("_", "."))):
-            self.files.move(f"{folder}/{name}", self.files, f"{mark}{i:04d}.{name.split('.', 1)[-1]}")
-        self.files.delete_folder(folder)
-
-    def _write(self, frame: DataFrame, folder: str) -> None:
-        """Let Spark write; Parquet files encoded as those that slots write, whatever the session says."""
-        options = dict(self.options)
-        if self.format != "parquet":
-            frame.write.format(self.format).options(**options).mode("overwrite").save(folder)
-            return
-        compression = options.get("compression", "snappy")
-        options["compression"] = {"lz4": "lz4_raw"}.get(compression, compression)
-        with _setting(frame.sparkSession, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
-            frame.write.options(**options).mode("overwrite").parquet(folder)
-
-
-@contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting for what is written inside; Spark has no option for it."""
-    before = spark.conf.get(name)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
+        begins = Mark(self.flow, delivery.outlet, delivery.number).file_name
+        old = [name for name in self.files.names("") if name.startswith(begins)]
+        if old:
+            unmark(self.files, delivery.number)
+        for name in old:
+            self.files.delete(name)
+        put = self._placed.put(delivery, lambda i, ending: f"{begins}{i:04d}.{ending}")
+        delivery.reach("delivery-put")
+        if put:
+            whole(self.files, delivery.number)
+        delivery.reach("delivery-done")
 
 
 class TableSink(Sink):
@@ -239,10 +178,20 @@ class TableSink(Sink):
     def __init__(self, format_: str, options: Mapping[str, str]) -> None:
         self.format, self.options = format_, dict(options)
         self.flow = ""
-        self.idempotent = format_ == "delta"
+        self.idempotent = self.recognizes = format_ == "delta"
         self.description = f"format {format_}" + (
             "" if self.idempotent else " (an epoch may be appended twice after a crash)"
         )
+
+    @property
+    def target(self) -> Target:
+        """Spark's format and options."""
+        return Target(self.format, None, self.options)
+
+    @property
+    def folder(self) -> str | None:
+        """That of a Delta table: Spark's writer knows it by the flow alone, so one query may write there."""
+        return self.options.get("path") if self.format == "delta" else None
 
     def find(self, spark: SparkSession) -> None:
         """Refuse a format that Spark does not know, or whose package is not there."""
@@ -253,13 +202,13 @@ class TableSink(Sink):
         del owner
         self.flow = flow
 
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """Append."""
-        if not staged:
+        if not delivery.staged:
             return
-        writer = self.flow if epoch >= 0 else f"{self.flow}-clean-up"
-        once = {"txnAppId": writer, "txnVersion": str(abs(epoch))} if self.format == "delta" else {}
-        frame().write.format(self.format).options(**self.options, **once).mode("append").save()
+        writer = self.flow if delivery.number >= 0 else f"{self.flow}-clean-up"
+        once = {"txnAppId": writer, "txnVersion": str(abs(delivery.number))} if self.format == "delta" else {}
+        delivery.frame().write.format(self.format).options(**self.options, **once).mode("append").save()
 
 
 class CallableSink(Sink):
@@ -269,9 +218,9 @@ class CallableSink(Sink):
         self.function = function
         self.description = f"function {getattr(function, '__qualname__', function)!s}"
 
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """Call the function."""
-        self.function(frame(), epoch)
+        self.function(delivery.frame(), delivery.number)
 
 
 class MemorySink(Sink):
@@ -283,20 +232,25 @@ class MemorySink(Sink):
         self._epochs: dict[int, pa.Table] = {}
         self._root = ""
 
+    @property
+    def target(self) -> Target:
+        """This process."""
+        return Target("memory")
+
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """In the checkpoint."""
         self._root = checkpoint
         return super().staging(checkpoint, finished)
 
-    def deliver(self, epoch: int, staged: Sequence[str], frame: Callable[[], DataFrame], *, finished: bool) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """Read the staged files."""
-        if finished:
+        self._epochs.pop(delivery.number, None)
+        if not delivery.finished:
+            self._epochs[delivery.number] = _in_utc(delivery.frame().toArrow())
+        elif delivery.staged:
             files = Files(self._root)
-            self._epochs[epoch] = pa.concat_tables([pq.read_table(files.map(n)) for n in staged]) if staged else None
-        else:
-            self._epochs[epoch] = _in_utc(frame().toArrow())
-        if self._epochs[epoch] is None:
-            del self._epochs[epoch]
+            tables = [pq.read_table(files.map(name)) for name in delivery.staged]
+            self._epochs[delivery.number] = pa.concat_tables(tables)
 
     def table(self) -> pa.Table | None:
         """All results so far; None when there are none."""
@@ -333,22 +287,40 @@ def make_sink(
         if not path:
             raise SinkError(f"the {name} sink has no path", f'.to("{name}", path="...")', "add a path")
         return FileSink(name, path, options)
-    return TableSink(target if "." in target else name, {**options, **({"path": path} if path else {})})
+    return _table_sink(target if "." in target else name, path, options)
 
 
-def deliver(sink: Sink, query: str, epoch: int, **arguments: Any) -> None:
+def _table_sink(format_: str, path: str | None, options: Mapping[str, str]) -> Sink:
+    """A sink with transactions of its own where there is one for what is declared; else what Spark appends to.
+
+    Delta without options, Iceberg with `table`, Kafka with `servers`: declared otherwise they are Spark's, as in 0.1.0.
+    """
+    by_spark = TableSink(format_, {**options, **({"path": path} if path else {})})
+    if format_ == "postgresql":
+        return PostgresqlSink(options)
+    if format_ == "kafka" and "kafka.bootstrap.servers" not in {option.lower() for option in options}:
+        return KafkaSink(options)
+    if format_ == "iceberg" and "table" in options:
+        given = {name: value for name, value in options.items() if name != "path"}
+        return IcebergSink(path or options.get("path"), given)
+    if format_ == "delta" and set(by_spark.options) == {"path"} and has_extra("delta"):
+        return DeltaSink(by_spark.options["path"], by_spark)
+    return by_spark
+
+
+def deliver(sink: Sink, delivery: Delivery) -> None:
     """Deliver, naming query and epoch when it fails."""
     try:
-        sink.deliver(epoch, **arguments)
+        sink.deliver(delivery)
     except LeaseLost:
         raise
     except Exception as error:
-        raise SinkFailed(query, epoch, one_line(error), in_expression(error)) from error
+        raise SinkFailed(delivery.outlet, delivery.number, one_line(error), in_expression(error)) from error
 
 
 def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: pa.Schema) -> DataFrame:
     """The staged files as a DataFrame; an empty one when there are none."""
-    kind = _spark_schema(schema)
+    kind = spark_schema(schema)
     if not names:
         return spark.createDataFrame([], kind)
     files = Files(root)
@@ -356,7 +328,7 @@ def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: p
     return read.parquet(*(literal_path(files.path(name)) for name in names))
 
 
-def _spark_schema(schema: pa.Schema) -> StructType:
+def spark_schema(schema: pa.Schema) -> StructType:
     """Spark's types of staged columns: those that the stream declares, where Arrow's say less."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  (only for sinks that go through Spark)
 

@@ -94,6 +94,10 @@ class Files:
         with self._system.open_input_stream(self.path(name)) as stream:
             return bytes(stream.read())
 
+    def open(self, name: str) -> pa.NativeFile:
+        """A file to read parts of, such as its footer: nothing is fetched that is not asked for."""
+        return self._system.open_input_file(self.path(name))
+
     def replace(self, name: str, content: bytes, gate: str | None = None) -> None:
         """Write a file so that others see the old content or the new, never a part."""
         if not self.has_renames:

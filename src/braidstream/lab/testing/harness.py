@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,7 @@ from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Stor
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.slot.epoch_task import read_manifest, routes_of
+from braidstream.spark.sink import Delivery
 from braidstream.spark.sinks import FileSink, deliver
 from braidstream.spark.sources import Router
 from braidstream.state.cells import resettled
@@ -340,6 +341,10 @@ class LocalCluster:
         return pq.read_table(self._files.path(name))
 
 
+def _no_frame() -> NoReturn:
+    raise AssertionError("there is no Spark here, and what is delivered is finished")
+
+
 class LocalOutlets:
     """The folders that a harness's results go to."""
 
@@ -361,7 +366,7 @@ class LocalOutlets:
             files = [file for rows in finished if (file := _staged(rows, staging, number))]
         else:
             staging = self.staging(outlet)
-        deliver(sink, outlet.shown, number, staged=files, frame=None, finished=True)
+        deliver(sink, Delivery(outlet.shown, number, files, _no_frame, finished=True))
         if staging.root is not None:
             sink.end(Files(staging.root), files)
 

@@ -1,0 +1,120 @@
+"""Rows that could not be read go to an output of their own, each once, and the flow goes on.
+
+A stream that asks for it has a column more, `_bad`: what is known of a row that is not what its schema says. Such a row
+has no other value, so it has no time, is counted like a row without one, and joins nothing. It takes the way of late
+tuples: staged by a slot, delivered with the epoch. There the rows part: those with a `_bad` go to the output for bad
+rows, the others to that for late tuples, if there is one.
+
+Cost: none for rows that are right; Spark reads the staged late tuples of an epoch once more for each output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from braidstream.model.declarations import Target
+from braidstream.spark.names import column_of
+from braidstream.spark.sink import Delivery, Sink
+
+__all__ = ["BAD", "BAD_TYPE", "BadRows", "GoodRows", "skipping"]
+
+BAD = "_bad"
+BAD_TYPE = "struct<reason:string,message:string,topic:string,partition:int,offset:bigint>"
+
+
+def skipping(error: BaseException) -> str:
+    """How rows that cannot be read are passed over, if that is what went wrong."""
+    if "MALFORMED_RECORD_IN_PARSING" not in f"{error} {error.__cause__}":
+        return ""
+    how = 'bad = { format = "json", path = "bad" }'
+    return f"repair the source; or add {how} to the stream, where such rows then go, and start again"
+
+
+class _Some(Sink):
+    """A sink that is given some of the rows."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.description, self.idempotent, self.recognizes = sink.description, sink.idempotent, sink.recognizes
+
+    def taken(self, frame: DataFrame) -> DataFrame:
+        """The rows that it is given."""
+        raise NotImplementedError
+
+    def kept(self, schema: StructType) -> StructType:
+        """Their columns."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> Sequence[Sink]:
+        """Itself."""
+        return [self]
+
+    @property
+    def target(self) -> Target:
+        """The sink's."""
+        return self.sink.target
+
+    @property
+    def folder(self) -> str | None:
+        """The sink's."""
+        return self.sink.folder
+
+    def find(self, spark: SparkSession) -> None:
+        """Ask the sink."""
+        self.sink.find(spark)
+
+    def check(self, flow: str) -> None:
+        """Ask the sink."""
+        self.sink.check(flow)
+
+    def check_rows(self, schema: StructType) -> None:
+        """Ask the sink about the columns that it is given."""
+        self.sink.check_rows(self.kept(schema))
+
+    def claim(self, flow: str, owner: str = "") -> None:
+        """Mark the sink."""
+        self.sink.claim(flow, owner)
+
+    def sweep(self) -> None:
+        """Sweep the sink."""
+        self.sink.sweep()
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand over its rows, if there are some."""
+
+        def frame() -> DataFrame:
+            return self.taken(delivery.frame())
+
+        staged = delivery.staged if delivery.staged and not frame().isEmpty() else ()
+        self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False))
+
+
+class BadRows(_Some):
+    """Takes the rows that could not be read: what is known of them."""
+
+    def taken(self, frame: DataFrame) -> DataFrame:
+        """The rows with a `_bad`."""
+        return frame.where(column_of(BAD).isNotNull()).select(f"{BAD}.*")
+
+    def kept(self, schema: StructType) -> StructType:
+        """The fields of `_bad`."""
+        kind = schema[BAD].dataType
+        assert isinstance(kind, StructType)
+        return kind
+
+
+class GoodRows(_Some):
+    """Takes the others."""
+
+    def taken(self, frame: DataFrame) -> DataFrame:
+        """The rows without a `_bad`."""
+        return frame.where(column_of(BAD).isNull()).drop(BAD)
+
+    def kept(self, schema: StructType) -> StructType:
+        """All columns but `_bad`."""
+        return StructType([field for field in schema.fields if field.name != BAD])

@@ -1,0 +1,208 @@
+"""Delta tables by `deltalake` (delta-rs): the staged Parquet files are added by reference. No JVM package is needed.
+
+Files are renamed into the table's folder, where nobody sees them, and then named in one commit of the table's log, with
+Delta's own mark of an application: writer = flow and outlet, version = epoch. Who finds that version, or a later one,
+does nothing. Two processes that deliver the same epoch at once conflict on the writer, so one of them fails, looks
+again and finds the mark. What was renamed and never committed is no part of the table; Delta's `vacuum` removes it.
+
+A table that files cannot be added to by reference (it has partitions, renamed columns, constraints, or features that
+delta-rs does not write) is written by Spark's Delta, where the session has it.
+
+Cost: a rename and a look at the footer of each file, and delta-rs' reading of the log.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from braidstream.errors import SinkError
+from braidstream.model.declarations import Target
+from braidstream.spark.arrow_rows import refuse_other_columns, result_schema
+from braidstream.spark.causes import one_line
+from braidstream.spark.extras import extra
+from braidstream.spark.formats import find_sink
+from braidstream.spark.names import resolved
+from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.staged_folder import STAGING, StagedFolder, refuse_file
+from braidstream.state.staging import Staging
+
+__all__ = ["DeltaSink"]
+
+_ATTEMPTS = 20
+_KEPT = {"delta.columnMapping.mode": ("none", ""), "delta.enableRowTracking": ("false", "")}
+"""Properties with which files may be added by reference."""
+
+
+class DeltaSink(Sink):
+    """A Delta table."""
+
+    recognizes = True
+
+    def __init__(self, path: str, by_spark: Sink) -> None:
+        self.path, self._by_spark = path, by_spark
+        self._delta = extra("delta")
+        self._actions = extra("delta", "transaction")
+        self._placed = StagedFolder(path)
+        self._schema: pa.Schema | None = None
+        self._needs_spark = False
+        self.flow = ""
+        self.description = f"Delta table {path} (each epoch once: files and their mark in one commit of the table)"
+
+    @property
+    def target(self) -> Target:
+        """As Spark's Delta is written down, too."""
+        return Target("delta", None, {"path": self.path})
+
+    @property
+    def folder(self) -> str:
+        """That of the table."""
+        return self.path
+
+    @property
+    def _uri(self) -> str:
+        return resolved(self.path)
+
+    def find(self, spark: SparkSession) -> None:
+        """Leave a table that files cannot be added to for Spark's Delta; refuse it where the session has none."""
+        reason = self._not_by_reference()
+        if reason is None:
+            return
+        try:
+            find_sink(spark, "delta")
+        except SinkError as error:
+            wrong = f"files cannot be added to the Delta table {self.path!r}: {reason}"
+            raise SinkError(wrong, "a plain table, or a session with Spark's Delta", error.fix) from None
+        self._needs_spark = True
+        self.description = f"{self._by_spark.description}, because {reason}"
+
+    def check(self, flow: str) -> None:
+        """Refuse a file, and a folder of other files."""
+        del flow
+        files = self._placed.files
+        refuse_file(files, self.path)
+        if not self._delta.DeltaTable.is_deltatable(self._uri) and (files.names("") or _strange(files.folders(""))):
+            raise SinkError(
+                f"the folder {self.path!r} has files in it, and is no Delta table",
+                "a Delta table, or a new folder",
+                "choose another path",
+            )
+
+    def check_rows(self, schema: StructType) -> None:
+        """Refuse rows of other columns than the table's, and types that Delta has no form for."""
+        self._schema = result_schema(schema, "Delta")
+        try:
+            mine = self._delta.Schema.from_arrow(self._schema)
+        except Exception as error:
+            raise SinkError(f"Delta has no form for these results: {one_line(error)}", "types that Delta has") from None
+        if self._delta.DeltaTable.is_deltatable(self._uri) and not self._needs_spark:
+            refuse_other_columns(f"the Delta table {self.path!r}", _columns(self._table().schema()), _columns(mine))
+
+    def claim(self, flow: str, owner: str = "") -> None:
+        """Make the table if it is not there, and the staging area."""
+        self.flow = flow
+        self._by_spark.claim(flow, owner)
+        if self._needs_spark:
+            return
+        try:
+            self._placed.open(owner, f"{STAGING}/{flow[:12]}")
+            if self._schema is not None and not self._delta.DeltaTable.is_deltatable(self._uri):
+                self._delta.DeltaTable.create(self._uri, self._schema, mode="ignore")
+        except OSError as error:
+            raise SinkError(f"the sink path {self.path!r} cannot be written ({error})", "a writable folder") from None
+
+    def sweep(self) -> None:
+        """Drop what this flow staged and never moved into place."""
+        if not self._needs_spark:
+            self._placed.sweep()
+
+    def staging(self, checkpoint: str, finished: bool) -> Staging:
+        """In the table's folder."""
+        return self._placed.staging() if finished and not self._needs_spark else super().staging(checkpoint, finished)
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Add the files, unless the table has them."""
+        if self._needs_spark:
+            self._by_spark.deliver(delivery)
+            return
+        mark = Mark(self.flow, delivery.outlet, delivery.number)
+        if not delivery.staged or self._has(self._table(), mark):
+            return
+        own = uuid.uuid4().hex[:12]
+        names = self._placed.put(delivery, lambda i, ending: f"{mark.file_name}{i:04d}-{own}.{ending}")
+        delivery.reach("delivery-put")
+        if not self._is_added(names, mark):
+            for name in names:
+                self._placed.files.delete(name)
+        delivery.reach("delivery-done")
+
+    def _is_added(self, names: list[str], mark: Mark) -> bool:
+        """Whether the files are in the table by this call: not, where another one has delivered the epoch."""
+        actions = [action for name in names if (action := self._action(name)) is not None]
+        said = {"braidstream": json.dumps({"flow": mark.flow, "outlet": mark.outlet, mark.kind: mark.version})}
+        done = self._delta.Transaction(mark.writer, mark.version)
+        properties = self._delta.CommitProperties(custom_metadata=said, app_transactions=[done])
+        for attempt in range(_ATTEMPTS):
+            table = self._table()
+            if self._has(table, mark):
+                return False
+            try:
+                table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+            except self._delta.exceptions.CommitFailedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return True
+        return False
+
+    def _action(self, name: str) -> Any:
+        """A file as the log names it; None for one without rows."""
+        with self._placed.files.open(name) as content:
+            footer = pq.read_metadata(content)
+        size = self._placed.files.size(name)
+        stats = json.dumps({"numRecords": footer.num_rows})
+        return self._actions.AddAction(name, size, {}, 0, True, stats) if footer.num_rows else None
+
+    def _table(self) -> Any:
+        return self._delta.DeltaTable(self._uri)
+
+    def _has(self, table: Any, mark: Mark) -> bool:
+        """Whether the epoch was taken: by this writer, or by Spark's Delta before this sink was there."""
+        former = mark.flow if mark.kind == "epoch" else f"{mark.flow}-clean-up"
+        versions = (table.transaction_version(writer) for writer in (mark.writer, former))
+        return any(version is not None and version >= mark.version for version in versions)
+
+    def _not_by_reference(self) -> str | None:
+        """Why files cannot simply be added to the table."""
+        if not self._delta.DeltaTable.is_deltatable(self._uri):
+            return None
+        try:
+            table = self._table()
+            found = table.metadata()
+        except Exception as error:
+            return f"delta-rs cannot read it ({one_line(error)})"
+        if found.partition_columns:
+            return f"it is partitioned by {', '.join(found.partition_columns)}"
+        return _hindered(found.configuration)
+
+
+def _hindered(configuration: Mapping[str, str]) -> str | None:
+    for name, value in configuration.items():
+        if name.startswith("delta.constraints.") or str(value).lower() not in _KEPT.get(name, (str(value).lower(),)):
+            return f"it has {name} = {value}"
+    return None
+
+
+def _strange(folders: list[str]) -> bool:
+    return any(name not in (STAGING, "_delta_log") for name in folders)
+
+
+def _columns(schema: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema.fields}

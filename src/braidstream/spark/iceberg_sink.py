@@ -1,0 +1,214 @@
+"""Iceberg tables by `pyiceberg`: the staged Parquet files are added by reference, with their mark in the same commit.
+
+Files are renamed into the table's `data` folder, where nobody sees them, and then added by one commit of the catalog,
+which also sets a property of the table: `braidstream.FLOW.OUTLET.epoch = 12`. Who finds that number, or a later one,
+does nothing. (The snapshot names flow, outlet and epoch too, for people; but snapshots expire, and properties do not.)
+A commit that meets another one is not repeated blindly: the table is read anew and the mark looked for.
+
+Any catalog of pyiceberg's will do: `catalog` names one of its configuration, other options are handed to it. Without
+one, a SQLite catalog `catalog.db` in the folder `path` keeps the tables there.
+
+Cost: a rename and a look at the footer of each file, and a small file of metadata or two an epoch.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from braidstream.errors import SinkError
+from braidstream.model.declarations import Target
+from braidstream.spark.arrow_rows import refuse_other_columns, result_schema
+from braidstream.spark.causes import one_line
+from braidstream.spark.extras import extra
+from braidstream.spark.names import resolved
+from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.staged_folder import STAGING, StagedFolder, refuse_file
+from braidstream.state.files import Files
+from braidstream.state.staging import Staging
+
+__all__ = ["IcebergSink"]
+
+_ATTEMPTS = 20
+_OWN = ("table", "catalog")
+
+
+class IcebergSink(Sink):
+    """An Iceberg table."""
+
+    recognizes = True
+
+    def __init__(self, path: str | None, options: Mapping[str, str]) -> None:
+        extra("iceberg")
+        self.path, self.options = path, dict(options)
+        self._name = options["table"]
+        if "." not in self._name:
+            wrong = f"the Iceberg table {self._name!r} has no namespace"
+            raise SinkError(wrong, "a namespace and a name", f'table = "results.{self._name}"')
+        if path is None and "catalog" not in options:
+            fix = 'path = "lake", or options with catalog = "NAME" from .pyiceberg.yaml'
+            raise SinkError("the iceberg sink has neither a path nor a catalog", "one of them", fix)
+        self._schema: pa.Schema | None = None
+        self._opened: Any = None
+        self._placed: StagedFolder | None = None
+        self.flow = ""
+        where = f"in {path}" if "catalog" not in options else f"of catalog {options['catalog']}"
+        self.description = (
+            f"Iceberg table {self._name} {where} (each epoch once: files and their mark in one commit of the catalog)"
+        )
+
+    @property
+    def target(self) -> Target:
+        """The table."""
+        return Target("iceberg", None, {**self.options, **({"path": self.path} if self.path else {})})
+
+    def check(self, flow: str) -> None:
+        """Refuse a catalog that cannot be asked."""
+        del flow
+        if self.path is not None:
+            refuse_file(Files(self.path), self.path)
+        if self._is_there:
+            self._catalog()
+
+    def check_rows(self, schema: StructType) -> None:
+        """Refuse rows of other columns than the table's, and types that Iceberg has no form for."""
+        self._schema = result_schema(schema, "Iceberg")
+        wanted = self._wanted()
+        table = self._found() if self._is_there else None
+        if table is None:
+            return
+        refuse_other_columns(f"the Iceberg table {self._name}", _columns(table.schema()), _columns(wanted))
+        if table.spec().fields:
+            wrong = f"the Iceberg table {self._name} is partitioned: files cannot simply be added to it"
+            raise SinkError(wrong, "a table without partitions", "choose another table")
+
+    def claim(self, flow: str, owner: str = "") -> None:
+        """Make the table if it is not there, and the staging area."""
+        self.flow = flow
+        table = self._found()
+        if table is None and self._schema is not None:
+            namespace = tuple(self._name.split(".")[:-1])
+            self._catalog().create_namespace_if_not_exists(namespace)
+            table = self._catalog().create_table_if_not_exists(self._name, self._wanted())
+        if table is None:
+            wrong = f"there is no Iceberg table {self._name}"
+            raise SinkError(wrong, "the table that results were delivered to", "restore it from a copy")
+        self._placed = StagedFolder(_path_of(table.location()))
+        self._placed.open(owner, f"{STAGING}/{flow[:12]}")
+
+    def sweep(self) -> None:
+        """Drop what this flow staged and never moved into place."""
+        self._folder.sweep()
+
+    def staging(self, checkpoint: str, finished: bool) -> Staging:
+        """In the table's folder."""
+        return self._folder.staging() if finished else super().staging(checkpoint, finished)
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Add the files, unless the table has them."""
+        mark = Mark(self.flow, delivery.outlet, delivery.number)
+        if not delivery.staged or self._has(mark):
+            return
+        own, files = uuid.uuid4().hex[:12], self._folder.files
+        files.make("data")
+        names = self._folder.put(delivery, lambda i, ending: f"data/{mark.file_name}{i:04d}-{own}.{ending}")
+        delivery.reach("delivery-put")
+        if not self._is_added([f"{self._location}/{name}" for name in names], mark):
+            for name in names:
+                files.delete(name)
+        delivery.reach("delivery-done")
+
+    def _is_added(self, paths: list[str], mark: Mark) -> bool:
+        """Whether the files are in the table by this call: not, where another one has delivered the epoch."""
+        conflict = extra("iceberg", "exceptions").CommitFailedException
+        said = {
+            "braidstream.flow": mark.flow,
+            "braidstream.outlet": mark.outlet,
+            f"braidstream.{mark.kind}": str(mark.version),
+        }
+        for attempt in range(_ATTEMPTS):
+            if self._has(mark):
+                return False
+            table = self._found()
+            table.metadata.properties["commit.retry.num-retries"] = "0"  # here only: it would not look for the mark
+            try:
+                with table.transaction() as transaction:
+                    transaction.add_files(paths, said, check_duplicate_files=False)
+                    transaction.set_properties({_property(mark): str(mark.version)})
+            except conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return True
+        return False
+
+    def _has(self, mark: Mark) -> bool:
+        """Whether the epoch was taken."""
+        return int(self._found().properties.get(_property(mark), -1)) >= mark.version
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether there may be a table: asking an embedded catalog would make one."""
+        return "catalog" in self.options or (Path(resolved(self.path or "")) / "catalog.db").exists()
+
+    @property
+    def _folder(self) -> StagedFolder:
+        assert self._placed is not None, "it was claimed"
+        return self._placed
+
+    @property
+    def _location(self) -> str:
+        return str(self._found().location())
+
+    def _catalog(self) -> Any:
+        """The catalog; asked for its table, so that one that does not answer is known."""
+        if self._opened is None:
+            catalogs, given = extra("iceberg", "catalog"), {k: v for k, v in self.options.items() if k not in _OWN}
+            if "catalog" not in self.options:
+                home = Path(resolved(self.path or ""))
+                home.mkdir(parents=True, exist_ok=True)
+                given = {"type": "sql", "uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{home}", **given}
+            try:
+                self._opened = catalogs.load_catalog(self.options.get("catalog", "braidstream"), **given)
+                self._opened.table_exists(self._name)
+            except Exception as error:
+                self._opened = None
+                raise SinkError(
+                    f"the Iceberg catalog of table {self._name} cannot be used: {one_line(error)}",
+                    "a catalog that answers",
+                    "check its name in .pyiceberg.yaml, and its options",
+                ) from None
+        return self._opened
+
+    def _found(self) -> Any:
+        """The table as it is now; None where there is none."""
+        catalog = self._catalog()
+        return catalog.load_table(self._name) if catalog.table_exists(self._name) else None
+
+    def _wanted(self) -> Any:
+        """The schema of a table for the results."""
+        try:
+            return extra("iceberg", "io.pyarrow")._pyarrow_to_schema_without_ids(self._schema)
+        except Exception as error:
+            raise SinkError(
+                f"Iceberg has no form for these results: {one_line(error)}", "types that Iceberg has"
+            ) from None
+
+
+def _property(mark: Mark) -> str:
+    return f"braidstream.{mark.flow}.{mark.outlet.replace(' ', '-')}.{mark.kind}"
+
+
+def _columns(schema: Any) -> dict[str, str]:
+    """Columns with their types, without the numbers that a table gives to inner fields."""
+    return {field.name: re.sub(r"-?\d+: ", "", str(field.field_type)) for field in schema.fields}
+
+
+def _path_of(location: str) -> str:
+    return location.removeprefix("file://") if location.startswith("file://") else location

@@ -1,0 +1,255 @@
+"""Kafka topics by `confluent-kafka`: the results of an epoch and their mark in one transaction of Kafka's.
+
+Consumers that read committed see every result once. One task of Spark sends all of an epoch, as JSON, under a
+transactional id of flow and outlet; Kafka fences an older producer of that id, and aborts what it left open. The mark
+is the last message of a compacted topic that only this flow and outlet write to, so nobody else's open transaction can
+hide it: {"epoch": 12, "step": 0}, the last that was taken of each. Who finds its number there, or a later one, does
+nothing.
+
+    value    the columns as JSON, as Spark's to_json writes them, with NULLs, and times with all their digits
+    key      the column of `key`, as a text; several as a JSON object
+    headers  flow, query, epoch
+
+Cost: one producer and one task an epoch with results. librdkafka is called once a row: the one place on the way of
+results where Python sees single rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from braidstream.errors import SinkError, nearest
+from braidstream.model.declarations import Target
+from braidstream.model.faults import reach
+from braidstream.spark.arrow_rows import names_of
+from braidstream.spark.causes import one_line
+from braidstream.spark.extras import extra
+from braidstream.spark.names import column_of
+from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.task_delivery import in_one_task
+
+__all__ = ["KafkaSink"]
+
+_OPTIONS = ("servers", "topic", "key", "marks")
+_ASK_S, _BEGIN_S, _END_S = 8.0, 60.0, 300.0
+_TAIL = 64
+"""How many messages are looked at from the end, at first: commits and aborted attempts count as messages too."""
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_QUIET = {"log_level": 0}
+
+
+class KafkaSink(Sink):
+    """A topic."""
+
+    recognizes = True
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        extra("kafka")
+        self.options = dict(options)
+        for name in options:
+            if name not in _OPTIONS and "." not in name:
+                wrong, expected = (
+                    f"the kafka sink has no option {name!r}",
+                    f"{', '.join(_OPTIONS)}, or one of librdkafka's",
+                )
+                raise SinkError(wrong, expected, nearest(name, _OPTIONS))
+        for name, example in (("servers", 'servers = "host:9092"'), ("topic", 'topic = "results"')):
+            if not options.get(name):
+                raise SinkError(f"the kafka sink has no option {name}", "what it needs", f"add {example}")
+        self._topic, self._key = options["topic"], names_of(options.get("key", ""))
+        self.flow = ""
+        self.description = (
+            f"Kafka topic {self._topic} at {options['servers']} "
+            "(each epoch once for consumers that read committed: results and their mark in one transaction)"
+        )
+
+    @property
+    def target(self) -> Target:
+        """The topic."""
+        return Target("kafka", None, self.options)
+
+    @property
+    def _servers(self) -> dict[str, Any]:
+        """Settings of librdkafka that all clients have in common."""
+        own = {name: value for name, value in self.options.items() if "." in name}
+        return {**_QUIET, "bootstrap.servers": self.options["servers"], **own}
+
+    def check(self, flow: str) -> None:
+        """Refuse brokers that do not answer, and a topic that is not there."""
+        del flow
+        topics = self._topics()
+        if self._topic not in topics:
+            raise SinkError(
+                f"there is no Kafka topic {self._topic!r} at {self.options['servers']}",
+                "a topic that exists",
+                f"kafka-topics.sh --create --topic {self._topic} --bootstrap-server {self.options['servers']}"
+                if not (close := [one for one in topics if one.lower() == self._topic.lower()])
+                else f"did you mean {close[0]!r}?",
+            )
+
+    def check_rows(self, schema: StructType) -> None:
+        """Refuse a key that is no column."""
+        for name in self._key:
+            if name not in schema.names:
+                wrong = f"the results have no column {name!r}, which is the key"
+                raise SinkError(wrong, f"columns among {', '.join(schema.names)}", nearest(name, schema.names))
+
+    def claim(self, flow: str, owner: str = "") -> None:
+        """Remember the flow. Topics of marks are made when there is something to mark."""
+        del owner
+        self.flow = flow
+
+    def deliver(self, delivery: Delivery) -> None:
+        """One task, one transaction."""
+        if not delivery.staged:
+            return
+        mark = Mark(self.flow, delivery.outlet, delivery.number)
+        marks = f"{self.options.get('marks', f'{self._topic}.marks')}.{re.sub(r'[^A-Za-z0-9._-]', '-', mark.writer)}"
+        marks = marks.removesuffix("-clean-up")
+        self._make_marks(marks)
+        in_one_task(self._messages(delivery.frame()), _Put(self._servers, self._topic, marks, mark))
+        delivery.reach("delivery-done")
+
+    def _messages(self, frame: DataFrame) -> DataFrame:
+        """Keys and values as texts, made by Spark."""
+        columns = [column_of(name) for name in frame.columns]
+        key = [column_of(name) for name in self._key]
+        made = F.lit(None) if not key else key[0] if len(key) == 1 else F.to_json(F.struct(*key), _JSON)
+        return frame.select(made.cast("string").alias("key"), F.to_json(F.struct(*columns), _JSON).alias("value"))
+
+    def _topics(self) -> Mapping[str, Any]:
+        admin = extra("kafka", "admin").AdminClient({**self._servers, "socket.timeout.ms": 5000})
+        try:
+            found: Mapping[str, Any] = admin.list_topics(timeout=_ASK_S).topics
+        except extra("kafka").KafkaException as error:
+            raise SinkError(
+                f"Kafka at {self.options['servers']} does not answer: {one_line(error)}",
+                "brokers that can be reached from here",
+                "check host and port of servers, and the brokers' advertised.listeners",
+            ) from None
+        return found
+
+    def _make_marks(self, topic: str) -> None:
+        """The compacted topic of this flow's marks."""
+        admin = extra("kafka", "admin")
+        client = admin.AdminClient(self._servers)
+        if topic in client.list_topics(topic, timeout=_BEGIN_S).topics and _exists(client, topic):
+            return
+        n_brokers = len(client.list_topics(timeout=_BEGIN_S).brokers)
+        wanted = admin.NewTopic(topic, 1, min(3, n_brokers), config={"cleanup.policy": "compact"})
+        try:
+            client.create_topics([wanted], operation_timeout=_BEGIN_S)[topic].result(_BEGIN_S)
+        except extra("kafka").KafkaException as error:
+            if error.args[0].code() != extra("kafka").KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _exists(client: Any, topic: str) -> bool:
+    found = client.list_topics(topic, timeout=_BEGIN_S).topics[topic]
+    return found.error is None
+
+
+@dataclass(frozen=True)
+class _Put:
+    """What the task does."""
+
+    servers: Mapping[str, Any]
+    topic: str
+    marks: str
+    mark: Mark
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
+        producer = extra("kafka").Producer(
+            {
+                "transaction.timeout.ms": 300_000,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                **self.servers,
+                "transactional.id": f"braidstream/{self.mark.flow}/{self.mark.outlet}",
+            }
+        )
+        producer.init_transactions(_BEGIN_S)  # ends what an older producer of this id has left open
+        taken = self._taken()
+        if taken[self.mark.kind] >= self.mark.version:
+            return 0
+        producer.begin_transaction()
+        try:
+            n_rows = sum(self._send(producer, batch) for batch in batches)
+            said = json.dumps({**taken, self.mark.kind: self.mark.version})
+            producer.produce(self.marks, said, key=self.mark.outlet)
+            reach("delivery-put", epoch=self.mark.number)
+            producer.commit_transaction(_END_S)
+        except Exception:
+            _abort(producer)
+            raise
+        return n_rows
+
+    def _send(self, producer: Any, batch: pa.RecordBatch) -> int:
+        headers = {"flow": self.mark.flow, "query": self.mark.outlet, self.mark.kind: str(self.mark.version)}
+        for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
+            while True:
+                try:
+                    producer.produce(self.topic, value, key=key, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(1.0)
+        producer.poll(0)
+        return int(batch.num_rows)
+
+    def _taken(self) -> dict[str, int]:
+        """The last mark that was committed."""
+        kafka = extra("kafka")
+        settings = {"group.id": self.marks, "enable.auto.commit": False, "enable.partition.eof": True}
+        reader = kafka.Consumer({**self.servers, **settings, "isolation.level": "read_committed"})
+        try:
+            low, high = reader.get_watermark_offsets(kafka.TopicPartition(self.marks, 0), timeout=_BEGIN_S)
+            width = _TAIL
+            while high > low:
+                first = max(low, high - width)
+                found = _last(kafka, reader, kafka.TopicPartition(self.marks, 0, first))
+                if found is not None:
+                    return {"epoch": -1, "step": 0, **json.loads(found)}
+                if first == low:
+                    break
+                width *= 16
+            return {"epoch": -1, "step": 0}
+        finally:
+            reader.close()
+
+
+def _last(kafka: Any, reader: Any, start: Any) -> bytes | None:
+    """The value of the last committed message from an offset on."""
+    reader.assign([start])
+    found: bytes | None = None
+    while True:
+        message = reader.poll(_BEGIN_S)
+        if message is None:
+            raise TimeoutError(f"Kafka gave nothing of {start.topic} for {_BEGIN_S:g} s")
+        error = message.error()
+        if error is None:
+            found = message.value()
+        elif error.code() == kafka.KafkaError._PARTITION_EOF:
+            return found
+        elif not error.retriable():
+            raise kafka.KafkaException(error)
+
+
+def _abort(producer: Any) -> None:
+    """Give the transaction up; where that fails too, the next producer of this id does it."""
+    try:
+        producer.abort_transaction(_BEGIN_S)
+    except Exception:
+        return

@@ -1,0 +1,139 @@
+"""Kafka topics as streams, through Spark's connector: the bytes of a message become the columns of its value.
+
+    [streams.orders]
+    format = "kafka"
+    value = "json"
+    schema = "customer long, amount double, at timestamp"
+    time = "at"                   # a field; or "timestamp", Kafka's own time of the message
+    options = { "kafka.bootstrap.servers" = "host:9092", subscribe = "orders,orders-eu", startingOffsets = "earliest" }
+
+Offsets, partitions that are added while it runs, and brokers that come back are the connector's matter. Before anything
+starts the brokers are asked, within seconds, whether they answer and have the topics; the connector by itself would try
+for minutes. A message that is not what the schema says stops the flow, and is named; or it goes to the stream's output
+for bad rows (`spark.bad_rows`). It is never taken for NULLs. A message without a value (a tombstone) is no row.
+
+Cost: Spark parses; a question to the brokers at the start.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Collection, Mapping
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from braidstream.errors import StreamError, nearest
+from braidstream.spark.bad_rows import BAD
+from braidstream.spark.causes import one_line
+from braidstream.spark.formats import open_stream
+
+__all__ = ["KAFKA_TIME", "kafka_frame", "refuse_missing_topics", "refuse_silent_brokers", "takes_kafka_time"]
+
+KAFKA_TIME = "timestamp"
+"""The column that Kafka's own time of a message has, where no field is the event time."""
+_CORRUPT = "__corrupt"
+_ANSWER_S = 8.0
+_CONNECT_S = 3.0
+_SERVERS, _TOPICS = "kafka.bootstrap.servers", "subscribe"
+
+
+def kafka_frame(
+    spark: SparkSession, name: str, schema: str, column: str, options: Mapping[str, str], *, keeps_bad: bool = False
+) -> DataFrame:
+    """The rows that JSON messages hold, and Kafka's time beside them if that is the event time.
+
+    With `keeps_bad` a message that is not what the schema says is a row of NULLs, but for its column `_bad`.
+    """
+    frame = open_stream(spark, name, "kafka", None, None, options).where("value IS NOT NULL")
+    refuse_missing_topics(spark, name, options)
+    text = F.col("value").cast("string")
+    fields = [field.name for field in _struct(spark, schema).fields]
+    beside = [F.col(KAFKA_TIME)] if takes_kafka_time(column, fields) else []
+    if not keeps_bad:
+        return frame.select(F.from_json(text, schema, {"mode": "FAILFAST"}).alias("row"), *beside).select(
+            *(F.col("row")[field].alias(field) for field in fields), *beside
+        )
+    parsed = F.from_json(text, f"{schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
+    known = {"reason": F.lit(f"no JSON of {schema}"), "message": text, "topic": F.col("topic")}
+    known = {**known, "partition": F.col("partition"), "offset": F.col("offset")}
+    rows = frame.select(
+        parsed.alias("row"), F.struct(*(one.alias(own) for own, one in known.items())).alias("known"), *beside
+    )
+    is_bad = F.col("row").isNull() | F.col("row")[_CORRUPT].isNotNull()
+    good = [F.when(~is_bad, F.col("row")[field]).alias(field) for field in fields]
+    times = [F.when(~is_bad, one).alias(KAFKA_TIME) for one in beside]
+    return rows.select(*good, *times, F.when(is_bad, F.col("known")).alias(BAD))
+
+
+def _struct(spark: SparkSession, schema: str) -> StructType:
+    return spark.createDataFrame([], schema).schema
+
+
+def takes_kafka_time(column: str, fields: Collection[str]) -> bool:
+    """Whether the event time is Kafka's: asked for, and no field of that name."""
+    return column.lower() == KAFKA_TIME and KAFKA_TIME not in {field.lower() for field in fields}
+
+
+def refuse_silent_brokers(name: str, options: Mapping[str, str]) -> None:
+    """Refuse brokers of which none can be reached: known without Spark."""
+    servers = _given(options, _SERVERS)
+    last, deadline = "there is none", time.monotonic() + _ANSWER_S
+    for server in filter(None, (one.strip() for one in servers.split(","))):
+        host, _, port = server.rpartition("://")[2].rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), min(_CONNECT_S, deadline - time.monotonic())):
+                return
+        except (OSError, ValueError) as error:
+            last = str(error)
+        if time.monotonic() > deadline - 0.1:
+            break
+    raise _silent(name, servers, last)
+
+
+def refuse_missing_topics(spark: SparkSession, name: str, options: Mapping[str, str]) -> None:
+    """Refuse brokers that do not answer, and topics that they do not have."""
+    refuse_silent_brokers(name, options)
+    servers, wanted = _given(options, _SERVERS), _given(options, _TOPICS)
+    known = _topics(spark, name, options)
+    for topic in filter(None, (one.strip() for one in wanted.split(","))):
+        if topic not in known:
+            close = nearest(topic, known) if known else ""
+            make = f"kafka-topics.sh --create --topic {topic} --bootstrap-server {servers}"
+            wrong = f"stream {name!r}: there is no Kafka topic {topic!r} at {servers}"
+            raise StreamError(wrong, "topics that exist", close if "did you mean" in close else make)
+
+
+def _topics(spark: SparkSession, name: str, options: Mapping[str, str]) -> list[str]:
+    """By the client that the connector brings along."""
+    jvm = spark._jvm
+    settings = jvm.java.util.HashMap()
+    limit = str(int(_ANSWER_S * 1000))
+    own = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
+    for key, value in {**own, "request.timeout.ms": "5000", "default.api.timeout.ms": limit}.items():
+        settings.put(key, value)
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        try:
+            return list(admin.listTopics().names().get())
+        finally:
+            admin.close(jvm.java.time.Duration.ofSeconds(1))
+    except Py4JJavaError as error:
+        raise _silent(name, _given(options, _SERVERS), one_line(error)) from None
+
+
+def _silent(name: str, servers: str, reason: str) -> StreamError:
+    return StreamError(
+        f"stream {name!r}: Kafka at {servers} does not answer: {reason}",
+        "brokers that can be reached from here",
+        f'check "{_SERVERS}", and the brokers\' advertised.listeners',
+    )
+
+
+def _given(options: Mapping[str, str], name: str) -> str:
+    """An option, whose name Spark takes in any case."""
+    return next((value for key, value in options.items() if re.fullmatch(re.escape(name), key, re.IGNORECASE)), "")

@@ -1,0 +1,330 @@
+"""PostgreSQL tables by `adbc-driver-postgresql`: Arrow batches go into COPY, inside one transaction with their mark.
+
+    INSERT INTO braidstream_marks ... ON CONFLICT DO UPDATE ... WHERE the number there is lower -- else it is done
+    COPY results (...) FROM STDIN                            -- or into a temporary table, and from there by key
+    COMMIT
+
+The mark is written first, so its row is locked: a second process that delivers the same epoch waits for the first, and
+then finds the number taken. With `key` a row replaces the one of the same key (an upsert), as aggregates want it.
+
+Cost: one connection and one task an epoch with results; a row of marks for each flow and outlet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from braidstream.errors import SinkError, nearest
+from braidstream.model.declarations import Target
+from braidstream.model.faults import reach
+from braidstream.spark.arrow_rows import names_of, refuse_other_columns, result_schema
+from braidstream.spark.causes import one_line
+from braidstream.spark.extras import extra
+from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.task_delivery import in_one_task
+
+__all__ = ["PostgresqlSink"]
+
+_OPTIONS = ("url", "table", "key", "marks")
+_MARKS = "braidstream_marks"
+_WAIT_S = 5
+"""For a connection."""
+_PLAIN = {
+    pa.bool_(): "boolean",
+    pa.int8(): "smallint",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp without time zone",
+    pa.timestamp("us", "UTC"): "timestamp with time zone",
+}
+
+
+class PostgresqlSink(Sink):
+    """A table in PostgreSQL."""
+
+    recognizes = True
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        extra("postgresql", "dbapi")
+        self.options = dict(options)
+        for name in options:
+            if name not in _OPTIONS:
+                wrong, expected = f"the postgresql sink has no option {name!r}", f"some of {', '.join(_OPTIONS)}"
+                raise SinkError(wrong, expected, nearest(name, _OPTIONS))
+        for name, example in (("url", 'url = "postgresql://host/database"'), ("table", 'table = "results"')):
+            if not options.get(name):
+                raise SinkError(f"the postgresql sink has no option {name}", "what it needs", f"add {example}")
+        self._url, self._table, self._key = options["url"], options["table"], names_of(options.get("key", ""))
+        self._marks = options.get("marks", _MARKS)
+        self._schema: pa.Schema | None = None
+        self.flow = ""
+        way = f"a row replaces the one of the same {', '.join(self._key)}" if self._key else "appended"
+        self.description = (
+            f"PostgreSQL table {self._table} at {_shown(self._url)} "
+            f"(each epoch once: rows, {way}, and their mark in one transaction)"
+        )
+
+    @property
+    def target(self) -> Target:
+        """The table."""
+        return Target("postgresql", None, self.options)
+
+    def check(self, flow: str) -> None:
+        """Refuse a server that does not answer."""
+        del flow
+        with self._connected():
+            pass
+
+    def check_rows(self, schema: StructType) -> None:
+        """Refuse types that have no form there, a table of other columns, and a key that is none."""
+        self._schema = result_schema(schema, "PostgreSQL")
+        mine = _kinds(self._schema)
+        for name in self._key:
+            if name not in mine:
+                wrong = f"the results have no column {name!r}, which is the key"
+                raise SinkError(wrong, f"columns among {', '.join(mine)}", nearest(name, mine))
+        with self._connected() as session:
+            theirs = session.columns(self._table)
+            if not theirs:
+                return
+            needed = {
+                name: _alike(one, mine.get(name)) for name, one in theirs.items() if name in mine or one.is_needed
+            }
+            refuse_other_columns(f"the PostgreSQL table {self._table}", needed, mine)
+            if self._key and not session.has_unique(self._table, self._key):
+                raise SinkError(
+                    f"the PostgreSQL table {self._table} has no unique index on the key ({', '.join(self._key)})",
+                    "one, so that a row can replace another",
+                    f"ALTER TABLE {_quoted(self._table)} ADD UNIQUE ({_listed(self._key)})",
+                )
+
+    def claim(self, flow: str, owner: str = "") -> None:
+        """Make the table of results and that of marks, where they are not there."""
+        del owner
+        self.flow = flow
+        with self._connected() as session:
+            kinds = "flow text, outlet text, kind text, number bigint NOT NULL, PRIMARY KEY (flow, outlet, kind)"
+            session.run(f"CREATE TABLE IF NOT EXISTS {_quoted(self._marks)} ({kinds})")
+            if self._schema is not None and not session.columns(self._table):
+                columns = [f"{_quoted_name(name)} {kind}" for name, kind in _kinds(self._schema).items()]
+                if self._key:
+                    nulls = "NULLS NOT DISTINCT " if session.version >= 150000 else ""
+                    columns.append(f"UNIQUE {nulls}({_listed(self._key)})")
+                session.run(f"CREATE TABLE {_quoted(self._table)} ({', '.join(columns)})")
+            session.commit()
+
+    def deliver(self, delivery: Delivery) -> None:
+        """One task, one transaction."""
+        if not delivery.staged:
+            return
+        frame = delivery.frame()
+        schema = result_schema(frame.schema, "PostgreSQL")
+        mark = Mark(
+            self.flow, f"{delivery.outlet} in {self._table}", delivery.number
+        )  # late tuples may have two tables
+        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark))
+        delivery.reach("delivery-done")
+
+    def _connected(self) -> _Session:
+        return _Session.of(self._url)
+
+
+@dataclass(frozen=True)
+class _Column:
+    kind: str
+    is_needed: bool
+    """Whether a row cannot do without it."""
+
+
+@dataclass(frozen=True)
+class _Put:
+    """What the task does."""
+
+    url: str
+    table: str
+    key: tuple[str, ...]
+    marks: str
+    schema: pa.Schema
+    mark: Mark
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
+        with _Session.of(self.url) as session:
+            if not session.has_marked(self.marks, self.mark):
+                return 0
+            rows = pa.RecordBatchReader.from_batches(self.schema, self._cast(batches))
+            n_rows = session.upsert(self.table, self.key, rows) if self.key else session.append(self.table, rows)
+            reach("delivery-put", epoch=self.mark.number)
+            session.commit()
+            return n_rows
+
+    def _cast(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Times in UTC, whatever the session's zone is."""
+        for batch in batches:
+            yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches()
+
+
+class _Session:
+    """A connection with a transaction, which is rolled back unless it is committed."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @classmethod
+    def of(cls, url: str) -> _Session:
+        """Connect, or say why not."""
+        try:
+            made = cls(extra("postgresql", "dbapi").connect(_timely(url)))
+            made.run("SET idle_in_transaction_session_timeout = '5min'")
+        except Exception as error:
+            raise SinkError(
+                f"PostgreSQL at {_shown(url)} cannot be used: {one_line(error)}",
+                "a server that answers, and a user that may connect",
+                "check the url: host, port, database, user; a password belongs into ~/.pgpass or PGPASSWORD",
+            ) from None
+        return made
+
+    def __enter__(self) -> _Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """Execute, and give the rows if there are some."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(statement)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+    def commit(self) -> None:
+        """Commit."""
+        self._connection.commit()
+
+    @property
+    def version(self) -> int:
+        """Of the server: 150004 for 15.4."""
+        return int(self.run("SELECT current_setting('server_version_num')::int")[0][0])
+
+    def columns(self, table: str) -> dict[str, _Column]:
+        """The columns of a table; none where it does not exist."""
+        found = self.run(
+            "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod)::text, a.attnotnull, a.atthasdef, "
+            f"a.attidentity::text FROM pg_attribute a WHERE a.attrelid = to_regclass({_text(_quoted(table))}) "
+            "AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
+        )
+        return {
+            name: _Column(kind, not_null and not default and not own) for name, kind, not_null, default, own in found
+        }
+
+    def has_unique(self, table: str, key: Sequence[str]) -> bool:
+        """Whether a unique index is on exactly these columns."""
+        found = self.run(
+            "SELECT string_agg(a.attname::text, chr(31) ORDER BY a.attname::text) FROM pg_index i "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+            f"WHERE i.indisunique AND i.indpred IS NULL AND i.indrelid = to_regclass({_text(_quoted(table))}) "
+            "GROUP BY i.indexrelid"
+        )
+        return "\x1f".join(sorted(key)) in {columns for (columns,) in found}
+
+    def has_marked(self, marks: str, mark: Mark) -> bool:
+        """Whether the mark is new: its row is locked then. Not where the same or a later one was committed."""
+        values = ", ".join([_text(mark.flow), _text(mark.outlet), _text(mark.kind), str(mark.version)])
+        return bool(
+            self.run(
+                f"INSERT INTO {_quoted(marks)} AS m (flow, outlet, kind, number) VALUES ({values}) "
+                "ON CONFLICT (flow, outlet, kind) DO UPDATE SET number = EXCLUDED.number "
+                "WHERE m.number < EXCLUDED.number RETURNING number"
+            )
+        )
+
+    def append(self, table: str, rows: pa.RecordBatchReader) -> int:
+        """COPY."""
+        schema, _, name = table.rpartition(".")
+        with closing(self._connection.cursor()) as cursor:
+            return int(cursor.adbc_ingest(name, rows, "append", db_schema_name=schema or None))
+
+    def upsert(self, table: str, key: Sequence[str], rows: pa.RecordBatchReader) -> int:
+        """COPY into a temporary table, and from there by key."""
+        names = rows.schema.names
+        self.run(f"CREATE TEMPORARY TABLE braidstream_new (LIKE {_quoted(table)}) ON COMMIT DROP")
+        with closing(self._connection.cursor()) as cursor:
+            n_rows = int(cursor.adbc_ingest("braidstream_new", rows, "append", temporary=True))
+        others = [f"{_quoted_name(name)} = EXCLUDED.{_quoted_name(name)}" for name in names if name not in key]
+        act = f"UPDATE SET {', '.join(others)}" if others else "NOTHING"
+        self.run(
+            f"INSERT INTO {_quoted(table)} ({_listed(names)}) SELECT DISTINCT ON ({_listed(key)}) {_listed(names)} "
+            f"FROM pg_temp.braidstream_new ON CONFLICT ({_listed(key)}) DO {act}"
+        )
+        return n_rows
+
+
+def _kinds(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: _kind(field) for field in schema}
+
+
+def _kind(field: pa.Field) -> str:
+    """The type of a column in PostgreSQL."""
+    if field.type in _PLAIN:
+        return _PLAIN[field.type]
+    if pa.types.is_decimal(field.type):
+        return f"numeric({field.type.precision},{field.type.scale})"
+    if pa.types.is_list(field.type) and field.type.value_type in _PLAIN:
+        return f"{_PLAIN[field.type.value_type]}[]"
+    raise SinkError(
+        f"the PostgreSQL sink has no form for column {field.name!r} of type {field.type}",
+        "numbers, texts, bytes, dates, times, and lists of them",
+        f"to_json({field.name}) AS {field.name} makes a text of it",
+    )
+
+
+def _alike(column: _Column, mine: str | None) -> str:
+    """A column's type, in the word of ours where it takes what we send."""
+    if mine == "text" and column.kind.startswith(("character varying", "text")):
+        return mine
+    if mine is not None and mine.startswith("numeric") and column.kind == "numeric":
+        return mine
+    return column.kind
+
+
+def _timely(url: str) -> str:
+    """An address under which a server that is not there is given up soon."""
+    if "connect_timeout" in url:
+        return url
+    mark = " " if "://" not in url else "&" if "?" in url else "?"
+    return f"{url}{mark}connect_timeout={_WAIT_S}"
+
+
+def _shown(url: str) -> str:
+    """An address without a password."""
+    if "://" not in url:
+        return " ".join(part for part in url.split() if part.startswith(("host=", "port=", "dbname=")))
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+
+
+def _quoted(table: str) -> str:
+    return ".".join(map(_quoted_name, table.split(".")))
+
+
+def _quoted_name(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(_quoted_name, names))
+
+
+def _text(value: str) -> str:
+    return "'{}'".format(value.replace("'", "''"))

@@ -1,0 +1,75 @@
+"""Which files of a folder of results belong to epochs that are there as a whole.
+
+    out/part-1f0c-0000000012-0000.parquet     a file of epoch 12
+    out/part-1f0c-0000000012-0001.parquet     another one
+    out/_epochs/0000000012                    written last: epoch 12 is whole
+
+The files of an epoch are renamed into place one by one, so a reader that lists the folder in between sees some of them.
+One that asks `result_files` does not: it looks first for the epochs that are whole, then for their files. Where an
+epoch is delivered again after a crash, its mark goes before its files do and comes back after them.
+
+A folder that an earlier version wrote has no marks: then all files count. When a flow takes it over, the epochs that
+are there are marked, in one step. Names that begin with an underscore are left out by Spark and by most readers, so a
+reader that takes all files still can.
+
+Cost: two listings of names for a reader; a small file an epoch for the sink.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+
+from braidstream.state.files import Files
+
+__all__ = ["MARKS", "begin_marks", "result_files", "shown_number", "unmark", "whole"]
+
+MARKS = "_epochs"
+_BEGUN = "begun"
+"""A file among the marks, so that the folder is there before the first of them."""
+_FILE = re.compile(r"part-[^-]+-(c?\d+)-\d+\..+$")
+
+
+def result_files(path: str | Path) -> list[str]:
+    """The files, with their paths, of the epochs that are whole in a folder of results: those of one moment.
+
+    Give them to any reader: `spark.read.parquet(*result_files("out"))`.
+    """
+    files = Files(str(path))
+    marks = set(files.names(MARKS))
+    shown = (name for name, number in _numbers(files).items() if number in marks or not marks)
+    return [files.path(name) for name in shown]
+
+
+def begin_marks(files: Files, staging: str) -> None:
+    """Before the first delivery of a flow that leaves marks: those of what is there appear at once."""
+    if files.exists(f"{MARKS}/{_BEGUN}"):
+        return
+    beside = f"{staging}/{uuid.uuid4().hex}" if files.has_renames else MARKS
+    files.make(beside)
+    for name in {*_numbers(files).values(), _BEGUN}:
+        files.replace(f"{beside}/{name}", b"")
+    if files.has_renames:
+        files.delete_folder(MARKS)
+        files.move(beside, files, MARKS)
+
+
+def _numbers(files: Files) -> dict[str, str]:
+    """The epoch, as its mark has it, of each file."""
+    return {name: match[1] for name in files.names("") if (match := _FILE.match(name))}
+
+
+def shown_number(number: int) -> str:
+    """An epoch, or a step if it is below 0, as it stands in names: in their order."""
+    return f"{number:010d}" if number >= 0 else f"c{-number:09d}"
+
+
+def unmark(files: Files, number: int) -> None:
+    """Before an epoch is taken away."""
+    files.delete(f"{MARKS}/{shown_number(number)}")
+
+
+def whole(files: Files, number: int) -> None:
+    """After the last file of an epoch."""
+    files.replace(f"{MARKS}/{shown_number(number)}", b"")

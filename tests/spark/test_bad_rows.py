@@ -1,0 +1,88 @@
+"""Rows that could not be read go to an output of their own, each once; late tuples go to theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from braidstream import StreamError
+from braidstream.errors import SinkFailed
+from braidstream.model.faults import armed
+from braidstream.spark.bad_rows import BAD, BAD_TYPE
+from braidstream.spark.flow import Flow
+
+pytestmark = pytest.mark.spark
+
+TEXT = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.k = S.k"
+DDL = f"k long, v long, ts timestamp, {BAD} {BAD_TYPE}"
+
+
+def write(folder: Path, number: int, rows: list[dict[str, object]]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def row(k: int, v: int, minute: int) -> dict[str, object]:
+    return {"k": k, "v": v, "ts": f"2026-01-01T00:{minute:02d}:00Z"}
+
+
+def bad(text: str) -> dict[str, object]:
+    return {BAD: {"reason": "no JSON", "message": text, "topic": "t", "partition": 0, "offset": 1}}
+
+
+def declared(spark: SparkSession, folder: Path) -> Flow:
+    flow = Flow(spark, slots=2, groups=4)
+    for name in "RS":
+        source = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(folder / name))
+        flow.stream(name, source, time="ts")
+    return flow
+
+
+def test_bad_rows_and_late_tuples_part_and_come_once_also_after_a_failure(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "R", 0, [row(1, 1, 50), bad("{")])
+    write(tmp_path / "R", 1, [row(1, 2, 51), row(1, 3, 0), bad("x"), bad("y")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    write(tmp_path / "S", 1, [row(1, 11, 51)])
+
+    def start(slots: int) -> None:
+        flow = declared(spark, tmp_path).bad("R", "json", path=str(tmp_path / "bad"))
+        flow.slots = slots
+        for name in ("a", "b"):
+            query = flow.query(TEXT, name=name).to("parquet", path=str(tmp_path / name))
+            query.late("json", path=str(tmp_path / "late"))
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("after-results:1:raise"):
+        start(2)
+    start(3)
+    found = [json.loads(line) for file in (tmp_path / "bad").glob("part-*") for line in file.read_text().splitlines()]
+    assert sorted(one["message"] for one in found) == ["x", "y", "{"]
+    assert {one["reason"] for one in found} == {"no JSON"}
+    late = [json.loads(line) for file in (tmp_path / "late").rglob("part-*") for line in file.read_text().splitlines()]
+    assert [(one["k"], one["v"]) for one in late] == [(1, 3)]
+    for name in ("a", "b"):
+        results = spark.read.parquet(str(tmp_path / name)).collect()
+        assert sorted((one.rv, one.sv) for one in results) == [(1, 10), (1, 11), (2, 10), (2, 11)]
+
+
+def test_a_stream_that_cannot_say_which_rows_are_bad_is_refused(spark: SparkSession) -> None:
+    flow = Flow(spark).stream("R", spark.readStream.format("rate").load(), time="timestamp")
+    for name in ("R", "S"):
+        with pytest.raises(StreamError, match=f"stream '{name}' has no column '_bad'"):
+            flow.bad(name, "noop")
+
+
+def test_an_output_for_bad_rows_that_fails_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "R", 0, [row(1, 1, 50), bad("{")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+
+    def fails(*_: object) -> None:
+        raise OSError("no room")
+
+    flow = declared(spark, tmp_path).bad("R", fails)
+    flow.query(TEXT, name="q").to("noop")
+    with pytest.raises(SinkFailed, match="late R"):
+        flow.start(tmp_path / "ck", warm=False).await_termination()

@@ -1,0 +1,21 @@
+"""Servers that run for the tests of a run; nothing here is collected without `--world`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.world import servers
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[servers.Postgresql]:
+    with servers.postgresql() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[servers.Kafka]:
+    with servers.kafka() as running:
+        yield running

@@ -1,0 +1,192 @@
+"""Real servers for the tests, on loopback: PostgreSQL and a Kafka broker, started once for a run and then stopped.
+
+`make world` fetches what they need. A server has a folder of its own, which goes with it. Waiting is for a condition:
+that it answers.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+__all__ = ["Kafka", "Postgresql", "connector_jars", "free_port", "kafka", "new_name", "postgresql", "until"]
+
+WORLD = Path(__file__).parents[2] / "build" / "world"
+NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
+KAFKA_JARS = WORLD / "kafka" / "jars"
+PATIENCE_S = 90.0
+
+
+def connector_jars() -> list[Path]:
+    """Of Spark's Kafka connector and what it needs beyond Spark; of two versions the later."""
+    found = sorted((WORLD / "connector" / "jars").glob("*.jar"))
+    newest = {part: [jar for jar in found if part in jar.name][-1] for part in NEEDED}
+    return list(newest.values())
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} within {PATIENCE_S:g} s"
+        time.sleep(0.1)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens."""
+    with socket.socket() as one:
+        one.settimeout(1)
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Postgresql:
+    """A server with an empty database."""
+
+    def __init__(self, folder: Path, programs: Path, user: str, port: int) -> None:
+        self.folder, self._programs, self._user, self.port = folder, programs, user, port
+        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        data = self.folder / "data"
+        if not data.exists():
+            self._run("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync")
+        options = ["-D", str(data), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder), "-F"]
+        command = [str(self._programs / "postgres"), *options]
+        log = (self.folder / "log").open("ab")
+        self._process = subprocess.Popen(command, user=self._user, cwd=self.folder, stdout=log, stderr=log)
+        until(lambda: "1" in self.psql("SELECT 1"), "PostgreSQL answers")
+
+    def kill(self) -> None:
+        """As a power failure would, but for the disk."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(30)
+
+    def psql(self, statement: str) -> list[str]:
+        """The lines that PostgreSQL's own client prints, columns between bars."""
+        command = [str(self._programs / "psql"), self.url, "-qAtX", "-c", statement]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._programs / program), *arguments]
+        done = subprocess.run(command, user=self._user, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def postgresql() -> Iterator[Postgresql]:
+    """A running server."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    programs = (found[-1] if found else Path(shutil.which("initdb") or "initdb")).parent
+    user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+    folder = Path(tempfile.mkdtemp(prefix="braidstream-pg-"))
+    folder.chmod(0o755)
+    shutil.chown(folder, user)
+    server = Postgresql(folder, programs, user, free_port())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Kafka:
+    """A broker that is its own controller."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        settings = self.folder / "server.properties"
+        if not settings.exists():
+            settings.write_text(self._settings())
+            self._java("kafka.tools.StorageTool", "format", "-t", "x" * 21 + "A", "-c", str(settings)).wait(60)
+        self._process = self._java("kafka.Kafka", str(settings))
+        until(lambda: answers(self.port), "Kafka answers")
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+
+    def create(self, topic: str, partitions: int = 3) -> str:
+        """A topic."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        client = AdminClient({"bootstrap.servers": self.servers})
+        client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+        return topic
+
+    def _java(self, *command: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / "log").open("ab")
+        java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if "JAVA_HOME" in os.environ else "java"
+        scala = next(
+            (Path(pyspark.__file__).parent / "jars").glob("scala-library-*.jar")
+        )  # what Spark has is not fetched
+        path = f"{KAFKA_JARS}/*:{scala}"
+        options = ["-Xmx320m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path]
+        return subprocess.Popen([java, *options, *command], cwd=self.folder, stdout=log, stderr=log)
+
+    def _settings(self) -> str:
+        control = free_port()
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{control}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{control}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.folder / "logs",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+@contextmanager
+def kafka() -> Iterator[Kafka]:
+    """A running broker."""
+    folder = Path(tempfile.mkdtemp(prefix="braidstream-kafka-"))
+    broker = Kafka(folder)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_name(what: str) -> str:
+    """A name that no other test has."""
+    return f"{what}_{uuid.uuid4().hex[:8]}"

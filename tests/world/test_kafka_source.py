@@ -1,0 +1,205 @@
+"""Kafka topics as streams of job files: run by the `braid` command in a process of its own, with Spark's connector."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.spark.stage import in_order
+from tests.world import readers
+from tests.world.servers import Kafka, connector_jars, free_port, new_name
+
+pytestmark = [pytest.mark.spark, pytest.mark.world]
+
+ROOT = Path(__file__).parents[2]
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+JOB = """
+[flow]
+checkpoint = "ck"
+slots = 2
+
+[streams.R]
+format = "kafka"
+value = "json"
+schema = "k long, v long, ts timestamp"
+time = "{time}"
+delay = "1 hour"
+[streams.R.options]
+"kafka.bootstrap.servers" = "{servers}"
+subscribe = "{r}"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 40
+
+[streams.S]
+format = "kafka"
+value = "json"
+schema = "k long, v long, ts timestamp"
+time = "{time}"
+delay = "1 hour"
+options = {{ "kafka.bootstrap.servers" = "{servers}", subscribe = "{s}", startingOffsets = "earliest" }}
+
+[queries.pairs]
+cql = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 10 MINUTES], S [RANGE 10 MINUTES] WHERE R.k = S.k"
+sink = {sink}
+
+[spark]
+master = "local[2]"
+"spark.ui.enabled" = false
+"spark.driver.host" = "127.0.0.1"
+{spark}
+"""
+
+
+def rows(name: str, n: int = 60) -> list[dict[str, Any]]:
+    random = Random(name)
+    times = [START + timedelta(seconds=random.randint(0, 3600)) for _ in range(n)]
+    return [{"k": random.randint(0, 4), "v": v, "ts": time.isoformat()} for v, time in enumerate(times)]
+
+
+def pairs(r: Sequence[dict[str, Any]], s: Sequence[dict[str, Any]]) -> list[Any]:
+    window = timedelta(minutes=10)
+    times = {one["ts"]: datetime.fromisoformat(one["ts"]) for one in (*r, *s)}
+    near = ((a, b) for a in r for b in s if a["k"] == b["k"] and abs(times[a["ts"]] - times[b["ts"]]) <= window)
+    return in_order((a["k"], a["v"], b["v"]) for a, b in near)
+
+
+def send(broker: Kafka, topic: str, values: Sequence[Any]) -> str:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for value in values:
+        producer.produce(topic, value if isinstance(value, bytes) else json.dumps(value))
+    producer.flush()
+    return topic
+
+
+def braid(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "braidstream", *arguments]
+    inherited = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(command, cwd=folder, env=inherited, capture_output=True, text=True, timeout=240, check=False)
+
+
+def job(folder: Path, **given: str) -> Path:
+    jars = ",".join(map(str, connector_jars()))
+    known = {
+        "time": "ts",
+        "spark": f'"spark.jars" = "{jars}"',
+        "sink": f'{{ format = "delta", path = "{folder}/out" }}',
+    }
+    file = folder / "job.toml"
+    file.write_text(JOB.format(**{**known, **given}))
+    return file
+
+
+def test_topics_are_joined_into_a_delta_table_and_gone_on_with(tmp_path: Path, kafka: Kafka) -> None:
+    r, more, s = rows("R"), rows("more", 30), rows("S")
+    names = [kafka.create(new_name(name)) for name in ("r", "more", "s")]
+    for name, values in zip(names, (r, more, s), strict=True):
+        send(kafka, name, values)
+    send(kafka, names[0], [b""][:0])
+    file = job(tmp_path, servers=kafka.servers, r=f"{names[0]},{names[1]}", s=names[2])
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert readers.delta_rows(str(tmp_path / "out")) == pairs([*r, *more], s)
+    later = [{**one, "v": one["v"] + 1000} for one in rows("later", 20)]
+    send(kafka, names[0], later)
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert readers.delta_rows(str(tmp_path / "out")) == pairs([*r, *more, *later], s)
+
+
+def test_the_example_from_kafka_to_delta(tmp_path: Path, kafka: Kafka) -> None:
+    """Its two commands, with the test's broker and jars that are there already."""
+    from deltalake import DeltaTable
+
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    file = tmp_path / "examples" / "kafka_to_delta.toml"
+    text = (
+        file.read_text().replace("localhost:9092", kafka.servers).replace('master = "local[*]"', 'master = "local[2]"')
+    )
+    jars = ",".join(map(str, connector_jars()))
+    file.write_text(re.sub(r"packages = .*", f'"spark.jars" = "{jars}"', text))
+    n_paid = 0
+    for _ in range(2):
+        command = [sys.executable, str(tmp_path / "examples" / "kafka_orders.py"), kafka.servers]
+        sent = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        n_paid += int(sent.split()[2])
+        done = braid(tmp_path, "run", str(file))
+        assert done.returncode == 0, done.stderr[-3000:]
+        ids = DeltaTable(str(tmp_path / "build/examples/paid")).to_pyarrow_table().column("id").to_pylist()
+        assert len(ids) == len(set(ids)) == n_paid
+
+
+def test_from_kafka_to_kafka_with_kafkas_own_time(tmp_path: Path, kafka: Kafka) -> None:
+    r, s = rows("R", 30), rows("S", 30)
+    names = [kafka.create(new_name(name)) for name in ("r", "s", "out")]
+    send(kafka, names[0], r)
+    send(kafka, names[1], s)
+    sink = f'{{ format = "kafka", options = {{ servers = "{kafka.servers}", topic = "{names[2]}", key = "k" }} }}'
+    file = job(tmp_path, servers=kafka.servers, r=names[0], s=names[1], sink=sink, time="timestamp")
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    every = in_order((a["k"], a["v"], b["v"]) for a in r for b in s if a["k"] == b["k"])
+    assert readers.kafka_rows(kafka, names[2]) == every
+
+
+def test_a_message_that_is_not_what_the_schema_says_stops_the_flow_and_is_named(tmp_path: Path, kafka: Kafka) -> None:
+    names = [kafka.create(new_name(name)) for name in ("r", "s")]
+    send(kafka, names[0], [*rows("R", 5), b'{"k": "no number", "v": 1}'])
+    send(kafka, names[1], rows("S", 5))
+    done = braid(tmp_path, "run", str(job(tmp_path, servers=kafka.servers, r=names[0], s=names[1])))
+    assert done.returncode == 3, done.stderr[-2000:]
+    said = " ".join((done.stderr + done.stdout).split())
+    assert "no number" in said
+    assert "bad = {" in said
+
+
+def test_with_an_output_for_bad_rows_the_flow_goes_on(tmp_path: Path, kafka: Kafka) -> None:
+    names = [kafka.create(new_name(name)) for name in ("r", "s")]
+    r, s = rows("R", 20), rows("S", 20)
+    wrong = [b'{"k": "no number", "v": 1}', b"no JSON at all", b"", b'{"k": 1, "v": 2, "ts": "no time"}']
+    send(kafka, names[0], [*r[:10], *wrong, *r[10:]])
+    send(kafka, names[1], s)
+    bad = f'delay = "1 hour"\nbad = {{ format = "delta", path = "{tmp_path}/bad" }}'
+    file = job(tmp_path, servers=kafka.servers, r=names[0], s=names[1])
+    file.write_text(file.read_text().replace('delay = "1 hour"', bad, 1))
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert readers.delta_rows(str(tmp_path / "out")) == pairs(r, s)
+    kept = readers.delta_rows(str(tmp_path / "bad"), ("message", "topic"))
+    assert kept == in_order((one.decode(), names[0]) for one in wrong)
+
+
+def test_a_wrong_broker_is_found_within_ten_seconds_and_a_missing_topic_is_named(tmp_path: Path, kafka: Kafka) -> None:
+    file = job(tmp_path, servers=f"127.0.0.1:{free_port()}", r="r", s="s")
+    began = time.monotonic()
+    done = braid(tmp_path, "run", str(file))
+    assert time.monotonic() - began < 10 + 10  # of which Python's own start takes a part
+    assert done.returncode == 2
+    assert "does not answer" in done.stderr
+    file = job(tmp_path, servers=kafka.servers, r="nowhere", s="s")
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "there is no Kafka topic 'nowhere'" in done.stderr
+    assert "kafka-topics.sh --create --topic nowhere" in " ".join(done.stderr.split())
+
+
+def test_without_the_connector_the_message_names_the_package(tmp_path: Path, kafka: Kafka) -> None:
+    done = braid(tmp_path, "run", str(job(tmp_path, servers=kafka.servers, r="r", s="s", spark="")))
+    assert done.returncode == 2, done.stderr[-2000:]
+    said = " ".join(done.stderr.split())
+    assert "no package of kafka" in said
+    assert "org.apache.spark:spark-sql-kafka-0-10_2.13:" in said
+    assert "packages = [" in said

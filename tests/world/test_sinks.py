@@ -1,0 +1,252 @@
+"""Every sink with transactions of its own gets every result once, and refuses what it cannot take."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from braidstream.errors import RunError, SinkError
+from braidstream.model.faults import armed
+from braidstream.spark.flow import Flow
+from braidstream.spark.sinks import make_sink
+from tests.spark.stage import declare, in_order, pairs, some_epochs, write
+from tests.spark.test_functions import ONE_FILE, RADIO, numbers_files, radio_files, signal, total
+from tests.world import readers
+from tests.world.servers import Kafka, Postgresql, free_port, new_name
+
+pytestmark = [pytest.mark.spark, pytest.mark.world]
+
+EPOCHS = some_epochs(7)
+QUERY = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
+COMPUTED = QUERY.replace("R.v AS rv", "R.v + 0 AS rv")
+EXPECTED = in_order((r["k"], r["v"], s["v"]) for r, s in pairs(EPOCHS, (10, 10)))
+
+
+class Place:
+    """A sink and how it is read back."""
+
+    def __init__(self, kind: str, folder: Path, request: pytest.FixtureRequest) -> None:
+        self.kind, self.folder, name = kind, folder, new_name("pairs")
+        self.name = name
+        if kind == "delta":
+            self.declared: dict[str, Any] = {"target": "delta", "path": str(folder / name)}
+        elif kind == "iceberg":
+            self.declared = {"target": "iceberg", "path": str(folder / "lake"), "table": f"results.{name}"}
+        elif kind == "postgresql":
+            self.server: Postgresql = request.getfixturevalue("postgresql")
+            self.declared = {"target": "postgresql", "url": self.server.url, "table": name}
+        else:
+            self.broker: Kafka = request.getfixturevalue("kafka")
+            self.declared = {"target": "kafka", "servers": self.broker.servers, "topic": self.broker.create(name)}
+
+    def rows(self, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Any]:
+        if self.kind == "delta":
+            return readers.delta_rows(self.declared["path"], columns)
+        if self.kind == "iceberg":
+            return readers.iceberg_rows(self.declared["path"], self.declared["table"], columns)
+        if self.kind == "postgresql":
+            return readers.postgresql_rows(self.server, self.name, columns)
+        return readers.kafka_rows(self.broker, self.name, columns)
+
+
+@pytest.fixture(params=["delta", "iceberg", "postgresql", "kafka"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path, request)
+
+
+def started(spark: SparkSession, folder: Path, place: Place, text: str = QUERY, slots: int = 3) -> Any:
+    flow = declare(Flow(spark, slots=slots, groups=5), {name: folder / name for name in "RS"})
+    flow.query(text, name="q").to(**place.declared)
+    handle = flow.start(folder / "ck", warm=False)
+    handle.await_termination()
+    return flow
+
+
+@pytest.mark.parametrize("text", [QUERY, COMPUTED], ids=["as slots stage them", "finished by Spark"])
+def test_every_result_is_there_once(spark: SparkSession, tmp_path: Path, place: Place, text: str) -> None:
+    write(tmp_path, EPOCHS)
+    flow = started(spark, tmp_path, place, text)
+    assert EXPECTED
+    assert place.rows() == EXPECTED
+    assert "each epoch once" in flow.explain()
+    assert not list((tmp_path / "ck" / "staged").iterdir())
+
+
+@pytest.mark.parametrize("point", ["delivery-put", "delivery-done"])
+def test_an_epoch_that_is_delivered_again_with_other_slots_is_there_once(
+    spark: SparkSession, tmp_path: Path, place: Place, point: str
+) -> None:
+    write(tmp_path, EPOCHS)
+    if point == "delivery-put" and place.kind in ("postgresql", "kafka"):
+        pytest.skip("reached in a task: tests of deaths")
+    with pytest.raises(Exception, match="injected fault"), armed(f"{point}:1:raise"):
+        started(spark, tmp_path, place)
+    started(spark, tmp_path, place, slots=2)
+    assert place.rows() == EXPECTED
+
+
+def test_two_queries_of_one_flow_are_told_apart(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = Place("postgresql", tmp_path, request)
+    write(tmp_path, EPOCHS)
+    flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+    for name in ("a", "b"):
+        flow.query(QUERY, name=name).to(**place.declared)
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    assert place.rows() == in_order(EXPECTED * 2)
+
+
+def test_a_table_of_another_schema_is_refused_before_anything_starts(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    write(tmp_path, EPOCHS[:1])
+    for kind in ("delta", "iceberg", "postgresql"):
+        place = Place(kind, tmp_path, request)
+        flow = declare(Flow(spark), {name: tmp_path / name for name in "RS"})
+        flow.query(QUERY, name="q").to(**place.declared)
+        flow.start(tmp_path / f"ck-{kind}", warm=False).await_termination()
+        flow = declare(Flow(spark), {name: tmp_path / name for name in "RS"})
+        flow.query(QUERY.replace("R.v AS rv", "R.name AS rv, R.v AS more"), name="q").to(**place.declared)
+        with pytest.raises(SinkError, match="has another schema") as refused:
+            flow.start(tmp_path / "ck-other", warm=False)
+        assert "rv is" in refused.value.wrong
+        assert "more" in refused.value.wrong
+        assert not (tmp_path / "ck-other").exists()
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"target": "postgresql", "url": "postgresql://127.0.0.1:{port}/x", "table": "t"}, "PostgreSQL at 127.0.0.1"),
+        ({"target": "kafka", "servers": "127.0.0.1:{port}", "topic": "t"}, "does not answer"),
+        ({"target": "kafka", "servers": "10.255.255.1:9092", "topic": "t"}, "does not answer"),
+        ({"target": "postgresql", "url": "postgresql://10.255.255.1/x", "table": "t"}, "PostgreSQL at 10.255.255.1"),
+    ],
+)
+def test_a_wrong_address_is_found_within_ten_seconds(declared: dict[str, str], told: str) -> None:
+    given = {name: value.replace("{port}", str(free_port())) for name, value in declared.items()}
+    sink = make_sink(given.pop("target"), None, given)
+    began = time.monotonic()
+    with pytest.raises(SinkError, match=told):
+        sink.check("flow")
+    assert time.monotonic() - began < 10
+
+
+def test_a_topic_that_is_missing_is_refused_with_the_command_that_makes_it(kafka: Kafka) -> None:
+    with pytest.raises(SinkError, match="no Kafka topic 'nowhere'") as refused:
+        make_sink("kafka", None, {"servers": kafka.servers, "topic": "nowhere"}).check("flow")
+    assert "kafka-topics.sh --create --topic nowhere" in refused.value.fix
+
+
+def test_with_a_key_a_row_replaces_the_one_before(spark: SparkSession, tmp_path: Path, postgresql: Postgresql) -> None:
+    write(tmp_path, EPOCHS)
+    table, text = (
+        new_name("counts"),
+        "SELECT R.k AS k, COUNT(*) AS n FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.k = S.k GROUP BY R.k",
+    )
+    flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+    flow.query(text, name="q").to("postgresql", url=postgresql.url, table=table, key=["k"])
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    counts: dict[int, int] = {}
+    for r, _ in pairs(EPOCHS, (3600, 3600)):
+        counts[r["k"]] = counts.get(r["k"], 0) + 1
+    assert readers.postgresql_rows(postgresql, table, ("k", "n")) == in_order(counts.items())
+
+
+def test_a_key_without_a_unique_index_is_refused(spark: SparkSession, tmp_path: Path, postgresql: Postgresql) -> None:
+    write(tmp_path, EPOCHS[:1])
+    table = new_name("t")
+    postgresql.psql(f"CREATE TABLE {table} (k bigint, rv bigint, sv bigint, at timestamptz DEFAULT now())")
+    flow = declare(Flow(spark), {name: tmp_path / name for name in "RS"})
+    flow.query(QUERY, name="q").to("postgresql", url=postgresql.url, table=table, key=["k", "rv"])
+    with pytest.raises(SinkError, match="no unique index on the key") as refused:
+        flow.start(tmp_path / "ck", warm=False)
+    postgresql.psql(refused.value.fix)
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+
+
+def test_messages_carry_key_headers_nulls_and_all_digits_of_times(
+    spark: SparkSession, tmp_path: Path, kafka: Kafka
+) -> None:
+    import json
+
+    write(tmp_path, EPOCHS)
+    topic = kafka.create(new_name("topic"))
+    flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+    text = QUERY.replace("R.v AS rv", "R.v AS rv, R.ts AS at, NULLIF(R.v, R.v) AS nothing")
+    flow.query(text, name="q").to("kafka", servers=kafka.servers, topic=topic, key="k")
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    messages = readers.kafka_messages(kafka, topic)
+    assert len(messages) == len(EXPECTED)
+    for message in messages:
+        value = json.loads(message.value())
+        assert message.key() == str(value["k"]).encode()
+        assert value["nothing"] is None
+        assert len(value["at"]) >= len("1970-01-01T00:00:00.000000Z")
+        headers = dict(message.headers())
+        assert headers["query"] == b"q"
+        assert int(headers["epoch"]) >= 0
+
+
+def test_types_survive_the_way_into_tables(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    write(tmp_path, EPOCHS)
+    text = (
+        "SELECT R.k AS k, R.name AS name, R.ts AS at, CAST(R.v AS INT) AS i, CAST(R.v AS DECIMAL(20, 3)) AS d, "
+        "R.v / 3 AS f, R.v > 3 AS b, CAST(R.ts AS DATE) AS day, ARRAY(R.v, S.v) AS both "
+        "FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
+    )
+    places = [Place(kind, tmp_path, request) for kind in ("delta", "iceberg", "postgresql")]
+    flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+    for place in places:
+        flow.query(text, name=place.kind).to(**place.declared)
+    flow.query(text, name="plain").to("parquet", path=str(tmp_path / "plain"))
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    plain = spark.read.parquet(str(tmp_path / "plain"))
+    expected = sorted(str(row.asDict()) for row in plain.collect())
+    delta = spark.createDataFrame(_delta(places[0].declared["path"]).to_pandas(), plain.schema).count()
+    assert delta == len(expected) > 0
+    line = places[2].server.psql(f'SELECT name, d, f, b, day, "both" FROM {places[2].name} ORDER BY d, "both" LIMIT 1')[
+        0
+    ]
+    first = plain.orderBy("d", "both").first()
+    assert line.split("|")[:2] == [first.name, str(first.d)]
+
+
+def _delta(path: str) -> pa.Table:
+    from deltalake import DeltaTable
+
+    return DeltaTable(path).to_pyarrow_table()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "kafka"])
+def test_a_stream_functions_windows_are_there_once_after_a_failure(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    place = Place(kind, tmp_path, request)
+    name = "fft3" if kind != "postgresql" else "total"
+    radio_files(tmp_path / "radio", signal(1200), [500, 800])
+    numbers_files(tmp_path / "numbers", [(range(0, 500, 10), range(50)), (range(500, 1000, 10), range(50))])
+
+    def run() -> int:
+        flow = Flow(spark)
+        if name == "fft3":
+            flow.files("radio", tmp_path / "radio", schema=RADIO, time="ts", options=ONE_FILE)
+            flow.windows(size=256, step=100).apply("fft3").to(**place.declared)
+        else:
+            flow.files("numbers", tmp_path / "numbers", schema="ts timestamp, v double", time="ts", options=ONE_FILE)
+            flow.windows(size=10, step=5).apply(total).to(**place.declared)
+        handle = flow.start(tmp_path / "ck", warm=False)
+        handle.await_termination()
+        return int(handle.totals[f"{name}.results"])
+
+    with armed("after-results:1:raise"), pytest.raises(RunError, match="injected fault"):
+        run()
+    n = run()
+    assert n > 5
+    assert sorted(row[0] for row in place.rows(("seq",))) == list(range(n))

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Sets up what tests/world needs beyond tools/setup.sh: the packages of all sinks, PostgreSQL, and Kafka's jars.
+#
+# Invariant: when it ends well, .venv has the extra `world`, build/world/kafka the jars of a broker, build/world/connector
+# those of Spark's Kafka connector, and a PostgreSQL server can be started. The tests start and stop the servers, on
+# loopback. It may be run at any time and again after any failure. Cost: a second when all is there, minutes the first
+# time. Jars come from Maven Central by the resolver that Spark has; PostgreSQL from Debian's packages, where this may be
+# done (root, with apt-get), otherwise the message says what to run.
+set -euo pipefail
+
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
+. tools/setup.sh
+
+WORLD=build/world
+KAFKA=org.apache.kafka:kafka_2.13:4.3.1
+CONNECTOR=org.apache.spark:spark-sql-kafka-0-10_2.13
+CONNECTORS='4.2.0 4.1.3'
+TOKENS=org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1
+
+prepare_world() {
+  mkdir -p "$WORLD"
+  : >"$LOG"
+  if [ -s "$SETTINGS" ]; then . "$SETTINGS"; fi
+  world_packages
+  world_postgresql
+  world_jars kafka "$KAFKA" || no_jars "$KAFKA"
+  world_connector
+}
+
+world_packages() {
+  local stamp=$VENV/world.stamp
+  if [ -e "$stamp" ] && [ "$(cat "$stamp")" = "$(cksum <pyproject.toml)" ]; then return; fi
+  say packages "installing those of all sinks"
+  pip_install -e '.[dev,world]' || { show_log; die "the packages of the sinks could not be installed" "pip to succeed" \
+    "see above and $LOG; check the network and pip's settings (pip config list), then repeat the command"; }
+  cksum <pyproject.toml >"$stamp"
+}
+
+world_postgresql() {
+  if postgresql_programs >/dev/null; then return; fi
+  if may_install; then apt_install postgresql || show_log; fi
+  postgresql_programs >/dev/null || die "there is no PostgreSQL server" "initdb and postgres in /usr/lib/postgresql/*/bin" \
+    "sudo apt-get update && sudo apt-get install postgresql"
+}
+
+postgresql_programs() { ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null || command -v initdb; }
+
+# The connector of the installed Spark; where that was not published, or not all of it, one of a release before.
+world_connector() {
+  local spark version
+  spark=$("$VENV/bin/python" -c 'import pyspark; print(pyspark.__version__)')
+  if [ "$(cat "$WORLD/connector/spark" 2>/dev/null)" = "$spark" ]; then return; fi
+  for version in "$spark" $CONNECTORS; do
+    if world_jars connector "$CONNECTOR:$version" || world_jars connector "$CONNECTOR:$version" "$TOKENS"; then
+      echo "$spark" >"$WORLD/connector/spark"
+      return
+    fi
+  done
+  no_jars "$CONNECTOR:$spark"
+}
+
+# world_jars FOLDER PACKAGE [PART]: a package with all that it needs; a part of it, by its own version.
+world_jars() {
+  local folder=$WORLD/$1 package=$2 part=${3:-}
+  if [ "$(cat "$folder/package" 2>/dev/null)" = "$package $part" ]; then return; fi
+  say jars "fetching $package $part"
+  rm -rf "$folder"
+  if [ -n "$part" ]; then
+    resolved "$folder" --packages "$package" --exclude-packages "${part%:*}" && resolved "$folder" --packages "$part"
+  else
+    resolved "$folder" --packages "$package"
+  fi || return 1
+  echo "$package $part" >"$folder/package"
+}
+
+# Spark's own resolver of packages, with a program that does nothing.
+resolved() {
+  local folder=$PWD/$1
+  shift
+  echo 'pass' >"$WORLD/nothing.py"
+  SPARK_HOME=$("$VENV/bin/python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)') \
+    PYSPARK_PYTHON=$VENV/bin/python with_ticker "$VENV/bin/spark-submit" --master 'local[1]' "$@" \
+    --conf "spark.jars.ivy=$folder" "$WORLD/nothing.py"
+}
+
+no_jars() {
+  show_log
+  die "the jars of $1 could not be fetched" "Maven Central to answer" "see above and $LOG; then repeat the command"
+}
+
+prepare_world
