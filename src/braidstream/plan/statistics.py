@@ -31,12 +31,26 @@ from braidstream.query import Query
 from braidstream.query.tree import Leaf, Node, Statistics, estimated, plan_tree
 from braidstream.state.manifest import Manifest
 
-__all__ = ["better_trees", "measured_statistics", "sampled_statistics"]
+__all__ = ["better_trees", "known_statistics", "measured_statistics", "sampled_statistics"]
 
 _FILES = 4
 _ROWS = 20_000
 MUCH_BETTER = 0.5
 """Another tree is worth a word when it makes at most this share of the intermediate results."""
+
+
+def known_statistics(
+    manifest: Manifest | None,
+    streams: Mapping[str, StreamShape],
+    queries: Sequence[Query],
+    trees: Mapping[str, Node],
+) -> Statistics:
+    """What trees are chosen from: a sample before the first epoch, then what was measured."""
+    if manifest is None or manifest.epoch < 0:
+        return sampled_statistics(streams, queries)
+    if manifest.notes.trees is None:  # written before trees were remembered: they were chosen from nothing
+        return Statistics()
+    return measured_statistics(manifest, queries, trees)
 
 
 def sampled_statistics(streams: Mapping[str, StreamShape], queries: Sequence[Query]) -> Statistics:

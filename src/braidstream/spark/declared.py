@@ -28,6 +28,7 @@ from braidstream.state.notes import Submitted
 __all__ = [
     "NAME",
     "ContinuousQuery",
+    "bad_of",
     "check_count",
     "check_session",
     "check_stream_option",
@@ -45,6 +46,15 @@ NAME = re.compile(r"[A-Za-z_]\w*$")
 """How streams and queries may be named."""
 
 
+BadTarget = tuple[Any, "str | Path | None", Mapping[str, str]]
+"""Where rows go that could not be read: what `Flow.bad` was given."""
+
+
+def bad_of(known: Mapping[str, BadTarget], query: Query) -> dict[str, BadTarget]:
+    """The targets of the streams that a query reads."""
+    return {stream: known[stream] for stream in query.streams if stream in known}
+
+
 @dataclass
 class ContinuousQuery:
     """A query of a flow and where its results go."""
@@ -56,7 +66,7 @@ class ContinuousQuery:
     late_sink: tuple[Any, str | Path | None, Mapping[str, str]] | None = None
     recovered: bool = False
     """Whether results carry the columns `recovered` and `epoch`."""
-    bad: Mapping[str, tuple[Any, str | Path | None, Mapping[str, str]]] = field(default_factory=dict)
+    bad: Mapping[str, BadTarget] = field(default_factory=dict)
     """Where rows that cannot be read go, by stream."""
     _late: dict[str, tuple[Sink, ...]] = field(default_factory=dict)
 

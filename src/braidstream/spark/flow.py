@@ -13,7 +13,7 @@ Everything that can be wrong with the declarations is found before anything star
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -41,16 +41,17 @@ from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, without_query
 from braidstream.plan.explain import explain, explain_memory, explain_options
 from braidstream.plan.planner import Plan, make_plan
-from braidstream.plan.statistics import better_trees, measured_statistics, sampled_statistics
+from braidstream.plan.statistics import better_trees, known_statistics
 from braidstream.plan.told import check_told, told
 from braidstream.query import Query, Schema, parse, parse_duration
 from braidstream.query.evolution import Held
-from braidstream.query.tree import Node, Statistics, tree_of
+from braidstream.query.tree import tree_of
 from braidstream.spark.arrow_types import shapes_of
 from braidstream.spark.bad_rows import BAD
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
+    bad_of,
     check_session,
     delay_us,
     folders,
@@ -243,7 +244,7 @@ class Flow:
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
-        return ContinuousQuery(parsed, recovered=recovered, bad=self._bad_of(parsed))
+        return ContinuousQuery(parsed, recovered=recovered, bad=bad_of(self._bad, parsed))
 
     def bad(
         self, stream: str, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
@@ -255,9 +256,6 @@ class Flow:
         make_sink(target, path, texts_of(options))
         self._bad[stream] = (target, path, texts_of(options))
         return self
-
-    def _bad_of(self, query: Query) -> dict[str, tuple[Any, str | Path | None, Mapping[str, str]]]:
-        return {stream: self._bad[stream] for stream in query.streams if stream in self._bad}
 
     def _parsed(self, text: str, name: str) -> Query:
         return parse(text, self.schemas, name, meaning=self._meaning)
@@ -283,11 +281,13 @@ class Flow:
             return explain_function(self.name, self._function)
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(self._queries, manifest), [q.query for q in self._queries.values()]
-        better = better_trees(queries, plan.trees, self._statistics(queries, manifest, plan.trees))
+        better = better_trees(
+            queries, plan.trees, known_statistics(manifest, shapes_of(self._streams), queries, plan.trees)
+        )
         sinks = {name: q.sink.description for name, q in self._queries.items() if q.sink is not None}
         streams = shapes_of({**self._streams, **self._arranged})
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
-        stages = explain_stages(plan.stores, manifest, self.groups, self._n_slots())
+        stages = explain_stages(plan.stores, manifest, self.groups, (self.slots or cores(self.spark)))
         return "\n".join([shown, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)])
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
@@ -456,7 +456,7 @@ class Flow:
                 queries[name] = replace(known, since=entry.since)
             else:
                 again = sink_again(name, entry, known)
-                queries[name] = ContinuousQuery(query, again, entry.since, bad=self._bad_of(query))
+                queries[name] = ContinuousQuery(query, again, entry.since, bad=bad_of(self._bad, query))
         return queries
 
     def _add(self, stream: Stream) -> None:
@@ -469,25 +469,15 @@ class Flow:
         notes = Notes() if manifest is None else manifest.notes
         known = notes.trees or {}
         trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
-        statistics, shapes = self._statistics(queries, manifest, trees), shapes_of(self._streams)
+        shapes = shapes_of(self._streams)
+        statistics = known_statistics(manifest, shapes, queries, trees)
         plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning)
         return told(plan, {name for name, q in declared.items() if q.recovered})
-
-    def _statistics(self, queries: Sequence[Query], manifest: Manifest | None, trees: Mapping[str, Node]) -> Statistics:
-        """What trees are chosen from: a sample before the first epoch, then what was measured."""
-        if manifest is None or manifest.epoch < 0:
-            return sampled_statistics(shapes_of(self._streams), queries)
-        if manifest.notes.trees is None:  # written before trees were remembered: they were chosen from nothing
-            return Statistics()
-        return measured_statistics(manifest, queries, trees)
 
     def _balanced_bytes(self) -> int | None:
         """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""
         disk = "none" if self.controller is None else self.controller.settings.disk
         return self.overflow.memory_bytes if self.is_budgeted or disk != "none" else None
-
-    def _n_slots(self) -> int:
-        return self.slots or cores(self.spark)
 
     def _identity(self, known: Identity | None) -> Identity:
         queries = {name: q.query.fingerprint for name, q in self._queries.items()}
@@ -495,7 +485,7 @@ class Flow:
 
     def _first(self, before: Manifest | None) -> Manifest:
         """The manifest of a new checkpoint; `before` is that of one without commits, whose notes stay."""
-        n_slots = self._n_slots()
+        n_slots = self.slots or cores(self.spark)
         known = Notes() if before is None else before.notes
         biclique = self.routing.biclique(n_slots)
         notes = Notes(biclique=biclique, submitted=known.submitted, withdrawn=known.withdrawn)

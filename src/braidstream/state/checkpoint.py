@@ -271,6 +271,13 @@ class Checkpoint:
             self._remember(self.latest())
         assert self._last is not None
         last, is_new = self._last, manifest.epoch != self._last.epoch
+        if (
+            not is_new
+            and last.ledger is not None
+            and manifest.sections.are_those_of(last.sections)
+            and manifest == last
+        ):
+            return last
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to

@@ -107,7 +107,7 @@ class Manifest:
         plain = ("epoch", "directory", "n_slots", "newest", "watermark", "executors", "totals", "notes")
         layout = ("grids", "retired", "settled")
         alike = all(getattr(self, name) == getattr(other, name) for name in (*plain, *layout))
-        return alike and (self.sections is other.sections or set(self.segments) == set(other.segments))
+        return alike and (self.sections.are_those_of(other.sections) or set(self.segments) == set(other.segments))
 
     __hash__ = None  # type: ignore[assignment]
 

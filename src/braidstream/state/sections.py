@@ -282,6 +282,15 @@ class Sections:
             return self
         return Sections({key: entry.written(files, epoch) for key, entry in self.entries().items()})
 
+    def are_those_of(self, other: Sections) -> bool:
+        """Whether both are the same files."""
+        if self is other:
+            return True
+        own, others = self.entries(), other.entries()
+        return own.keys() == others.keys() and all(
+            entry.ref is not None and entry.ref == others[key].ref for key, entry in own.items()
+        )
+
     def files_since(self, before: Sections) -> frozenset[str]:
         """The files of sections that were not written before."""
         if before is self:
