@@ -64,3 +64,9 @@ def test_clicks_are_attributed_counted_and_missed(clone: Path) -> None:
     assert "by the minute: tea 12:00 1" in shown
     assert "by the minute: rice 12:01 1" in shown
     assert "by the minute: tea 12:01 1" in shown
+
+
+def test_trades_have_the_quote_that_held(clone: Path) -> None:
+    shown = run(clone / "examples/trades.py")
+    assert "09:01:00 OAK traded at 10.4: a quote of 10.2" in shown
+    assert shown.count("no quote") == 3

@@ -27,6 +27,7 @@ from braidstream.model.join_kinds import JoinKind
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_reorganized_join import restless
+from tests.kernels.test_spilled_join import SPILLS
 from tests.kernels.test_streams_join import QUIET, crowded, leftovers, often_compacted, reorganized, with_a_fault
 from tests.scale import examples
 
@@ -377,3 +378,30 @@ def of_all_on_top(case: Case, more: str, where: bool, epochs: list[oracle.Epoch]
     now = -(1 << 62) if watermark is None else watermark
     found = oracle.left_join_on_top(arrived, case.equalities, below, [ON_TOP[more][1]], watermark_us=now)
     return Counter(oracle.project(found, TOP))
+
+
+@FEW
+@given(two_streams(max_rows=12), KINDS, SLOTS, SPILLS, st.data())
+def test_state_that_was_pushed_is_active_again_when_a_join_needs_it(
+    case: Case, kind: JoinKind, slots: int, spills: Any, data: st.DataObject
+) -> None:
+    """An inner join whose state is pushed at random, until another kind of join shares its stores, and after it."""
+    told = Told(case, kind, data)
+    windows = "R [RANGE 4 SECONDS], S [RANGE 7 SECONDS]"
+    inner = f"SELECT R.v AS a, S.v AS b FROM {windows} WHERE {stories.equal(case.equalities)}"
+    epochs = [*case.epochs, closing(case)]
+    begin = data.draw(st.integers(0, len(epochs) - 1), label="submitted")
+    end = data.draw(st.integers(begin + 1, len(epochs)), label="withdrawn")
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = harness_of(folder, case, {"inner": inner}, slots=slots, **spills)
+        for number, epoch in enumerate(epochs):
+            if number == begin:
+                harness.submit("later", told.text)
+            if number == end:
+                harness.withdraw("later")
+            harness.epoch(tables(case, epoch))
+        harness.finish()
+        assert stories.found(harness, "later") == told.expected(epochs, begin, end), told.text
+        streams = [replace(s, window_us=w * SECOND) for s, w in zip(case.streams, (4, 7), strict=True)]
+        found = oracle.project(oracle.join(streams, case.equalities), ["R.v", "S.v"])
+        assert stories.found(harness, "inner") == Counter(found)
