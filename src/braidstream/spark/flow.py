@@ -375,7 +375,8 @@ class Flow:
         streams, last = arrange(self.spark, store, last, self._streams, is_finite="availableNow" in trigger)
         reorganizer = None
         if self.controller is not None:
-            reorganizer = Reorganizer.of(self.controller, interval, self._balanced_bytes())
+            balances = self.is_budgeted or self.controller.settings.disk != "none"  # relocation before spilling
+            reorganizer = Reorganizer.of(self.controller, interval, self.overflow.memory_bytes if balances else None)
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, streams, is_final)
@@ -473,11 +474,6 @@ class Flow:
         statistics = known_statistics(manifest, shapes, queries, trees)
         plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning)
         return told(plan, {name for name, q in declared.items() if q.recovered})
-
-    def _balanced_bytes(self) -> int | None:
-        """The budget that the controller balances memory by: one that was asked for, relocation before spilling."""
-        disk = "none" if self.controller is None else self.controller.settings.disk
-        return self.overflow.memory_bytes if self.is_budgeted or disk != "none" else None
 
     def _identity(self, known: Identity | None) -> Identity:
         queries = {name: q.query.fingerprint for name, q in self._queries.items()}
