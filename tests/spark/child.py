@@ -10,6 +10,9 @@ import argparse
 import json
 from pathlib import Path
 
+from braidstream.control.controller import Controller
+from braidstream.control.settings import Settings
+from braidstream.lab.testing.restless import Restless
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
@@ -37,9 +40,15 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--sink", default="parquet")
     parser.add_argument("--memory")
+    parser.add_argument("--groups", type=int, default=12)
+    parser.add_argument("--restless", type=int, help="move, split and merge groups after every epoch, by this seed")
     given = parser.parse_args()
     spark = local_session(given.master, "child", QUIET)
-    flow = Flow(spark, slots=given.slots, groups=12, memory=given.memory)
+    controller = None
+    if given.restless is not None:
+        never_rests = Restless(given.restless, n_changes=12, max_slots=given.slots)
+        controller = Controller(Settings(every=1), policies=(never_rests,))
+    flow = Flow(spark, slots=given.slots, groups=given.groups, memory=given.memory, controller=controller)
     for name in "RS":
         flow.files(name, given.folder / name, schema=DDL, time="ts", options={"maxFilesPerTrigger": "1"})
     flow.query(QUERY, name="q").to(given.sink, path=str(given.folder / "out"))
@@ -52,6 +61,9 @@ def main() -> None:
         "ran": [p.ran for p in handle.progress],
         "locality": handle.locality,
         "totals": handle.totals,
+        "heavy": max((len(p.heavy) for p in handle.progress), default=0),
+        "spilled": max((p.spilled_groups for p in handle.progress), default=0),
+        "moves": sum(one.rule == "restless" and one.is_accepted for one in handle.decisions),
         "recovered": sum(sum(p.recovered.values()) for p in handle.progress),
     }
     print(json.dumps(shown), flush=True)

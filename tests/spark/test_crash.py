@@ -112,8 +112,8 @@ def script_of(folder: Path, deaths: Mapping[int, Abort], n_epochs: int) -> Scrip
 
 
 def test_the_driver_dies_at_every_point_of_the_commit_protocol(tmp_path: Path) -> None:
-    points = some(["epoch-start", "after-join", "after-results", "before-manifest", "after-manifest"], least=2)
-    script = script_of(tmp_path, {i + 1: Abort(point) for i, point in enumerate(points)}, n_epochs=7)
+    points = some(["epoch-start", "after-join", "before-root", "after-results", "after-sections", "after-manifest"], 2)
+    script = script_of(tmp_path, {i + 1: Abort(point) for i, point in enumerate(points)}, n_epochs=len(points) + 2)
     play(script, tmp_path)
     check_output(tmp_path)
 
@@ -137,8 +137,8 @@ def test_a_task_fails_at_every_point(tmp_path: Path) -> None:
 
     Four segments are merged in epoch 4; what epochs 4 to 6 store is merged with them in epoch 7.
     """
-    points = ["task-start", "compaction", "task-before-segment", "task-after-segment"]
-    script = script_of(tmp_path, {i + 3: Abort(p, "raise") for i, p in enumerate(points)}, n_epochs=9)
+    points = ["task-start", "compaction", "task-before-segment", "task-after-segment", "task-after-section"]
+    script = script_of(tmp_path, {i + 3: Abort(p, "raise") for i, p in enumerate(points)}, n_epochs=10)
     play(script, tmp_path, "--slots", "3")
     check_output(tmp_path)
 
@@ -175,6 +175,24 @@ def test_an_executor_is_killed_in_the_middle_of_an_epoch(tmp_path: Path) -> None
     assert (tmp_path / "struck").exists()
     assert said["epochs"] == list(range(8))
     check_output(tmp_path)
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+def test_256_slots_die_while_groups_move_state_is_pushed_and_a_key_is_split(tmp_path: Path) -> None:
+    points = ["epoch-start", "after-join", "spill", "after-sections", "before-root", "after-manifest"]
+    deaths = {i + 2: Abort(point) for i, point in enumerate(points)}
+    script = script_of(tmp_path, deaths, n_epochs=len(points) + 3)
+    seen = []
+    for act in script.acts():
+        options = ("--slots", "256", "--groups", "512", "--restless", "5", "--memory", "3 KB")
+        code, said, err = run(tmp_path, *options, **act.environment)
+        assert code == (0 if act.fault is None else -signal.SIGKILL), (str(act.fault), err[-3000:])
+        seen.append(said)
+    check_output(tmp_path)
+    assert seen[-1]["moves"]
+    assert seen[-1]["heavy"]
+    assert seen[-1]["spilled"] or seen[-1]["recovered"]
 
 
 @pytest.mark.slow
