@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from braidstream.control.overflow import Overflow
+from braidstream.epoch.spiller import Spiller
 from braidstream.model.directory import Directory
 from braidstream.state.generations import account, cleaned, held_groups, spilled
 from braidstream.state.manifest import Manifest, Part, Segment
@@ -68,3 +70,14 @@ def test_generations_survive_splits_merges_and_json() -> None:
     assert [group.id for group in held_groups(merged)] == [0]
     for segment_ in split.segments:
         assert Segment.from_form(segment_.as_form()) == segment_
+
+
+def test_a_group_is_not_cleaned_up_again_for_state_that_is_active_by_now() -> None:
+    """T may not be pushed any more. Group 0 was cleaned up: its T is active, its R pushed; group 1 waits for it."""
+    segments = (
+        segment("r", "R", 100, Part(0, 1, 4, 1)),
+        segment("t", "T", 50, Part(0, 1, 4)),
+        segment("u", "T", 10, Part(1, 1, 4, 1)),
+    )
+    spiller = Spiller(Overflow(1), frozenset({"R"}))
+    assert spiller.incomplete(Manifest(0, Directory.of(2, 1), 1, segments)) == [1]

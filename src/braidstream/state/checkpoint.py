@@ -23,6 +23,7 @@ and what the other's JVM still writes goes where nobody looks.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
 
 __all__ = ["IDENTITY", "STAGED", "Checkpoint", "Identity"]
+
+_log = logging.getLogger("braidstream")
 
 IDENTITY, OFFSETS, STAGED = "flow.json", "offsets", "staged"
 FORMAT = 1
@@ -278,6 +281,12 @@ class Checkpoint:
             and manifest == last
         ):
             return last
+        if last.ledger is None:
+            _log.warning(
+                "the checkpoint %s was written by an earlier version: from now on it is in the form of this one, which "
+                "0.1.0 cannot read",
+                self.root,
+            )
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to
