@@ -39,6 +39,7 @@ def bench(
         None, help="Where the measurements are written; build/bench.json or build/scale.json by default."
     ),
     data: Path | None = typer.Option(None, help="Keep the generated streams here, and use them again."),
+    plot: Path | None = typer.Option(None, help="Of scale: draw a picture to this file."),
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
 ) -> None:
     """Run the benchmark: the same data through Spark's built-in stream-stream join and through Braidstream.
@@ -51,7 +52,7 @@ def bench(
     if output.is_dir() or (output.parent.exists() and not output.parent.is_dir()):
         raise InputError(f"the measurements cannot be written to {output}", "a file in a folder", "choose --output")
     if kind == "scale":
-        _scale(slots, output, on_spark=on_spark, as_json=as_json)
+        _scale(slots, output, plot, on_spark=on_spark, as_json=as_json)
         return
     from braidstream.lab.bench import CASES, run_bench  # noqa: PLC0415
     from braidstream.lab.bench.measure import SETTINGS, Measurement  # noqa: PLC0415
@@ -99,16 +100,22 @@ def bench(
     typer.echo(f"written to {output}")
 
 
-def _scale(slots: list[int], output: Path, *, on_spark: bool, as_json: bool) -> None:
+def _scale(slots: list[int], output: Path, plot: Path | None, *, on_spark: bool, as_json: bool) -> None:
     from braidstream.lab.bench.scale_control import control_ms  # noqa: PLC0415
     from braidstream.lab.bench.scale_metadata import LIMITS, Shape, measure  # noqa: PLC0415
+    from braidstream.lab.bench.scale_picture import draw_scale  # noqa: PLC0415
     from braidstream.lab.bench.scale_spark import measure_on_spark  # noqa: PLC0415
+    from braidstream.pictures import check_target  # noqa: PLC0415
 
+    if plot is not None:
+        check_target(plot)
     console = Console(stderr=True)
     measured = [measure(Shape(n), console.print) for n in slots or _SLOTS]
     plain = [one.as_json() for one in measured]
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(plain, indent=1))
+    if plot is not None:
+        draw_scale(measured, plot)
     largest = max(one.slots for one in measured)
     decided = {name: round(ms, 1) for name, ms in control_ms(largest).items()}
     output.with_name("scale-control.json").write_text(json.dumps({"slots": largest, "ms": decided}, indent=1))
