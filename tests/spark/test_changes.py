@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -387,3 +391,15 @@ def test_the_results_of_suspended_joins_come_before_their_query_goes_and_at_the_
     again.start(tmp_path / "ck", warm=False).await_termination()
     everything = Counter((a, b, 1) for a in (2, 3, 6) for b in (4, 5, 7))
     assert found(stays) + found(rest) == everything
+
+
+@pytest.mark.slow
+def test_no_action_of_a_change_needs_a_deep_stack_in_java(tmp_path: Path) -> None:
+    """With the least stack that Java takes, less than a quarter of its default, no change overflows it."""
+    home = Path(pyspark.__file__).parent
+    arguments = {"PYSPARK_SUBMIT_ARGS": "--driver-java-options -Xss228k pyspark-shell", "SPARK_LOCAL_IP": "127.0.0.1"}
+    child = [sys.executable, str(Path(__file__).with_name("changing_child.py")), str(tmp_path), "4"]
+    environment = {**os.environ, "SPARK_HOME": str(home), **arguments}
+    done = subprocess.run(child, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.stdout.splitlines()[-1:] == ["done"], done.stderr[-3000:]
+    assert "StackOverflowError" not in done.stderr
