@@ -17,6 +17,7 @@ from braidstream.model.faults import POINTS
 from braidstream.state.notes import Silence
 from tests.kernels import stories
 from tests.kernels.test_streams_join import with_a_fault
+from tests.scale import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 PAIRS = "SELECT A.v AS a, B.v AS b FROM A [RANGE 5 SECONDS], B [RANGE 5 SECONDS] WHERE A.k = B.k"
@@ -126,7 +127,7 @@ def test_slots_and_driver_agree_on_the_watermark_of_an_idle_stream(tmp_path: Pat
 STREAMS = st.sets(st.sampled_from("ABC"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(STREAMS, st.integers(0, 50)), max_size=12))
 def test_a_stream_is_idle_iff_it_was_silent_for_long_enough(epochs: list[tuple[set[str], int]]) -> None:
     clock = Clock(100)
