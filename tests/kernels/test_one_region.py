@@ -59,7 +59,7 @@ def in_one_region(manifest: Manifest) -> Manifest:
         for some in (manifest.grids, manifest.retired)
     )
     one = replace(manifest, directory=directory, notes=notes, grids=grids, retired=retired)
-    return one.with_segments(segments).fitted(directory)
+    return one.with_segments(segments)
 
 
 SHEDS = st.fixed_dictionaries(

@@ -45,7 +45,7 @@ def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int) -> 
     made = manifest
     for stage in sorted({0, *stages.values()} - manifest.directory.regions.keys()):
         made = _with_copy(made, stage) if stage in moved else _with_equal(made, stage, n_groups)
-    placed = made if is_placed else made.with_segments(segments).fitted(made.directory)
+    placed = made if is_placed else made.with_segments(segments)
     return _with_families(placed, stages)
 
 

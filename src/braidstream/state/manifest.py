@@ -152,8 +152,8 @@ class Manifest:
         return replace(self, notes=notes)
 
     def with_segments(self, segments: Iterable[Segment]) -> Manifest:
-        """The manifest with other state, dealt to sections anew."""
-        return replace(self, sections=Sections.of(self.layout, segments))
+        """The manifest with other state, its parts divided with the groups, dealt to sections anew."""
+        return replace(self, sections=Sections.of(self.layout, (_fitted(one, self.directory) for one in segments)))
 
     def mapped(self, change: Callable[[tuple[Segment, ...]], tuple[Segment, ...]], keys: Iterable[Key]) -> Manifest:
         """The manifest with the live segments of some sections changed."""
@@ -190,11 +190,7 @@ class Manifest:
         retired = self.retired if retired is None else retired
         after = Layout(directory, grids)
 
-        def fit(segment: Segment) -> Segment:
-            parts = _fit(segment.parts, directory)
-            return segment if parts == segment.parts else replace(segment, parts=parts)
-
-        sections = self.sections.laid_out(self.layout, after, fit, n_slots)
+        sections = self.sections.laid_out(self.layout, after, lambda one: _fitted(one, directory), n_slots)
         return replace(
             self,
             directory=directory,
@@ -265,6 +261,12 @@ class Manifest:
         """The epochs whose manifests are kept, ascending."""
         stems = {name.rpartition(".")[0] for name in files.names(FOLDER) if name.endswith((_ROOT, _OLD))}
         return sorted(EpochNumber(int(stem) - 1) for stem in stems if stem.isdigit())
+
+
+def _fitted(segment: Segment, directory: Directory) -> Segment:
+    """The segment with parts that lie within one group each."""
+    parts = _fit(segment.parts, directory)
+    return segment if parts == segment.parts else replace(segment, parts=parts)
 
 
 def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
