@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ DDL = f"k long, v long, ts timestamp, {BAD} {BAD_TYPE}"
 
 def write(folder: Path, number: int, rows: list[dict[str, object]]) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / f"{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    file = folder / f"{number}.json"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads files in this order
 
 
 def row(k: int, v: int, minute: int) -> dict[str, object]:
