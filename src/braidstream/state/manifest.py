@@ -145,6 +145,10 @@ class Manifest:
 
     def figures(self) -> dict[Key, Figures]:
         """What each section holds."""
+        return self._figures
+
+    @cached_property
+    def _figures(self) -> dict[Key, Figures]:
         return {key: entry.figures(self.watermark, self.epoch) for key, entry in self.sections.entries().items()}
 
     def with_notes(self, notes: Notes) -> Manifest:

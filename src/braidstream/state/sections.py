@@ -83,12 +83,6 @@ class Entry:
             return self
         return Entry(self.section.write(files, epoch), files, self._section, self._names, self._figures)
 
-    def let_go(self) -> None:
-        """Forget the content of what can be read again."""
-        if self.ref is not None:
-            _ = self.names
-            self._section = None
-
 
 @dataclass(frozen=True)
 class Layout:
