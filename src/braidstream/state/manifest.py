@@ -394,12 +394,8 @@ def _read_root(files: Files, content: bytes, *, whole: bool) -> Manifest:
     )
 
 
-def _new_name(epoch: int, kind: str) -> str:
-    return f"{FOLDER}/{epoch + 1:010d}-{uuid.uuid4().hex[:16]}.{kind}"
-
-
 def _put(files: Files, epoch: int, kind: str, content: bytes) -> FileRef:
-    name = _new_name(epoch, kind)
+    name = f"{FOLDER}/{epoch + 1:010d}-{uuid.uuid4().hex[:16]}.{kind}"
     files.add(name, content)
     return FileRef(name, check(content))
 
