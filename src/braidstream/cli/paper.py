@@ -1,7 +1,8 @@
 """`braid paper`: run the papers' experiments, check their claims, and make the report.
 
-`braid paper list`, `braid paper PAPER FIGURE`, `braid paper PAPER all`, `braid paper all`, `braid paper report`. Every
-run is kept (`build/papers/`), so that the report runs nothing. One experiment that fails does not stop the others.
+`braid paper list`, `braid paper PAPER FIGURE`, `braid paper PAPER all`, `braid paper all`, `braid paper report`, and
+`braid paper mutate` (`cli.paper_mutate`). Every run is kept (`build/papers/`), so that the report runs nothing. One
+experiment that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from braidstream.cli import RESEARCH, app
+from braidstream.cli.paper_mutate import mutate
 from braidstream.cli.words import count, length
 from braidstream.errors import InputError
 from braidstream.lab.papers.bibliography import BIBLIOGRAPHY
@@ -37,8 +39,12 @@ Tell = Callable[[float, str], None]
 @app.command("paper", rich_help_panel=RESEARCH, add_help_option=False)
 def run_paper(
     context: typer.Context,
-    paper: str = typer.Argument("", help="wsj, dhtjoin, gsdm, dcape or shc; or one of the words list, all and report."),
-    figure: str = typer.Argument("", help="The figure, such as fig5; or 'all'."),
+    paper: str = typer.Argument(
+        "", help="wsj, dhtjoin, gsdm, dcape or shc; or one of the words list, all, report and mutate."
+    ),
+    figure: str = typer.Argument(
+        "", help="The figure, such as fig5; or 'all'. After mutate: a paper, or a figure as 'wsj:fig5'."
+    ),
     quick: bool = typer.Option(False, "--quick/--full", help="A smaller run of the same experiment, or the whole one."),
     seed: int = typer.Option(1, help="The seed of the random source."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
@@ -65,6 +71,8 @@ def run_paper(
     how = Run(quick=quick, seed=seed)
     if paper == "list":
         _list(as_json)
+    elif paper == "mutate":
+        raise typer.Exit(mutate(figure, how, as_json))
     elif paper == "report":
         _report(results, output or results / "report.html", quick, as_json)
     elif "all" in (paper, figure):
@@ -80,7 +88,7 @@ def run_paper(
 
 def _help(context: typer.Context, paper: str, figure: str) -> None:
     """The options, and what is known of a paper's figures, or of one of them."""
-    if paper in ("", "list", "all", "report"):
+    if paper in ("", "list", "all", "report", "mutate"):
         typer.echo(context.get_help())
         return
     if figure in ("", "all"):
