@@ -40,6 +40,7 @@ from braidstream.slot.sharing import told_columns
 from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
+from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import copied, open_segment, rows_between
 from braidstream.state.staging import Staging, Writer
 
@@ -90,9 +91,9 @@ class _Cleaner:
     """One slot in one clean-up."""
 
     def __init__(self, task: CleanTask, slot: SlotId) -> None:
-        self.started = time.perf_counter()
+        self.started, self.sealed_s = time.perf_counter(), seal_seconds()
         self.task, self.slot = task, slot
-        self.files = Files(task.root)
+        self.files = Files(task.root, run=task.run)
         self.manifest: Manifest = read_manifest(task.root, task.epoch, task.run, pending=True)
         sections = [entry.section for entry in self.manifest.sections.of_slot(slot)]
         self.sections = {group.id: section for section in sections for group in section.groups}
@@ -116,6 +117,7 @@ class _Cleaner:
             bytes=self.bytes,
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,
+            sealing_s=seal_seconds() - self.sealed_s,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
 

@@ -116,7 +116,7 @@ class FileSink(Sink):
         """Refuse a file, and a folder that is another flow's."""
         if self._owner() not in (None, flow):
             raise SinkError(
-                f"the sink path {self.path!r} belongs to another flow",
+                f"the sink path {self.path!r} belongs to another flow ({self.files.path(OWNER)} says so)",
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )

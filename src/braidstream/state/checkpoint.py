@@ -22,21 +22,19 @@ and what the other's JVM still writes goes where nobody looks.
 
 from __future__ import annotations
 
-import json
 import logging
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
-from braidstream.errors import CheckpointInUse, CheckpointMismatch, DamagedState, InputError, LeaseLost
+from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost
 from braidstream.model import snapshots as sections
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
 from braidstream.state import segments
 from braidstream.state.files import Files, unwritable
+from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
@@ -45,51 +43,7 @@ __all__ = ["IDENTITY", "STAGED", "Checkpoint", "Identity"]
 
 _log = logging.getLogger("braidstream")
 
-IDENTITY, OFFSETS, STAGED = "flow.json", "offsets", "staged"
-FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a checkpoint belongs to."""
-
-    flow: str
-    """Unique: made with the checkpoint."""
-    name: str
-    streams: Mapping[str, Mapping[str, str]]
-    """For each stream: its schema, time column and the like, as text."""
-    queries: Mapping[str, str]
-    """The fingerprint of each query."""
-
-    @classmethod
-    def new(cls, name: str, streams: Mapping[str, Mapping[str, str]], queries: Mapping[str, str]) -> Identity:
-        """The identity of a checkpoint about to be made."""
-        return cls(uuid.uuid4().hex, name, streams, queries)
-
-    def check(self, other: Identity, where: str) -> None:
-        """Refuse `other`, a flow about to start, when this checkpoint belongs to something else."""
-        for what, ours, theirs in (("query", self.queries, other.queries), ("stream", self.streams, other.streams)):
-            for name in sorted({*ours, *theirs}):
-                if ours.get(name) != theirs.get(name):
-                    raise CheckpointMismatch(
-                        f"the checkpoint {where} belongs to another flow: {what} {name!r} "
-                        + _difference(ours.get(name), theirs.get(name)),
-                        "the same streams and queries as when the checkpoint was made",
-                        "start with a new checkpoint folder, or undo the change",
-                    )
-
-
-def _difference(ours: Any, theirs: Any) -> str:
-    if ours is None:
-        return "is not in it"
-    if theirs is None:
-        return "is in it, but not in this flow"
-    if isinstance(ours, Mapping):
-        fields = (
-            f"{key} is {theirs.get(key)!r}, there {ours.get(key)!r}" for key in ours if ours[key] != theirs.get(key)
-        )
-        return "differs: " + "; ".join(fields)
-    return "is another query"
+OFFSETS, STAGED = "offsets", "staged"
 
 
 @dataclass(frozen=True)
@@ -208,24 +162,18 @@ class Checkpoint:
     def identity(self) -> Identity | None:
         """What the checkpoint belongs to; None when there is none yet."""
         try:
-            plain = json.loads(self.files.read(IDENTITY))
-            if plain.pop("format") != FORMAT:
-                raise ValueError("it was written by another version")
-            return Identity(**plain)
+            return Identity.read(self.files)
         except FileNotFoundError:
             if any(epoch >= 0 for epoch in Manifest.epochs(self.files)):  # else it died while it was made
                 raise DamagedState(self.files.path(IDENTITY), "the checkpoint's identity is missing") from None
             return None
-        except (ValueError, TypeError, KeyError) as error:
-            raise DamagedState(self.files.path(IDENTITY), f"the checkpoint's identity is damaged ({error})") from None
 
     def create(self, identity: Identity, first: Manifest) -> None:
         """Make an empty checkpoint; what Spark has logged for one that never committed an epoch does not count."""
         self.files.delete_folder(self.log.folder)
         self.files.make("", manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
         self._remember(first.write(self.files))
-        plain = {"format": FORMAT, **identity.__dict__}
-        self.files.replace(IDENTITY, json.dumps(plain, indent=1).encode())
+        identity.write(self.files)
 
     def latest(self) -> Manifest:
         """The last committed manifest."""
@@ -281,12 +229,6 @@ class Checkpoint:
             and manifest == last
         ):
             return last
-        if last.ledger is None:
-            _log.warning(
-                "the checkpoint %s was written by an earlier version: from now on it is in the form of this one, which "
-                "0.1.0 cannot read",
-                self.root,
-            )
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to
@@ -345,6 +287,7 @@ class Checkpoint:
         """
         self.fence()
         self.files.make(manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
+        self._upgrade()
         read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
         kept = _kept_names(read)
         self._kept = {}
@@ -369,6 +312,15 @@ class Checkpoint:
         for name in orphans:
             self.files.delete(name)
         return len(orphans)
+
+    def _upgrade(self) -> None:
+        before = upgrade(self.files, (manifests.FOLDER, sections.FOLDER))
+        if before is not None:
+            _log.warning(
+                "the checkpoint %s was of format %d and is of format %d from now on, which earlier versions cannot "
+                "read; its metadata as it was is in before-format-%d",
+                self.root, before, FORMAT, FORMAT,
+            )  # fmt: skip
 
 
 def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:

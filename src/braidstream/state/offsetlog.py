@@ -17,6 +17,8 @@ by the name of its file. Cost: the entries since the last compact one.
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +27,8 @@ from braidstream.state.files import Files
 
 __all__ = ["OffsetLog"]
 
+_CRC = b"crc\0"
+"""How Hadoop's files of checksums begin; then the bytes for each, and one for each piece."""
 _RESTORE = "restore the whole folder from one copy with the manifests, or start again with a new checkpoint"
 
 
@@ -81,6 +85,26 @@ class OffsetLog:
         for source, reached in self._reached(last).items():
             self._check_source(source, reached)
 
+    def all_damage(self) -> Iterator[DamagedState]:
+        """Every file of the log that is not what was written, as far as its checksum tells."""
+        for folder in self._tree(self.folder):
+            below = folder.removeprefix(self.folder).removeprefix("/")
+            for name in self._files.names(folder):
+                if not name.startswith(".") and not self._is_intact(f"{below}/{name}" if below else name):
+                    yield self._unfit(f"{below}/{name}" if below else name)
+
+    def _is_intact(self, name: str) -> bool:
+        """Whether a file fits the checksums beside it, which Hadoop writes on local disks, where there are any."""
+        folder, _, base = f"{self.folder}/{name}".rpartition("/")
+        try:
+            sums, content = self._files.read(f"{folder}/.{base}.crc"), self._files.read(f"{folder}/{base}")
+        except FileNotFoundError:
+            return True
+        if sums[:4] != _CRC or len(sums) < 8 or (size := int(struct.unpack(">i", sums[4:8])[0])) < 1:
+            return True  # Hadoop reads a file beside such a one as if there were none
+        pieces = [content[at : at + size] for at in range(0, len(content), size)]
+        return sums[8:] == b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
+
     def _check_source(self, source: str, reached: int) -> None:
         """The entries of a source of files, from the last compact one to where the offsets have come."""
         folder = f"sources/{source}"
@@ -134,9 +158,16 @@ class OffsetLog:
 
     def _readable(self, name: str, is_whole: Any) -> None:
         lines = self._lines(name)
+        if not self._is_intact(name):
+            raise self._unfit(name)
         if not is_whole(lines):
             there = self._files.exists(f"{self.folder}/{name}")
             raise self._damaged(name, "is damaged" if there else "is missing")
+
+    def _unfit(self, name: str) -> DamagedState:
+        folder, _, base = name.rpartition("/")
+        sums = self._files.path(f"{self.folder}/{folder}/.{base}.crc" if folder else f"{self.folder}/.{base}.crc")
+        return self._damaged(name, f"is damaged, or its checksum {sums} is")
 
     def _damaged(self, name: str, wrong: str) -> DamagedState:
         path = self._files.path(f"{self.folder}/{name}")
