@@ -289,7 +289,6 @@ class Checkpoint:
         self.files.make(manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
         self._upgrade()
         read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
-        kept = _kept_names(read)
         self._kept = {}
         for before, manifest in zip([None, *read[:-1]], read, strict=True):
             self._kept[manifest.epoch] = _Kept.of(manifest)
@@ -298,20 +297,35 @@ class Checkpoint:
                 self._kept[manifest.epoch] = replace(self._kept[manifest.epoch], dropped=manifest.dropped | dropped)
         if read:
             self._remember(read[-1])
+        return len(self._swept(read))
+
+    def orphans(self) -> list[str]:
+        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read."""
+        return self._orphans([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+
+    def repair(self) -> list[str]:
+        """Delete orphans, and nothing else: the form of the checkpoint stays as it is."""
+        self.fence()
+        return self._swept([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+
+    def _orphans(self, read: Sequence[Manifest]) -> list[str]:
+        kept = _kept_names(read)
         orphans = [
             name
             for folder in (manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
             for name in (f"{folder}/{base}" for base in self.files.names(folder))
             if name not in kept
         ]
-        latest = max(self._kept, default=-1)
-        orphans += self.log.leftovers(latest)
+        return orphans + self.log.leftovers(_latest(read))
+
+    def _swept(self, read: Sequence[Manifest]) -> list[str]:
+        orphans, unused = self._orphans(read), self.log.is_unused(_latest(read))
         outlived = [name for name in self.files.folders("") if _is_log(name) and name != self.log.folder]
-        for folder in [*outlived, *([self.log.folder] if self.log.is_unused(latest) else [])]:
+        for folder in [*outlived, *([self.log.folder] if unused else [])]:
             self.files.delete_folder(folder)
         for name in orphans:
             self.files.delete(name)
-        return len(orphans)
+        return orphans
 
     def _upgrade(self) -> None:
         before = upgrade(self.files, (manifests.FOLDER, sections.FOLDER))
@@ -336,6 +350,10 @@ def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
         if manifest is not read[0]:
             found |= manifest.dropped
     return frozenset(found)
+
+
+def _latest(read: Sequence[Manifest]) -> int:
+    return max((manifest.epoch for manifest in read), default=-1)
 
 
 def _written_in(name: str) -> int:

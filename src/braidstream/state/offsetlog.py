@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from braidstream.errors import DamagedState
@@ -84,6 +84,33 @@ class OffsetLog:
             self._readable(f"offsets/{epoch}", _is_offsets)
         for source, reached in self._reached(last).items():
             self._check_source(source, reached)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse a log from which Spark could not go on after an epoch, if all later ones were cut off."""
+        if not self._files.exists(self.folder):
+            return
+        self._readable("metadata", _is_json)
+        self._readable(f"offsets/{epoch}", _is_offsets)
+
+    def cut(self, epoch: int) -> None:
+        """Cut off all that came after an epoch: commits before offsets, so that no epoch seems done that has none.
+
+        Of a source of files what was listed since, as far back as its list was not compacted.
+        """
+        for log in ("commits", "offsets"):
+            later = (int(name) for name in self._files.names(f"{self.folder}/{log}") if name.isdigit())
+            self._delete(log, [str(one) for one in sorted(later, reverse=True) if one > epoch])
+        for source, reached in self._reached(epoch).items():
+            names = self._files.names(f"{self.folder}/sources/{source}")
+            compacted = (int(n.removesuffix(".compact")) for n in names if n.endswith(".compact"))
+            last = max([reached, *compacted])
+            later = (int(name) for name in names if name.isdigit())
+            self._delete(f"sources/{source}", [str(one) for one in sorted(later, reverse=True) if one > last])
+
+    def _delete(self, folder: str, names: Sequence[str]) -> None:
+        for name in names:
+            for file in self._with_sum(folder, name):
+                self._files.delete(file)
 
     def all_damage(self) -> Iterator[DamagedState]:
         """Every file of the log that is not what was written, as far as its checksum tells."""
