@@ -46,6 +46,7 @@ def rollback(
       braid rollback ck --to 41
     """
     store, identity = _opened(checkpoint)
+    store.durable = True
     plan = plan_rollback(store, to)
     if plan.others and not sinks_restored and not dry_run:
         listed = "; ".join(plan.others)

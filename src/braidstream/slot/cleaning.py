@@ -38,6 +38,7 @@ from braidstream.slot.allocators import give_back
 from braidstream.slot.epoch_task import read_manifest
 from braidstream.slot.sharing import told_columns
 from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of
+from braidstream.state import disk
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.seals import seal_seconds
@@ -66,6 +67,7 @@ class CleanTask:
     piece_bytes: int
     some: Mapping[GroupId, frozenset[int]] = field(default_factory=dict)
     """Groups of which only these generations are cleaned up, among themselves."""
+    durable: bool = False
 
 
 def clean_task(task: CleanTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -110,10 +112,12 @@ class _Cleaner:
             for low, high in self._pieces(group, slices):
                 self._clean(slices, low, high)
                 give_back(self.task.piece_bytes)
+        results = {query: Result(w.rows, w.close()) for query, w in self.writers.items()}
+        disk.settle(durable=self.task.durable)
         return CleanUpReport(
             slot=self.slot,
             executor=executor(),
-            results={query: Result(w.rows, w.close()) for query, w in self.writers.items()},
+            results=results,
             bytes=self.bytes,
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,

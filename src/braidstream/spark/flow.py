@@ -298,6 +298,7 @@ class Flow:
         *,
         epoch: str | timedelta = "available",
         keep: int = 10,
+        durability: str = "power",
         final: bool = False,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
@@ -312,7 +313,7 @@ class Flow:
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger = trigger_of(epoch)
-        store = Checkpoint(located(checkpoint), keep)
+        store = Checkpoint(located(checkpoint), keep, durable=durability == "power")
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             refuse_begun(store.files)
             if self._function is not None:

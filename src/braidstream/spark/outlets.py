@@ -26,8 +26,11 @@ class SparkOutlets:
         root: str,
         sinks: Mapping[str, Sink],
         late: Mapping[str, Sink] | None = None,
+        *,
+        durable: bool = False,
     ) -> None:
         self._session, self._root, self._sinks, self._late = session, root, sinks, late or {}
+        self._durable = durable
 
     def staging(self, outlet: Outlet) -> Staging:
         """Where the outlet's sink takes files from."""
@@ -42,7 +45,7 @@ class SparkOutlets:
             raw = staged_frame(self._session(), staging.root or self._root, names, outlet.schema)
             return raw if outlet.finished or query is None else finish(query, raw)
 
-        deliver(sink, Delivery(outlet.shown, number, names, frame, outlet.finished))
+        deliver(sink, Delivery(outlet.shown, number, names, frame, outlet.finished, self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
 

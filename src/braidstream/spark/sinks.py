@@ -39,10 +39,11 @@ from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
+from braidstream.state import disk
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
-from braidstream.state.whole_epochs import begin_marks, unmark, whole
+from braidstream.state.whole_epochs import MARKS, begin_marks, unmark, whole
 
 __all__ = [
     "CallableSink",
@@ -167,6 +168,8 @@ class FileSink(Sink):
         delivery.reach("delivery-put")
         if put:
             whole(self.files, delivery.number)
+        if delivery.durable and self.files.has_renames and (put or old):
+            disk.sync_folders(self.files.path(name) for name in ("", MARKS))
         delivery.reach("delivery-done")
 
 

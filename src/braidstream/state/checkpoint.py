@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 
 from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost
 from braidstream.model import snapshots as sections
+from braidstream.state import disk, segments
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
-from braidstream.state import segments
 from braidstream.state.files import Files, unwritable
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
@@ -61,8 +61,8 @@ class _Kept:
 class Checkpoint:
     """A checkpoint folder."""
 
-    def __init__(self, root: str, keep: int = 10) -> None:
-        self.root, self.keep = root, keep
+    def __init__(self, root: str, keep: int = 10, *, durable: bool = False) -> None:
+        self.root, self.keep, self.durable = root, keep, durable
         self.files = Files(root)
         self._kept: dict[int, _Kept] = {}
         self._last: Manifest | None = None
@@ -172,8 +172,9 @@ class Checkpoint:
         """Make an empty checkpoint; what Spark has logged for one that never committed an epoch does not count."""
         self.files.delete_folder(self.log.folder)
         self.files.make("", manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
-        self._remember(first.write(self.files))
+        self._remember(first.write(self.files, sync=lambda: self._sync(first.epoch)))
         identity.write(self.files)
+        self._sync_folders(manifests.FOLDER, "", "..")
 
     def latest(self) -> Manifest:
         """The last committed manifest."""
@@ -236,13 +237,31 @@ class Checkpoint:
             garbage |= own | ({last.ledger.name} if last.ledger is not None else set())
             dropped = last.dropped | (dropped - own)
         try:
-            made = replace(ready, dropped=dropped, scratch=frozenset()).write(self.files, is_new=is_new)
+            made = replace(ready, dropped=dropped, scratch=frozenset()).write(
+                self.files, is_new=is_new, sync=lambda: self._sync(manifest.epoch)
+            )
         except FileExistsError:
             raise LeaseLost(self.root) from None
+        self.sync_roots()  # before anything is deleted that the root before needs
         self._last, self._kept[made.epoch] = made, _Kept.of(made)
         for name in garbage:
             self.files.delete(name)
         return made
+
+    def _sync(self, epoch: int) -> None:
+        """Have the disk take what a root is going to refer to, and the offsets that Spark has logged for it."""
+        disk.settle(durable=self.durable)
+        if self.durable and self.files.has_renames:
+            disk.sync_files(self.log.unsynced(epoch))
+            self._sync_folders(manifests.FOLDER, sections.FOLDER, segments.FOLDER)
+
+    def sync_roots(self) -> None:
+        """Have the disk take which roots there are."""
+        self._sync_folders(manifests.FOLDER)
+
+    def _sync_folders(self, *names: str) -> None:
+        if self.durable and self.files.has_renames:
+            disk.sync_folders(self.files.path(name) for name in names)
 
     def _changed(self, before: Manifest, after: Manifest) -> frozenset[str]:
         """Count anew what is referred to where sections changed; the files that nobody refers to any more."""
@@ -274,10 +293,17 @@ class Checkpoint:
     def retire(self, latest: int) -> None:
         """After a commit: drop manifests older than `keep` epochs, and the files that only they refer to."""
         self.fence()
-        for old in sorted(epoch for epoch in self._kept if epoch <= latest - self.keep):
+        gone = sorted(epoch for epoch in self._kept if epoch <= latest - self.keep)
+        if not gone:
+            return
+        for old in gone:
+            self.files.delete(self._kept[old].own[0])
+        self.sync_roots()  # a root that comes back after a power failure must find what it refers to
+        for old in gone:
             after = self._kept.get(old + 1)
-            for name in (*self._kept[old].own, *(() if after is None else after.dropped)):
+            for name in (*self._kept[old].own[1:], *(() if after is None else after.dropped)):
                 self.files.delete(name)
+        for old in gone:
             del self._kept[old]
 
     def sweep(self) -> int:

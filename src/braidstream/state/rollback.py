@@ -26,10 +26,11 @@ from dataclasses import dataclass
 
 from braidstream.errors import DamagedState, InputError, RunError
 from braidstream.model.declarations import Target
+from braidstream.state import disk
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
-from braidstream.state.whole_epochs import remove_after
+from braidstream.state.whole_epochs import MARKS, remove_after
 
 __all__ = ["INTENT", "RollbackPlan", "plan_rollback", "refuse_begun", "roll_back"]
 
@@ -91,14 +92,18 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     files = checkpoint.files
     checkpoint.fence()
     files.replace(INTENT, json.dumps({"epoch": plan.epoch, "last": plan.last}).encode())
-    removed = []
+    removed, touched = [], []
     for folder in plan.folders:
         own = Files(folder)
         if own.exists(_OWNED):
+            touched += [own.path(""), own.path(MARKS)] if own.has_renames else []
             removed += [own.path(name) for name in remove_after(own, flow, plan.epoch, plan.steps)]
     for later in sorted((one for one in Manifest.epochs(files) if one > plan.epoch), reverse=True):
         files.delete(manifest_name(later))
-    checkpoint.log.cut(plan.epoch)
+    cut = checkpoint.log.cut(plan.epoch)
+    checkpoint.sync_roots()
+    if files.has_renames:
+        disk.sync_folders([*(files.path(folder) for folder in cut), *touched])
     files.delete(INTENT)
     checkpoint.sweep()
     checkpoint.check_offsets(plan.epoch)

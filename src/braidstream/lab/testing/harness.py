@@ -113,7 +113,9 @@ class Harness:
         restless_spills: int | None = None,
         leased: bool = False,
         patience: Patience | None = None,
+        durable: bool = False,
     ) -> None:
+        self._durable = durable
         self._patience = patience or Patience()
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
@@ -168,7 +170,7 @@ class Harness:
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
-        checkpoint = Checkpoint(self._root, self._keep)
+        checkpoint = Checkpoint(self._root, self._keep, durable=self._durable)
         if self._leased:
             checkpoint.take(ttl_s=0.0)
         return checkpoint
@@ -212,7 +214,7 @@ class Harness:
             {branch.stream: self._delays_us[branch.stream] for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
             LocalCluster(self._root),
-            LocalOutlets(self._root, self._sinks, self._late),
+            LocalOutlets(self._root, self._sinks, self._late, durable=self._durable),
             silence_us,
             Decider(
                 None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
@@ -350,7 +352,10 @@ def _no_frame() -> NoReturn:
 class LocalOutlets:
     """The folders that a harness's results go to."""
 
-    def __init__(self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink]) -> None:
+    def __init__(
+        self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink], *, durable: bool = False
+    ) -> None:
+        self._durable = durable
         self._root, self._files, self._sinks, self._late = root, Files(root), sinks, late
 
     def staging(self, outlet: Outlet) -> Staging:
@@ -370,7 +375,7 @@ class LocalOutlets:
         else:
             staging = self.staging(outlet)
             names = check_staged(staging.root or self._root, files)
-        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, finished=True))
+        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, finished=True, durable=self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
 
