@@ -12,11 +12,11 @@ import pytest
 from braidstream.errors import DamagedState, InputError, RunError
 from braidstream.lab.testing.harness import Harness
 from braidstream.model.values import changed
-from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.checkpoint import INTENT, Checkpoint, refuse_begun
 from braidstream.state.exporting import export
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
-from braidstream.state.rollback import INTENT, plan_rollback, refuse_begun, roll_back
+from braidstream.state.rolling_back import plan_rollback, roll_back
 from braidstream.state.verifying import verify
 from braidstream.state.whole_epochs import result_files
 from tests.state.damage import AFTER, BEFORE, N, epoch_of, finished, flow_in, spark_logs

@@ -13,12 +13,11 @@ from rich.progress import Progress
 from braidstream.cli import JOBS, app, words
 from braidstream.cli.verify import located
 from braidstream.errors import BraidstreamError, InputError
-from braidstream.model.stores import shown_store
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.exporting import export
 from braidstream.state.identity import Identity
 from braidstream.state.manifest import Manifest
-from braidstream.state.rollback import RollbackPlan, plan_rollback, roll_back
+from braidstream.state.rolling_back import RollbackPlan, plan_rollback, roll_back
 
 __all__ = ["export_state", "repair", "rollback"]
 
@@ -139,7 +138,7 @@ def export_state(
         typer.echo(json.dumps({"epoch": manifest.epoch, "rows": counts}))
         return
     for name, rows in sorted(counts.items()):
-        typer.echo(f"{shown_store(name)}: {words.count(rows, 'row')}")
+        typer.echo(f"{out / name}: {words.count(rows, 'row')}")
     typer.echo(f"{out} has the state of {checkpoint} after epoch {manifest.epoch}")
 
 

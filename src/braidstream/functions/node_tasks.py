@@ -36,7 +36,7 @@ from braidstream.functions.window_batch import WindowBatch, pack, pieces, unpack
 from braidstream.model.faults import reach
 from braidstream.model.reports import Result
 from braidstream.model.values import Value
-from braidstream.state import disk
+from braidstream.state import syncing
 from braidstream.state.files import Files, unwritable
 from braidstream.state.notes import NodeNote
 from braidstream.state.seals import check_seal, sealing
@@ -184,7 +184,7 @@ class _Outbox:
         reach("task-after-segment", epoch=self.task.epoch)
         is_last = self.stage == self.task.last
         result = _stage_results(self.task, step.results, report) if is_last else None
-        disk.settle(durable=self.task.durable)
+        syncing.settle(durable=self.task.durable)
         self.said.append(Done(report, state, result))
 
     def end(self) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ from braidstream.slot.allocators import give_back
 from braidstream.slot.epoch_task import read_manifest
 from braidstream.slot.sharing import told_columns
 from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of
-from braidstream.state import disk
+from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
 from braidstream.state.seals import seal_seconds
@@ -113,7 +113,7 @@ class _Cleaner:
                 self._clean(slices, low, high)
                 give_back(self.task.piece_bytes)
         results = {query: Result(w.rows, w.close()) for query, w in self.writers.items()}
-        disk.settle(durable=self.task.durable)
+        syncing.settle(durable=self.task.durable)
         return CleanUpReport(
             slot=self.slot,
             executor=executor(),

@@ -59,7 +59,7 @@ from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
 from braidstream.slot.section_writing import Merged, written
 from braidstream.slot.sharing import CompositeBatch, shared, told_columns
-from braidstream.state import adoption, compaction, disk
+from braidstream.state import adoption, compaction, syncing
 from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Segment
@@ -222,7 +222,7 @@ class _Slot:
         if (self.task.epoch + self.slot) % 64 == 0:
             self.files.drop_copies()
         staged = {query: Result(w.rows, w.close()) for query, w in results.items()}
-        disk.settle(durable=self.task.durable)
+        syncing.settle(durable=self.task.durable)
         slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
         report = SlotReport(
             slot=self.slot,

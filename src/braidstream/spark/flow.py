@@ -79,7 +79,6 @@ from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Notes, Submitted
-from braidstream.state.rollback import refuse_begun
 
 __all__ = ["ContinuousQuery", "Flow"]
 
@@ -315,7 +314,6 @@ class Flow:
         trigger = trigger_of(epoch)
         store = Checkpoint(located(checkpoint), keep, durable=durability == "power")
         with store.starting(wait_s=parse_duration(wait) / 1e6):
-            refuse_begun(store.files)
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
                 return start_function(self, self._function, store, trigger, warm=warm, shown=str(checkpoint))

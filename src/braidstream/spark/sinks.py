@@ -39,7 +39,7 @@ from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
-from braidstream.state import disk
+from braidstream.state import syncing
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
@@ -169,7 +169,7 @@ class FileSink(Sink):
         if put:
             whole(self.files, delivery.number)
         if delivery.durable and self.files.has_renames and (put or old):
-            disk.sync_folders(self.files.path(name) for name in ("", MARKS))
+            syncing.sync_folders(self.files.path(name) for name in ("", MARKS))
         delivery.reach("delivery-done")
 
 

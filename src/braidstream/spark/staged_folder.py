@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import SinkError
 from braidstream.spark.sink import Delivery
-from braidstream.state import disk
+from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
@@ -88,8 +88,8 @@ class StagedFolder:
     def _settled(self, placed: list[str], unsynced: list[str], delivery: Delivery) -> list[str]:
         """What was placed, on the disk: what Spark wrote, and which files there are; slots have synced their own."""
         if delivery.durable and self.files.has_renames:
-            disk.sync_files(self.files.path(name) for name in unsynced)
-            disk.sync_folders([self.files.path("")])
+            syncing.sync_files(self.files.path(name) for name in unsynced)
+            syncing.sync_folders([self.files.path("")])
         return placed
 
     def _moved(self, name: str, new_name: str) -> str:

@@ -22,28 +22,31 @@ and what the other's JVM still writes goes where nobody looks.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost
+from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost, RunError
 from braidstream.model import snapshots as sections
-from braidstream.state import disk, segments
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
+from braidstream.state import segments, syncing
 from braidstream.state.files import Files, unwritable
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
 
-__all__ = ["IDENTITY", "STAGED", "Checkpoint", "Identity"]
+__all__ = ["IDENTITY", "INTENT", "STAGED", "Checkpoint", "Identity", "refuse_begun"]
 
 _log = logging.getLogger("braidstream")
 
 OFFSETS, STAGED = "offsets", "staged"
+INTENT = "rollback.json"
+"""There while a rollback is on its way (`state.rolling_back`)."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Checkpoint:
         """Take the lease for a start; one that fails gives it back."""
         self.take(wait_s=wait_s)
         try:
+            refuse_begun(self.files)
             yield
         except BaseException as error:
             self.release()
@@ -250,9 +254,9 @@ class Checkpoint:
 
     def _sync(self, epoch: int) -> None:
         """Have the disk take what a root is going to refer to, and the offsets that Spark has logged for it."""
-        disk.settle(durable=self.durable)
+        syncing.settle(durable=self.durable)
         if self.durable and self.files.has_renames:
-            disk.sync_files(self.log.unsynced(epoch))
+            syncing.sync_files(self.log.unsynced(epoch))
             self._sync_folders(manifests.FOLDER, sections.FOLDER, segments.FOLDER)
 
     def sync_roots(self) -> None:
@@ -261,7 +265,7 @@ class Checkpoint:
 
     def _sync_folders(self, *names: str) -> None:
         if self.durable and self.files.has_renames:
-            disk.sync_folders(self.files.path(name) for name in names)
+            syncing.sync_folders(self.files.path(name) for name in names)
 
     def _changed(self, before: Manifest, after: Manifest) -> frozenset[str]:
         """Count anew what is referred to where sections changed; the files that nobody refers to any more."""
@@ -376,6 +380,20 @@ def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
         if manifest is not read[0]:
             found |= manifest.dropped
     return frozenset(found)
+
+
+def refuse_begun(files: Files) -> None:
+    """Refuse a checkpoint whose rollback was begun and not finished."""
+    if files.exists(INTENT):
+        try:
+            to = json.loads(files.read(INTENT))["epoch"]
+        except (ValueError, KeyError, TypeError):
+            to = "EPOCH"
+        raise RunError(
+            f"{files.path(INTENT)}: a rollback to epoch {to} was begun and not finished",
+            "a checkpoint that is all of one epoch",
+            f"finish it: braid rollback {files.root} --to {to}",
+        )
 
 
 def _latest(read: Sequence[Manifest]) -> int:

@@ -39,18 +39,17 @@ _UNSAFE = re.compile(r"[^\w\[\], .=-]")
 
 
 def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int], object]) -> dict[str, int]:
-    """Write all live rows below a new folder; gives the rows of each store."""
+    """Write all live rows below a new folder; gives the rows of each store, by its folder."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already", "a folder that is new or empty", "choose another one with --out")
     segments, counts = manifest.segments, dict[str, int]()
     for at, segment in enumerate(segments):
         told(at, len(segments))
         table = shown(live_rows(files, manifest, segment), segment.store)
-        counts[segment.store] = counts.get(segment.store, 0) + table.num_rows
-        if table.num_rows:
-            folder = out / _UNSAFE.sub("_", segment.store)
-            folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, folder / f"{Path(segment.name).stem}.parquet")
+        folder = _UNSAFE.sub("_", segment.store)
+        counts[folder] = counts.get(folder, 0) + table.num_rows
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, out / folder / f"{Path(segment.name).stem}.parquet")
     told(len(segments), len(segments))
     return counts
 

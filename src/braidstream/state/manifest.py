@@ -214,12 +214,7 @@ class Manifest:
         return self.laid_out(directory)
 
     def write(
-        self,
-        files: Files,
-        *,
-        pending: bool = False,
-        is_new: bool = False,
-        sync: Callable[[], None] | None = None,
+        self, files: Files, *, pending: bool = False, is_new: bool = False, sync: Callable[[], None] | None = None
     ) -> Manifest:
         """Commit; or, when pending, only show tasks what has been reached so far in the epoch.
 
@@ -261,8 +256,7 @@ class Manifest:
         if not is_packed(content) and name.endswith(_OLD):
             return _guarded(files, name, lambda: _of_epoch(_read_old(content), epoch), "manifest")
         kind = _PENDING if pending else _COMMITTED
-        read = _guarded(files, name, lambda: _read_root(files, content, kind, whole=whole), "manifest")
-        return _guarded(files, name, lambda: _of_epoch(read, epoch), "manifest")
+        return _guarded(files, name, lambda: _of_epoch(_read_root(files, content, kind, whole), epoch), "manifest")
 
     def own_files(self) -> tuple[str, ...]:
         """The files that no other manifest refers to, in the order in which they may be deleted: the root first."""
@@ -369,7 +363,7 @@ def _packed_root(manifest: Manifest, routing: FileRef, ledger: FileRef, kind: st
     return pack(kind, _ENCODER.encode(root), columns)
 
 
-def _read_root(files: Files, content: bytes, kind: str, *, whole: bool) -> Manifest:
+def _read_root(files: Files, content: bytes, kind: str, whole: bool) -> Manifest:
     raw, columns = unpack(kind, content)
     root = _ROOTS.decode(raw)
     ran = zip(columns.pop("ran.slot").tolist(), columns.pop("ran.host").tolist(), strict=True)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from braidstream.errors import DamagedState
 from braidstream.model.snapshots import UNSEALED
-from braidstream.state import disk
+from braidstream.state import syncing
 from braidstream.state.files import Files
 
 __all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing"]
@@ -70,12 +70,12 @@ class SealedFile:
         """Nothing waits here."""
 
     def close(self) -> None:
-        """Close it; what makes it durable is `disk.settle`."""
+        """Close it; what makes it durable is `syncing.settle`."""
         if not self.closed:
             self.closed = True
             self._sink.close()
             if self._path is not None:
-                disk.written(self._path)
+                syncing.written(self._path)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def sealing(files: Files, name: str) -> Iterator[SealedFile]:
         yield (sealed := SealedFile(sink))
         sealed.closed = True
     if files.has_renames:
-        disk.written(files.path(name))
+        syncing.written(files.path(name))
 
 
 def check_seal(

@@ -1,7 +1,7 @@
 """A disk that loses power: of a folder, what may be left of it after the machine has died.
 
     disk = PowerDisk(folder)
-    with disk.watched():             # what `state.disk` syncs is sure from then on; nothing else is
+    with disk.watched():             # what `state.syncing` syncs is sure from then on; nothing else is
         ...                          # anything that writes below the folder, until it fails
     disk.lose_power(random.Random(7), other)
 
@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
 
-from braidstream.state import disk
+from braidstream.state import syncing
 from braidstream.state.files import Files
 
 __all__ = ["PowerDisk"]
@@ -49,7 +49,7 @@ class PowerDisk:
     def watched(self) -> Iterator[PowerDisk]:
         """While this runs, syncs are seen and steps are told."""
         with ExitStack() as patched:
-            patched.enter_context(mock.patch.object(disk, "sync_files", self._sync_all))
+            patched.enter_context(mock.patch.object(syncing, "sync_files", self._sync_all))
             patched.enter_context(mock.patch.object(os, "fsync", self._fsync))
             for name in _STEPS:
                 patched.enter_context(mock.patch.object(Files, name, self._told(getattr(Files, name))))

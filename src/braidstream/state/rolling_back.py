@@ -24,17 +24,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from braidstream.errors import DamagedState, InputError, RunError
+from braidstream.errors import DamagedState, InputError
 from braidstream.model.declarations import Target
-from braidstream.state import disk
-from braidstream.state.checkpoint import Checkpoint
+from braidstream.state import syncing
+from braidstream.state.checkpoint import INTENT, Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.whole_epochs import MARKS, remove_after
 
-__all__ = ["INTENT", "RollbackPlan", "plan_rollback", "refuse_begun", "roll_back"]
+__all__ = ["RollbackPlan", "plan_rollback", "roll_back"]
 
-INTENT = "rollback.json"
 _OWNED = "_braidstream.json"
 _PLAIN = ("noop", "memory")
 
@@ -51,20 +50,6 @@ class RollbackPlan:
     """Of results: files of later epochs are removed."""
     others: tuple[str, ...]
     """Sinks that have results of later epochs, or may have, and that only their owner can take back."""
-
-
-def refuse_begun(files: Files) -> None:
-    """Refuse a checkpoint whose rollback was begun and not finished."""
-    if files.exists(INTENT):
-        try:
-            to = json.loads(files.read(INTENT))["epoch"]
-        except (ValueError, KeyError, TypeError):
-            to = "EPOCH"
-        raise RunError(
-            f"{files.path(INTENT)}: a rollback to epoch {to} was begun and not finished",
-            "a checkpoint that is all of one epoch",
-            f"finish it: braid rollback {files.root} --to {to}",
-        )
 
 
 def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
@@ -103,7 +88,7 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     cut = checkpoint.log.cut(plan.epoch)
     checkpoint.sync_roots()
     if files.has_renames:
-        disk.sync_folders([*(files.path(folder) for folder in cut), *touched])
+        syncing.sync_folders([*(files.path(folder) for folder in cut), *touched])
     files.delete(INTENT)
     checkpoint.sweep()
     checkpoint.check_offsets(plan.epoch)
