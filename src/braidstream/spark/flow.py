@@ -388,7 +388,7 @@ class Flow:
             held = held_before(changes, last, self._parsed, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
-        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last), changes, held)
+        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last, store), changes, held)
 
     def submit(
         self,

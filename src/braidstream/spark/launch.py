@@ -52,6 +52,7 @@ from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.foreign_changes import foreign_changes
 from braidstream.state.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -261,8 +262,8 @@ class Launch:
         return reduce(DataFrame.unionByName, frames)
 
 
-def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
-    """What to say of folders that had results until the last epoch, and are not there any more."""
+def gone_folders(prepared: Prepared, last: Manifest, store: Checkpoint) -> tuple[str, ...]:
+    """What to say of folders that had results until the last epoch, and are not there any more, or not as they were."""
     delivered = delivered_folders(last)
     gone = (sink for sink in prepared.file_sinks if resolved(sink.path) in delivered and not sink.files.exists(OWNER))
     told = tuple(
@@ -270,6 +271,7 @@ def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
         "it goes on with the next epoch, and what was deleted does not come again"
         for sink in gone
     )
+    told += foreign_changes(store.files)
     for one in told:
         logging.getLogger("braidstream").warning(one)
     return told

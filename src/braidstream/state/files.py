@@ -83,6 +83,12 @@ class Files:
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
         return {info.base_name: info.size for info in self._system.get_file_info(selector) if info.is_file}
 
+    def stamps(self, folder: str) -> dict[str, tuple[int, int]]:
+        """The files in a folder with their sizes, and when they were modified, in nanoseconds."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        found = (info for info in self._system.get_file_info(selector) if info.is_file)
+        return {info.base_name: (info.size, info.mtime_ns or 0) for info in found}
+
     def folders(self, folder: str) -> list[str]:
         """The folders in a folder, sorted; empty when there is no such folder."""
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)

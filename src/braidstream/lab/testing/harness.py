@@ -53,6 +53,7 @@ from braidstream.model.directory import Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.model.reports import StagedFile
+from braidstream.model.snapshots import Placed
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -362,7 +363,7 @@ class LocalOutlets:
         """Where the outlet's sink takes files from."""
         return self._sink(outlet).staging(self._root, outlet.finished)
 
-    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> None:
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> Mapping[str, tuple[Placed, ...]]:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
         sink, query = self._sink(outlet), outlet.query
         if query is not None and not outlet.finished:
@@ -371,13 +372,16 @@ class LocalOutlets:
             for name in names:
                 self._files.delete(name)
             staging = sink.staging(self._root, True)
-            names = [file.name for rows in finished if (file := _staged(rows, staging, number))]
+            files = [file for rows in finished if (file := _staged(rows, staging, number))]
+            names = [file.name for file in files]
         else:
             staging = self.staging(outlet)
             names = check_staged(staging.root or self._root, files)
-        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, finished=True, durable=self._durable))
+        sums = {one.name: one.checksum for one in files}
+        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, True, sums, self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
+        return sink.placed
 
     def _sink(self, outlet: Outlet) -> FileSink:
         return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
