@@ -54,7 +54,7 @@ from braidstream.model.faults import InjectedFault, armed
 __all__ = ["Outcome", "play"]
 
 _FILE_FAULTS = {"kill": ("kill", "kill-after"), "error": ("error", "error"), "full": ("full", "full")}
-_MOST_ATTEMPTS = 20
+_FAULTS = ("crash", *_FILE_FAULTS)
 
 
 @dataclass
@@ -106,8 +106,9 @@ class _Play:
         events = list(self.story.during(number))
         for event in events:
             self._before(event)
-        for event in [*(e for e in events if e.what == "crash" or e.what in _FILE_FAULTS), None]:
-            self._attempt(event, number, lambda: self._changes_and_epoch(number))
+        faults: list[Event | None] = [event for event in events if event.what in _FAULTS]
+        for fault in [*faults, None]:
+            self._attempt(fault, number, lambda: self._changes_and_epoch(number))
         if self.harness.manifest.epoch != number:
             raise Wrong(f"after epoch {number} the manifest is of epoch {self.harness.manifest.epoch}")
         self._zombie_tries(number)
@@ -180,16 +181,16 @@ class _Play:
 
     def _finish(self) -> None:
         number = len(self.story.epochs)
-        events = [e for e in self.story.during(number) if e.what == "crash" or e.what in _FILE_FAULTS]
+        faults: list[Event | None] = [event for event in self.story.during(number) if event.what in _FAULTS]
         for event in self.story.during(number):
             self._before(event)
         for ask in self.story.asks:
             if ask.end == number and ask.name in self.harness.queries:
                 self.harness.withdraw(ask.name)
         final = self.story.options.final
-        for event in [*events, None]:
+        for fault in [*faults, None]:
             if not is_ended(self.harness.manifest):
-                self._attempt(event, number if final else number - 1, lambda: self.harness.finish(final=final))
+                self._attempt(fault, number if final else number - 1, lambda: self.harness.finish(final=final))
         if final and not is_ended(self.harness.manifest):
             raise Wrong("the flow did not end")
 

@@ -1,8 +1,8 @@
 """A story that ends wrong, made smaller while it still does.
 
 Ways to make it smaller are tried in turn, coarse ones first: no options, fewer queries, epochs, events, rows, half of
-them and then one by one. A smaller story that ends wrong, in whatever way, takes the place of the larger, until no way helps
-or time is up.
+them and then one by one. A smaller story that ends wrong, in whatever way, takes the place of the larger, until no way
+helps or time is up.
 
 Invariant: what is given ends wrong. Cost: a play for each try.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from braidstream.lab.torture.story import Event, Options, Row, Story
 from braidstream.model.values import changed
@@ -37,9 +38,9 @@ def shrink(story: Story, is_wrong: Callable[[Story], bool], most_s: float = 60.0
 def _simpler(story: Story) -> Iterator[Story]:
     plain, now = Options(), story.options
     for name in now.__struct_fields__:
-        value = getattr(plain, name) if name != "final" else now.final
-        if getattr(now, name) != value and name != "biclique":
-            yield changed(story, options=changed(now, **{name: value}))
+        if getattr(now, name) != getattr(plain, name) and name not in ("final", "biclique"):
+            one: dict[str, Any] = {name: getattr(plain, name)}
+            yield changed(story, options=changed(now, **one))
 
 
 def _fewer_asks(story: Story) -> Iterator[Story]:
@@ -109,5 +110,6 @@ def _fewer_conditions(story: Story) -> Iterator[Story]:
     for at, ask in enumerate(story.asks):
         for name, value in (("predicates", ()), ("where", None), ("aggregates", ()), ("group_by", ())):
             if getattr(ask, name) and not (name == "aggregates" and ask.counted):
-                fewer = changed(ask, **{name: value})
+                one: dict[str, Any] = {name: value}
+                fewer = changed(ask, **one)
                 yield changed(story, asks=(*story.asks[:at], fewer, *story.asks[at + 1 :]))

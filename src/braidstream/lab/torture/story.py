@@ -21,7 +21,7 @@ Row = tuple[int | str | None, int | None, int, int]
 """k, j, v, ts."""
 
 
-class Input(Value):
+class Input(Value, frozen=True):
     """A stream in a query. Without a window it has none written, or, `is_unbounded`, one that never ends."""
 
     alias: str
@@ -30,7 +30,7 @@ class Input(Value):
     is_unbounded: bool = True
 
 
-class Bound(Value):
+class Bound(Value, frozen=True):
     """How far the second is after the first, from and to, both included."""
 
     first: str
@@ -39,7 +39,7 @@ class Bound(Value):
     high_us: int
 
 
-class TimeWindow(Value):
+class TimeWindow(Value, frozen=True):
     """The windows of time that results are counted in, by the time of the last input."""
 
     size_us: int
@@ -47,7 +47,7 @@ class TimeWindow(Value):
     offset_us: int = 0
 
 
-class Ask(Value):
+class Ask(Value, frozen=True):
     """A query. Predicates are SQL that Spark and DuckDB read alike; it is there from epoch `begin` to before `end`."""
 
     name: str
@@ -71,7 +71,7 @@ class Ask(Value):
         return self.begin == 0 and self.end is None
 
 
-class Event(Value):
+class Event(Value, frozen=True):
     """Something that happens before or in an epoch. What `n`, `seed`, `point` and `slots` mean depends on it.
 
     crash       dies at a fault point of the epoch, or of the end
@@ -92,7 +92,7 @@ class Event(Value):
     slots: int | None = None
 
 
-class Budget(Value):
+class Budget(Value, frozen=True):
     """What a slot may hold, and how it pushes."""
 
     memory: int
@@ -104,7 +104,7 @@ class Budget(Value):
     sheds: bool = False
 
 
-class Options(Value):
+class Options(Value, frozen=True):
     """How the flow runs."""
 
     slots: int = 1
@@ -128,7 +128,7 @@ class Options(Value):
     takes_late: bool = False
 
 
-class Story(Value):
+class Story(Value, frozen=True):
     """All of it."""
 
     seed: int
