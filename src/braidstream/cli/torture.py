@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from braidstream.cli import RESEARCH, app
+from braidstream.errors import InputError
 
 if TYPE_CHECKING:
     from braidstream.lab.torture.record import Failure, Record
@@ -30,6 +33,10 @@ def torture(
     ),
     shrink: float = typer.Option(60.0, min=0, help="Seconds to make one that ends wrong smaller."),
     keep: Path | None = typer.Option(None, help="Keep the smallest of those that end wrong in this folder, as JSON."),
+    minutes: float = typer.Option(
+        0.0, min=0, help="Instead: one flow on Spark for so long, with a fault every minute."
+    ),
+    plot: Path | None = typer.Option(None, help="With --minutes: draw memory and files over time to this file."),
     as_json: bool = typer.Option(False, "--json", help="Print what was met, and what went wrong, as JSON."),
 ) -> None:
     """Run random flows through crashes and compare their results with DuckDB's.
@@ -42,6 +49,8 @@ def torture(
 
       braid torture --runs 100 --seed 7
     """
+    if minutes or plot is not None:
+        _soak(minutes, seed, plot, as_json=as_json)
     from braidstream.lab.torture.playing import play  # noqa: PLC0415
     from braidstream.lab.torture.record import torture as run  # noqa: PLC0415
 
@@ -61,6 +70,35 @@ def torture(
     else:
         _show(record, on_spark=on_spark)
     raise typer.Exit(1 if record.failures else 0)
+
+
+def _soak(minutes: float, seed: int, plot: Path | None, *, as_json: bool) -> NoReturn:
+    """One flow for a long time; exit code 1 when its results are not DuckDB's."""
+    from braidstream.lab.torture.soak import soak  # noqa: PLC0415
+    from braidstream.lab.torture.soak_picture import draw_soak  # noqa: PLC0415
+    from braidstream.pictures import check_target  # noqa: PLC0415
+
+    if not minutes:
+        raise InputError("--plot without --minutes", "a long run to draw", "braid torture --minutes 15 --plot soak.png")
+    if plot is not None:
+        check_target(plot)
+    folder = Path(tempfile.mkdtemp(prefix="braidstream-soak-"))
+    console = Console(stderr=True, highlight=False)
+    try:
+        seen = soak(folder, minutes, seed, console.print)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if plot is not None:
+        draw_soak(seen, plot)
+    if as_json:
+        typer.echo(json.dumps(seen.as_json()))
+    else:
+        typer.echo(f"{seen.rows:,} rows, {seen.results:,} results compared, {seen.epochs:,} epochs")
+        typer.echo(f"{len(seen.faults)} faults; the last third beside the middle one:")
+        for name, ratio in seen.growth().items():
+            typer.echo(f"  {name:<12} {ratio:.2f}")
+        typer.echo(f"wrong: {seen.wrong}" if seen.wrong else "all results are DuckDB's")
+    raise typer.Exit(1 if seen.wrong else 0)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def draw_story(seed: int, size: float = 1.0) -> Story:
     key = random.choice(["long", "long", "string"])
     delays = {name: random.choice([0, 0, 1, 3]) * SECOND for name in names}
     options = _options(random, asks, is_biclique=is_biclique)
-    epochs = _epochs(random, names, delays, key, n_epochs, size, late=options.takes_late)
+    epochs = _epochs(random, names, delays, key, n_epochs, size, options)
     events = _events(random, n_epochs, options)
     return Story(seed, key, delays, epochs, asks, options, events)
 
@@ -68,7 +68,7 @@ def _options(random: Random, asks: tuple[Ask, ...], *, is_biclique: bool) -> Opt
         controller=random.choice(["", "", "restless", "restless", "default"]),
         grids=random.choice(["", "", "restless", "default"]),
         budget=_budget(random) if random.random() < 0.5 else None,
-        silence_us=random.choice([None, None, 0, 5]) and 5 * SECOND,
+        silence_us=random.choice([None, None, 0, 5 * SECOND]),
         n_hashes=random.choice([0, 0, 0, 3]) if is_plain else 0,
         fan=random.choice([0, 2, 2]),
         shaken=shaken,
@@ -89,15 +89,17 @@ def _budget(random: Random) -> Budget:
 
 
 def _epochs(
-    random: Random, names: list[str], delays: dict[str, int], key: str, n_epochs: int, size: float, *, late: bool
+    random: Random, names: list[str], delays: dict[str, int], key: str, n_epochs: int, size: float, options: Options
 ) -> tuple[dict[str, list[Row]], ...]:
-    most = {2: 14, 3: 7, 4: 4}[len(names)]
-    n_rows = max(round(random.randint(2, most) * size), 1)
+    """Rows of streams that go on, or say nothing for some epochs; where silence is noticed, one of them often."""
+    most = {2: 16, 3: 9, 4: 5}[len(names)]
+    n_rows, late = max(round(random.randint(3, most) * size), 1), options.takes_late
     keys = _keys(random, key)
     epochs: list[dict[str, list[Row]]] = [{} for _ in range(n_epochs)]
+    silent_one = random.choice(names) if options.silence_us is not None else ""
     for name in names:
         silent = random.choice([0, 0, 0, n_epochs - 1]) if random.random() < 0.3 else 0
-        pauses = random.random() < 0.2
+        pauses = random.random() < 0.2 or name == silent_one
         for number in range(silent, n_epochs):
             n = 0 if pauses and random.random() < 0.5 else random.randint(0, 2 * n_rows)
             epochs[number][name] = [_row(random, keys, number, delays[name], late=late) for _ in range(n)]
@@ -119,7 +121,7 @@ def _keys(random: Random, key: str) -> list[int | str | None]:
     known: list[int | str | None] = (
         [0, 1, 2, -1, 2**62, 7, 8, 9] if key == "long" else ["", "a", "b", "ab", "ß✓", "c", "d"]
     )
-    keys = known[: random.randint(1, len(known))]
+    keys = known[: random.choice([1, 2, 3, 3, 4, len(known)])]
     if random.random() < 0.5:
         keys = [*keys, None]
     return [*keys, *[keys[0]] * len(keys)] if random.random() < 0.4 else keys
