@@ -123,7 +123,8 @@ class _Play:
             if event.what == "zombie":
                 self.zombie = self.harness.runner
             if event.what == "budget":
-                self.harness.take_budget(None if event.seed % 3 == 0 else Budget(1 << (event.n % 14), piece=1000))
+                memory = 1 << (30 if event.seed % 3 == 0 else event.n % 14)
+                self.harness.take_budget(Budget(memory, piece=1000))
             self._restart(slots=n_slots)
         else:
             return
@@ -235,7 +236,7 @@ class _TornHarness(QueryHarness):
             controller=_controller(story),
             regridder=_regridder(story),
             biclique=options.biclique,
-            overflow=_overflow(options.budget),
+            overflow=_overflow(options.budget or Budget(1 << 30)),
             interval_s=1e6 if options.budget and options.budget.has_time else None,
             restless_spills=options.budget.restless if options.budget else None,
             leased=True,
@@ -246,7 +247,7 @@ class _TornHarness(QueryHarness):
         """The queries that run."""
         return set(self._sinks)
 
-    def take_budget(self, budget: Budget | None) -> None:
+    def take_budget(self, budget: Budget) -> None:
         """From the next start on."""
         self._overflow = _overflow(budget)
 
@@ -286,7 +287,5 @@ def _regridder(story: Story) -> Any:
     return RestlessGrids(sorted(set(hashes.tolist())), story.seed)
 
 
-def _overflow(budget: Budget | None) -> Overflow | None:
-    if budget is None:
-        return None
+def _overflow(budget: Budget) -> Overflow:
     return Pieced(budget.memory, spill_share=budget.share, idle_after=budget.idle_after, piece=budget.piece)
