@@ -53,8 +53,7 @@ __all__ = ["FOLDER", "Manifest", "Part", "Segment", "manifest_name"]
 FOLDER = "manifests"
 ReadT = TypeVar("ReadT")
 _ROOT, _OLD = ".root", ".json"
-_COMMITTED, _PENDING = "root", "pending"
-"""The kinds of roots, in their first lines."""
+_COMMITTED, _PENDING = "root", "pending"  # the kinds of roots, in their first lines
 _UNKNOWN = "unknown field"
 """How msgspec says that a field is in the JSON and not in the schema."""
 
@@ -434,9 +433,8 @@ def _read_routing(files: Files, ref: FileRef) -> Directory:
 
 
 def _written_ledger(files: Files, manifest: Manifest) -> FileRef:
-    form = _LedgerForm(
-        notes=manifest.notes.ledger(), dropped=tuple(sorted(manifest.dropped)), delivered=manifest.delivered
-    )
+    dropped = tuple(sorted(manifest.dropped))
+    form = _LedgerForm(notes=manifest.notes.ledger(), dropped=dropped, delivered=manifest.delivered)
     return _put(files, manifest.epoch, "ledger", pack("ledger", _ENCODER.encode(form), {}))
 
 
