@@ -111,8 +111,7 @@ class Flow:
         self.options = chosen(FlowOptions, {**locals(), "controller": is_on})
         check_session(spark)
         self.spark, self.name, self.slots, self.groups, self.silence = spark, name, slots, groups, silence
-        budget = default_memory(spark) if memory is None else parse_size(memory)
-        self.is_budgeted = memory is not None
+        self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
         self.controller = self.routing.steered(controller)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
