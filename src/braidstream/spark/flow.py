@@ -312,8 +312,7 @@ class Flow:
         chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
-        trigger = trigger_of(epoch)
-        store = Checkpoint(located(checkpoint), keep, durable=durability == "power")
+        trigger, store = trigger_of(epoch), Checkpoint(located(checkpoint), keep, durable=durability == "power")
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
