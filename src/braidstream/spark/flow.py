@@ -59,6 +59,7 @@ from braidstream.spark.declared import (
     interval_s,
     located,
     sink_again,
+    submitted_of,
     trigger_of,
 )
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema, schema_of
@@ -78,7 +79,7 @@ from braidstream.spark.starting import begin, identity_of
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Notes, Submitted
+from braidstream.state.notes import Notes
 
 __all__ = ["ContinuousQuery", "Flow"]
 
@@ -410,9 +411,7 @@ class Flow:
             made.append(added)
             own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
-            target = to if isinstance(to, str) else None
-            texts = texts_of(options)
-            entry = Submitted(added.query.text, target, path, texts)
+            entry = submitted_of(added, to, path, options)
 
             def noted(last: Manifest) -> Manifest:
                 added.since = last.epoch
