@@ -143,7 +143,7 @@ class _Slot:
     """One slot in one stage of one epoch."""
 
     def __init__(self, task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> None:
-        self.started = time.perf_counter()
+        self.started, self.began = time.perf_counter(), time.time()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
         self.files = Files(task.root)
@@ -188,7 +188,7 @@ class _Slot:
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
         for alike in shared(composed, self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
-            sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            sides = [_Side(one, self.lows, self.matches) for one in pools.sides(join, deferred)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
             whole = np.zeros(1, dtype=np.uint64)
             sides += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
@@ -200,6 +200,7 @@ class _Slot:
                         yield from self._derive(join, found)
         self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
+        joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
@@ -217,6 +218,7 @@ class _Slot:
         merged = [self._merge(place, merge) for merge in self._merges()]
         adopted = self._adopted(place)
         section = self._written(segments, merged)
+        stored_s = time.perf_counter() - self.started
         reach("task-after-section", epoch=self.task.epoch)
         if (self.task.epoch + self.slot) % 64 == 0:
             self.files.drop_copies()
@@ -224,6 +226,8 @@ class _Slot:
         report = SlotReport(
             slot=self.slot,
             stage=self.stage,
+            began=self.began,
+            store_s=stored_s - joined_s,
             executor=executor(),
             tallies=tuple(self.tallies),
             rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),

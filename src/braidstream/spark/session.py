@@ -127,9 +127,11 @@ def warm_up(spark: SparkSession) -> None:
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet  # noqa: F401, PLC0415
 
+        from braidstream.kernels import loops  # noqa: PLC0415
         from braidstream.slot import task as slot  # noqa: F401, PLC0415
         from braidstream.spark import sources  # noqa: F401, PLC0415
 
+        loops.load()
         yield from batches
 
     try:
