@@ -31,7 +31,7 @@ from braidstream.model.reports import Tally
 from braidstream.model.stores import Branch, Store
 
 __all__ = [
-    "ENVELOPE",
+    "ENVELOPE_SCHEMA",
     "Routes",
     "SlotTable",
     "Tally",
@@ -44,7 +44,6 @@ __all__ = [
     "unpack",
 ]
 
-ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number whose multiples lie evenly."""

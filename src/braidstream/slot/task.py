@@ -15,8 +15,8 @@ import resource
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,9 +66,8 @@ from braidstream.state.manifest import Segment
 from braidstream.state.segments import Place
 from braidstream.state.staging import Writer
 
-__all__ = ["REPORTS", "REPORTS_SCHEMA", "executor", "failure_of", "slot_task"]
+__all__ = ["REPORTS_SCHEMA", "SlotTask", "executor", "failure_of"]
 
-REPORTS = "report binary"
 REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
@@ -83,26 +82,32 @@ class _Side:
     """Where they are not those of the join's inputs."""
 
 
-def slot_task(
-    task: EpochTask, stage: int = 0, *, is_last: bool = True
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+@dataclass(frozen=True)
+class SlotTask:
     """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task: EpochTask
+    stage: int = 0
+    is_last: bool = True
+
+    def at(self, epoch: int) -> SlotTask:
+        """The same for another epoch: all else of most epochs is alike."""
+        return replace(self, task=replace(self.task, epoch=epoch))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the slots that the envelopes are for, nearly always one."""
         own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
                 envelope = Envelope(slots[i].as_py(), Kind.of(kinds[i].as_py()), blobs[i].as_buffer())
-                if _is_for_later(task, stage, envelope.kind):
-                    yield from _sent(envelope, is_last)
+                if _is_for_later(self.task, self.stage, envelope.kind):
+                    yield from _sent(envelope, self.is_last)
                 else:
                     own[SlotId(envelope.slot)].append((envelope.kind, envelope.blob))
         for slot, received in own.items():
-            for envelope in _guarded(task, stage, slot, received):
-                yield from _sent(envelope, is_last)
-
-    return run
+            for envelope in _guarded(self.task, self.stage, slot, received):
+                yield from _sent(envelope, self.is_last)
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:

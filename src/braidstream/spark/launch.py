@@ -46,7 +46,7 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, own_session
+from braidstream.spark.session import cores, in_session, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
@@ -240,11 +240,11 @@ class Launch:
     def _union(self, plan: Plan, run: str) -> DataFrame:
         """All branches, in the order of declaration, because Spark knows a query's sources by their order.
 
-        Where all streams are files read directly, on a session of our own with settings of ours.
+        On a session of our own with settings of ours.
         """
         root, streams = self.checkpoint.root, self.streams
         is_direct = {branch.stream: branch.stream in plan.direct for branch in plan.branches}
-        spark = own_session(self.flow.spark, root) if all(is_direct.values()) else self.flow.spark
+        spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)
         frames: list[DataFrame] = []
         for direct, branches in groupby(plan.branches, lambda branch: is_direct[branch.stream]):
             routed = [
@@ -253,9 +253,9 @@ class Launch:
             if direct:
                 sensitive = is_case_sensitive(spark)
                 readers = [(s, DirectRouter(router, s.time, plan.direct[s.name], sensitive)) for s, router in routed]
-                frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
+                frames.append(direct_frame(spark, readers, n_tasks))
             else:
-                frames += [general_frame(stream, router) for stream, router in routed]
+                frames += [in_session(general_frame(stream, router), spark) for stream, router in routed]
         return reduce(DataFrame.unionByName, frames)
 
 

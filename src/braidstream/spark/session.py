@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
 
-__all__ = ["cores", "default_memory", "is_single_executor", "local_session", "own_session", "warm_up"]
+__all__ = ["cores", "default_memory", "in_session", "is_single_executor", "local_session", "own_session", "warm_up"]
 
 QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -77,6 +77,16 @@ def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     if "://" not in checkpoint and manager is not None:
         own.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
     return own
+
+
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The same DataFrame in another session, which jobs and queries of it run on: its plan is analyzed already.
+
+    What its sources were declared with stays theirs.
+    """
+    analyzed = frame._jdf.queryExecution().analyzed()
+    datasets = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr]
+    return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
 
 
 def _local_file_manager(spark: SparkSession) -> str | None:

@@ -17,13 +17,12 @@ from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.routing import ENVELOPE, Routes, Tally, envelopes_to_batch, route
+from braidstream.kernels.routing import Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.envelopes import Content, Envelope, Kind
@@ -33,6 +32,7 @@ from braidstream.query import describe_duration
 from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
+from braidstream.spark.tasks import ENVELOPE, batch_id
 
 __all__ = [
     "DIRECT_OPTIONS",
@@ -120,8 +120,7 @@ class Router:
 
     def routes(self) -> Routes:
         """The routes of the epoch that this task belongs to, from the manifest before it."""
-        epoch = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
-        return routes_of(read_manifest(self.root, epoch - 1, self.run))
+        return routes_of(read_manifest(self.root, batch_id() - 1, self.run))
 
     def envelopes(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Route tables of the branch; the tally of all of them comes last."""
