@@ -42,7 +42,7 @@ _NONE = -1
 
 def batch_id() -> int:
     """The number of the micro-batch that the task which asks belongs to."""
-    return int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))  # type: ignore[union-attr, arg-type]
+    return int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ class EpochTasks:
 
 def _column(function: _InBatch, schema: StructType) -> Any:
     """The function over envelopes as `mapInArrow` hands it to the JVM."""
-    made = pandas_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
+    made = pandas_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     return made(*(F.col(name) for name in ENVELOPE.names))._jc

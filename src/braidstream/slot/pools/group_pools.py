@@ -72,7 +72,9 @@ class Pools:
             return found
         for place, entry in enumerate(join.inputs):
             other = self._new.get(join.inputs[1 - place].store)
-            for rows in self._direct(entry.store, join.since) if other is not None and len(other) else ():
+            if other is None:
+                continue
+            for rows in self._direct(entry.store, join.since):
                 facing = Pool(Rows(other.table.slice(0, 0)), other)
                 stored = Pool(rows, Rows(rows.table.slice(0, 0)))
                 found.append([stored, facing] if place == 0 else [facing, stored])
