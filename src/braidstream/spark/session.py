@@ -85,7 +85,7 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     What its sources were declared with stays theirs.
     """
     analyzed = frame._jdf.queryExecution().analyzed()
-    datasets = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr]
+    datasets = session._jvm.org.apache.spark.sql.classic.Dataset
     return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
 
 
