@@ -179,12 +179,11 @@ def _order_runs_by_time(sorted_hashes: U64, times: I64, order: I64) -> I64:
 
 def _by_run_and_time(hashes: U64, times: I64) -> I64:
     """The order of rows by (hash, time), where hashes are sorted already: one sort of one number, where that fits."""
-    since = times - times.min()
-    bits = int(since.max()).bit_length()
+    bits = (int(times.max()) - int(times.min())).bit_length()
     run = np.cumsum(np.append(False, hashes[1:] != hashes[:-1]))
     if bits + int(run[-1]).bit_length() > 62:
         return np.lexsort((times, run))
-    return np.argsort((run << bits) | since)
+    return np.argsort((run << bits) | (times - times.min()))
 
 
 def distinct(hashes: Sequence[U64]) -> U64:
