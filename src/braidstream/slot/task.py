@@ -50,7 +50,7 @@ from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
-from braidstream.slot.allocators import give_back
+from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
@@ -96,6 +96,7 @@ class SlotTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the slots that the envelopes are for, nearly always one."""
+        spare_what_stays("slot")
         own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
@@ -24,8 +25,11 @@ QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(256 << 20),
+    "spark.sql.ui.explainMode": "simple",
 }
-"""Slots must stay the partitions they are, and Arrow batches may be large."""
+"""Slots must stay the partitions they are, Arrow batches may be large; what Spark writes down of each plan is short."""
+_ROUNDS = 4
+"""Jobs before the first epoch: the first one starts the workers, the others take some tenths of a second together."""
 _LONGEST = 50
 """Of a folder for sockets: their names add some fifty characters, and systems allow a hundred."""
 
@@ -43,6 +47,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not shuffle files
         "spark.sql.session.timeZone": "UTC",
+        **({"spark.shuffle.compress": "false"} if (master or "local").startswith("local") else {}),
     }
     if master is not None:
         ours["spark.master"] = master
@@ -132,20 +137,28 @@ def is_single_executor(spark: SparkSession) -> bool:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Start the Python workers and import what tasks need, so that the first epoch does not wait for it."""
+    """Start the Python workers and import what tasks need, so that the first epoch does not wait for it.
+
+    More than once, in jobs of the form of an epoch's: the JVM compiles what it has run often.
+    """
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet  # noqa: F401, PLC0415
 
         from braidstream.kernels import loops  # noqa: PLC0415
+        from braidstream.slot import allocators  # noqa: PLC0415
         from braidstream.slot import task as slot  # noqa: F401, PLC0415
         from braidstream.spark import sources  # noqa: F401, PLC0415
 
         loops.load()
+        allocators.spare_what_stays("all")
         yield from batches
 
+    n = cores(spark)
+    sent = spark.range(2 * n).select(F.col("id").cast("int").alias("slot"), F.lit(b"").alias("blob"))
     try:
-        spark.range(cores(spark) * 2).repartition(cores(spark)).mapInArrow(load, "id long").collect()
+        for _ in range(_ROUNDS):
+            sent.repartitionById(n, F.col("slot") % n).mapInArrow(load, sent.schema).collect()
     except PySparkException as error:
         if "ModuleNotFoundError" in str(error) or "ImportError" in str(error):
             raise RunError(

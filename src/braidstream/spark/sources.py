@@ -29,6 +29,7 @@ from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch
 from braidstream.model.values import changed
 from braidstream.query import describe_duration
+from braidstream.slot.allocators import spare_what_stays
 from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
@@ -127,6 +128,7 @@ class Router:
         return envelopes_to_batch(self._routed(tables))
 
     def _routed(self, tables: Iterator[pa.Table]) -> Iterator[Envelope]:
+        spare_what_stays("routing")
         tally = Tally(self.branch.stream, began=time.time())
         routes = self.routes()
         for table in _gathered(tables):
