@@ -255,7 +255,7 @@ class Launch:
                 readers = [(s, DirectRouter(router, s.time, plan.direct[s.name], sensitive)) for s, router in routed]
                 frames.append(direct_frame(spark, readers, n_tasks))
             else:
-                frames += [in_session(general_frame(stream, router), spark) for stream, router in routed]
+                frames += [in_session(general_frame(stream, router, n_tasks), spark) for stream, router in routed]
         return reduce(DataFrame.unionByName, frames)
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
+from braidstream.spark.log_files import local_file_manager
 
 __all__ = ["cores", "default_memory", "in_session", "is_single_executor", "local_session", "own_session", "warm_up"]
 
@@ -47,13 +48,14 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.shuffle.reduceLocality.enabled": "false",  # slots follow their cached anchor row, not shuffle files
         "spark.sql.session.timeZone": "UTC",
-        **({"spark.shuffle.compress": "false"} if (master or "local").startswith("local") else {}),
     }
     if master is not None:
         ours["spark.master"] = master
     elif "MASTER" not in os.environ and "SPARK_ENV_LOADED" not in os.environ:
         ours["spark.master"] = "local[*]"
     chosen = {**ours, **(settings or {})}
+    if chosen.get("spark.master", "").startswith("local"):  # nothing leaves the machine
+        chosen = {"spark.shuffle.compress": "false", "spark.broadcast.compress": "false", **chosen}
     if _may_use_unix_sockets(chosen.get("spark.master", "")):
         chosen.setdefault("spark.python.unix.domain.socket.enabled", "true")
     for name, value in chosen.items():
@@ -78,8 +80,7 @@ def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # there is no public way
     for name, value in QUERY_SETTINGS.items():
         own.conf.set(name, value)
-    manager = _local_file_manager(spark)
-    if "://" not in checkpoint and manager is not None:
+    if "://" not in checkpoint and (manager := local_file_manager(spark)) is not None:
         own.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
     return own
 
@@ -92,18 +93,6 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     analyzed = frame._jdf.queryExecution().analyzed()
     datasets = session._jvm.org.apache.spark.sql.classic.Dataset
     return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
-
-
-def _local_file_manager(spark: SparkSession) -> str | None:
-    """Spark's other way to write its offset log. On a local disk the default runs a child process for each file."""
-    for package in ("checkpointing.", ""):
-        name = f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
-        try:
-            spark.sparkContext._jvm.java.lang.Class.forName(name)
-        except Exception:
-            continue
-        return name
-    return None
 
 
 def cores(spark: SparkSession) -> int:

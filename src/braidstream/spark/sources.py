@@ -155,8 +155,8 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def general_frame(stream: Stream, router: Router) -> DataFrame:
-    """The branch of any stream: Spark computes what routing needs, Python routes."""
+def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
+    """The branch of any stream: Spark computes what routing needs, Python routes, in no more tasks than cores."""
     columns = {TIME: column_of(stream.time)}
     for store in router.branch.stores:
         keys = [F.expr(key) for key in store.key]
@@ -178,7 +178,8 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
 
     # mapInArrow resolves columns by name, and chokes on dots and quotes: numbers instead.
     needed = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns.values())))
-    return (needed if router.branch.stores else needed.where(F.lit(False))).mapInArrow(run, ENVELOPE)
+    needed = needed if router.branch.stores else needed.where(F.lit(False))
+    return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
 def _mask(filters: Sequence[str]) -> Column:
