@@ -70,3 +70,12 @@ def test_trades_have_the_quote_that_held(clone: Path) -> None:
     shown = run(clone / "examples/trades.py")
     assert "09:01:00 OAK traded at 10.4: a quote of 10.2" in shown
     assert shown.count("no quote") == 3
+
+
+def test_orders_are_enriched_from_the_table_of_their_time(clone: Path) -> None:
+    shown = run(clone / "examples/orders.py")
+    assert "order 2 of Blaise of Paris: 5.5 by card" in shown
+    assert "order 1 of Ada of London: 20.0 by cash" in shown, "it was read when she lived there"
+    assert "order 4 of Ada of Oxford: 1.0 by card" in shown
+    assert "order 3 of somebody: 9.0 by card" in shown
+    assert "order 5 of Carl of Berlin: 2.0 by cash" in shown
