@@ -63,13 +63,13 @@ from braidstream.spark.flow_inputs import FlowInputs
 from braidstream.spark.function_launch import prepare_function, refuse_for_functions, start_function
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function
 from braidstream.spark.handle import Handle
+from braidstream.spark.joined_tables import explain_tables
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import Stream
 from braidstream.spark.starting import begin, identity_of
-from braidstream.spark.tables import explain_tables
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest

@@ -21,11 +21,11 @@ from braidstream.spark.bad_rows import BAD
 from braidstream.spark.declared import NAME, delay_us, folders, idle_us, located
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema, schema_of
 from braidstream.spark.file_order import check_order
+from braidstream.spark.joined_tables import AllStreams, Table, Tables
 from braidstream.spark.meaning import SparkMeaning
 from braidstream.spark.sinks import make_sink
 from braidstream.spark.sources import FilesSource, Stream
 from braidstream.spark.table_formats import FrameTable, TableSource, opened, source_of
-from braidstream.spark.tables import AllStreams, Table, Tables
 
 __all__ = ["FlowInputs"]
 

@@ -42,6 +42,7 @@ from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps
 from braidstream.spark.ended import Ended
 from braidstream.spark.finishing import finish
+from braidstream.spark.joined_tables import AllStreams, Tables
 from braidstream.spark.late import late_sinks
 from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
@@ -51,7 +52,6 @@ from braidstream.spark.session import cores, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
-from braidstream.spark.tables import AllStreams, Tables
 from braidstream.spark.variants import variants_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint

@@ -35,8 +35,8 @@ from braidstream.errors import StreamError, nearest
 from braidstream.query.meaning import Typed, Uncomputable
 from braidstream.query.model import Enriched
 from braidstream.query.types import quote_name
+from braidstream.spark.joined_tables import AllStreams
 from braidstream.spark.sources import Stream
-from braidstream.spark.tables import AllStreams
 
 __all__ = ["SparkMeaning", "refuse_mixed_times", "type_text"]
 

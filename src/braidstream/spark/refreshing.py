@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from braidstream.errors import InputError
-from braidstream.spark.tables import Table
+from braidstream.spark.joined_tables import Table
 
 __all__ = ["Refresher"]
 

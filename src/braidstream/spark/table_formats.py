@@ -65,6 +65,11 @@ class TableSource(ABC):
     def promise(self) -> str:
         """What an epoch that is done again sees."""
 
+    @property
+    def folder(self) -> str | None:
+        """The folder that it is read from, if there is one."""
+        return None
+
     def newest(self) -> str | None:
         """The snapshot that there is now; None: they cannot be told apart."""
         return None
@@ -116,6 +121,11 @@ class SparkTable(TableSource):
         """Format and path, or what the options say."""
         shown = self.path or ", ".join(f"{k}={v}" for k, v in sorted(self.options.items()) if "password" not in k)
         return f"{self.format} {shown}"
+
+    @property
+    def folder(self) -> str | None:
+        """Its path, unless that is a pattern."""
+        return None if set(self.path or "*") & set("*?[{") else self.path
 
     @property
     def promise(self) -> str:
@@ -171,6 +181,11 @@ class DeltaFiles(TableSource):
     def words(self) -> str:
         """The same."""
         return f"Delta table {self.path}"
+
+    @property
+    def folder(self) -> str | None:
+        """That of the table."""
+        return self.path
 
     @property
     def promise(self) -> str:

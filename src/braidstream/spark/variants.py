@@ -20,9 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.kernels.routing import ENVELOPE
 from braidstream.query.model import Lookup
+from braidstream.spark.joined_tables import enriched_frame
 from braidstream.spark.names import column_of
 from braidstream.spark.sources import Router, Stream, general_columns, general_frame
-from braidstream.spark.tables import enriched_frame
 
 __all__ = ["variants_frame"]
 

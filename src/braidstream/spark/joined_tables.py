@@ -72,9 +72,8 @@ class Tables:
     def folders(self) -> Iterator[tuple[str, str]]:
         """The folders that they are read from."""
         for name, table in self.declared.items():
-            path = getattr(table.source, "path", None)
-            if path is not None and not set(path) & set("*?[{"):
-                yield name, path
+            if table.source.folder is not None:
+                yield name, table.source.folder
 
     def frames(self, notes: Mapping[str, TableNote], needed: Sequence[str]) -> dict[str, DataFrame]:
         """The rows of the snapshots that notes name, cached; what was cached of others is given up."""
