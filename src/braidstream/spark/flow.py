@@ -38,7 +38,7 @@ from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
-from braidstream.plan.explain import explain, explain_memory, explain_options
+from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, known_statistics
 from braidstream.plan.told import check_told, told
@@ -90,7 +90,7 @@ class Flow(FlowInputs):
         slots: int | None = None,
         groups: int = 64,
         silence: str | timedelta | None = None,
-        controller: Controller | None = None,
+        controller: Controller | bool | None = True,
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
@@ -100,14 +100,14 @@ class Flow(FlowInputs):
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
-        self.options = chosen(FlowOptions, locals())
+        is_on = isinstance(controller, Controller) or controller or False
+        self.options = chosen(FlowOptions, {**locals(), "controller": is_on})
         check_session(spark)
         super().__init__(spark)
-        self.name = name
-        self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
-        budget = default_memory(spark) if memory is None else parse_size(memory)
-        self.is_budgeted = memory is not None
+        self.name, self.slots, self.groups, self.silence = name, slots, groups, silence
+        self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
+        self.controller = self.routing.steered(controller)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: FlowHandle | None = None
         self._arranged: dict[str, Stream] = {}
@@ -197,10 +197,9 @@ class Flow(FlowInputs):
         streams = shapes_of(self._all.over({**self._streams, **self._arranged}).used(queries))
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, (self.slots or cores(self.spark)))
+        memory, layout = explain_memory(self.overflow, plan), explain_layout(self.controller, self.options)
         tables = explain_tables(self.tables, queries, {} if manifest is None else manifest.notes.tables)
-        return "\n".join(
-            [shown, *tables, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)]
-        )
+        return "\n".join([shown, *tables, *stages, *memory, *layout])
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(

@@ -153,7 +153,7 @@ class Submitted(Value, frozen=True):
 
 
 class TableNote(Value, frozen=True):
-    """Of `spark.joined_tables`: which snapshot of a table epochs see, and when it was taken, in microseconds of wall time."""
+    """Of `spark.joined_tables`: which snapshot of a table epochs see, and when it was taken, in microseconds."""
 
     location: str
     version: str | None
