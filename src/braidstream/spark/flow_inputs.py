@@ -5,7 +5,7 @@ Everything that can be wrong with a declaration is refused here, before a query 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,7 +174,7 @@ class FlowInputs:
         self._streams[stream.name] = checked_stream(stream, self._streams)
 
 
-def _check_name(name: object, *others: Mapping[str, Any]) -> None:
+def _check_name(name: object, *others: Collection[str]) -> None:
     if not isinstance(name, str) or not NAME.match(name):
         raise TableError(f"a table cannot be named {name!r}", "letters, digits and underscores")
     if any(name.lower() == known.lower() for one in others for known in one):
