@@ -208,6 +208,7 @@ class Flow(FlowInputs):
         *,
         epoch: str | timedelta = "available",
         keep: int = 10,
+        durability: str = "power",
         final: bool = False,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
@@ -221,8 +222,7 @@ class Flow(FlowInputs):
         chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
-        trigger = trigger_of(epoch)
-        store = Checkpoint(located(checkpoint), keep)
+        trigger, store = trigger_of(epoch), Checkpoint(located(checkpoint), keep, durable=durability == "power")
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
@@ -299,7 +299,7 @@ class Flow(FlowInputs):
             held = held_before(changes, last, self._parsed, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
-        warnings += gone_folders(prepared, last)
+        warnings += gone_folders(prepared, last, store)
         return Begun(launch, prepared, last, mine, is_new, warnings, changes, held)
 
     def submit(
