@@ -100,15 +100,16 @@ class Pools:
         if is_direct:
             segments = [segment for segment in segments if self._as_it_is(index, segment) is None]
         hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
-        found = (self._gather(s, hashes, index) for s in segments)
+        found = (self._gather(s, hashes, index) for s in segments if self._may_match(s, index))
         return made_pool([*found, *self._returned(index, hashes, since)], self._new.get(index))
 
     def _direct(self, index: int, since: int) -> Iterator[Rows]:
         """The segments of a store that are probed as they are."""
         for segment in self._segments[self._stores[index].name]:
-            rows = self._as_it_is(index, segment) if segment.first_epoch > since else None
-            if rows is not None:
-                yield rows
+            if segment.first_epoch > since and self._may_match(segment, index):
+                rows = self._as_it_is(index, segment)
+                if rows is not None:
+                    yield rows
 
     def _as_it_is(self, index: int, segment: Segment) -> Rows | None:
         """A segment to probe directly; None where it is small or very large, has other columns than the new rows,
@@ -125,6 +126,13 @@ class Pools:
         rows = open_segment(self._files, segment)
         is_alike = rows.table.schema.equals(new.table.schema)
         return rows if is_alike and owned_ranges(rows, segment, self._groups) == [(0, len(rows))] else None
+
+    def _may_match(self, segment: Segment, index: int) -> bool:
+        """Whether the windows reach a segment: rows that others are still decided by are kept for longer."""
+        window_us = self._windows[index]
+        if self._watermark is None or window_us is None or self._stores[index].derived:
+            return True
+        return segment.newest + window_us >= self._watermark
 
     def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
