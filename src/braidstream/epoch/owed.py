@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.cluster import EnvelopesT
@@ -78,8 +77,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     reach("clean-up-end", epoch=before.epoch)
     ended = time.perf_counter()
     seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
-    entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
-    return after, replace(entry, step=step)
+    return after, flow.told(before, after, reports, {**seconds, "total": ended - started}, step=step)
 
 
 def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> tuple[Manifest, Reports]:

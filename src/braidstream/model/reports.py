@@ -56,6 +56,8 @@ class Tally(Value, frozen=True):
     """Late rows that have no time."""
     oldest_late: int | None = None
     """The oldest time of the other late rows."""
+    busy_s: float = 0.0
+    """The seconds that reading and routing took; of several tasks, of the slowest."""
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
@@ -70,6 +72,7 @@ class Tally(Value, frozen=True):
             max(times) if times else None,
             self.untimed + other.untimed,
             min(late) if late else None,
+            max(self.busy_s, other.busy_s),
         )
 
     def pack(self) -> bytes:
@@ -218,6 +221,8 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """(code, matches) of its cells."""
     shed: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
     """By query; of joins whose inputs may be shed."""
+    store_s: float = 0.0
+    """Of its busy time, what writing segments and merging took."""
 
     @property
     def matches(self) -> int:

@@ -138,6 +138,9 @@ class StartOptions(Checked):
         'How long an epoch is; "available": what is there, then stop',
     )
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
+    history: int = option(
+        Count(0, 1 << 20), 4096, 100_000, "How many epochs the history remembers (docs/dashboard.md); 0: there is none"
+    )
     final: bool = option(
         Flag(), False, True, "Whether the input ends with what is there: open windows are closed, then the checkpoint"
     )

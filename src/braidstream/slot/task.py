@@ -200,6 +200,7 @@ class _Slot:
                         yield from self._derive(join, found)
         self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
+        joined = time.perf_counter()
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
@@ -239,6 +240,7 @@ class _Slot:
             cells=cells.counts(),
             cell_matches=tuple(zip(self.codes.tolist(), self.cell_matches.tolist(), strict=True)),
             shed={} if self.counting is None else self.counting.sent(),
+            store_s=time.perf_counter() - joined,
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

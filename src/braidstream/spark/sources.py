@@ -8,6 +8,7 @@ JVM. Which one a stream takes changes nothing in the result; `explain` says it.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_na
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch
+from braidstream.model.values import changed
 from braidstream.query import describe_duration
 from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
@@ -126,12 +128,13 @@ class Router:
         return envelopes_to_batch(self._routed(tables))
 
     def _routed(self, tables: Iterator[pa.Table]) -> Iterator[Envelope]:
-        routes = self.routes()
+        started, routes = time.perf_counter(), self.routes()
         tally = Tally(self.branch.stream)
         for table in _gathered(tables):
             envelopes, seen = route(table, self.branch, routes)
             tally = tally.plus(seen)
             yield from envelopes
+        tally = changed(tally, busy_s=time.perf_counter() - started)
         yield Envelope(0, Kind(Content.TALLY), tally.pack())
         if self.branch.tells_all:
             yield from (Envelope(slot, Kind(Content.SEEN), tally.pack()) for slot in range(routes.n_slots))

@@ -7,6 +7,7 @@
     sections/            what each slot has of the state (`state.section`)
     segments/*.arrow     state
     staged/              results on their way to a sink
+    history/             what the last epochs did (`state.history`); nothing depends on it
 
 Commit order: segments, sections, results, routing table and ledger, root, Spark's offset commit. A crash anywhere
 replays the epoch from the manifest before it; what the lost attempt wrote is an orphan, and is swept at the next start.
@@ -33,9 +34,9 @@ from typing import Any
 
 from braidstream.errors import CheckpointInUse, CheckpointMismatch, DamagedState, InputError, LeaseLost
 from braidstream.model import snapshots as sections
+from braidstream.state import history, segments
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
-from braidstream.state import segments
 from braidstream.state.files import Files, unwritable
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
@@ -107,8 +108,8 @@ class _Kept:
 class Checkpoint:
     """A checkpoint folder."""
 
-    def __init__(self, root: str, keep: int = 10) -> None:
-        self.root, self.keep = root, keep
+    def __init__(self, root: str, keep: int = 10, history: int = 0) -> None:
+        self.root, self.keep, self.history = root, keep, history
         self.files = Files(root)
         self._kept: dict[int, _Kept] = {}
         self._last: Manifest | None = None
@@ -362,7 +363,7 @@ class Checkpoint:
             if name not in kept
         ]
         latest = max(self._kept, default=-1)
-        orphans += self.log.leftovers(latest)
+        orphans += [*self.log.leftovers(latest), *history.leftovers(self.files)]
         outlived = [name for name in self.files.folders("") if _is_log(name) and name != self.log.folder]
         for folder in [*outlived, *([self.log.folder] if self.log.is_unused(latest) else [])]:
             self.files.delete_folder(folder)
