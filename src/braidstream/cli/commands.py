@@ -1,6 +1,8 @@
 """Imports every module that registers a command, in the order in which the help lists them."""
 
 # isort: off
-from braidstream.cli import run, state, watch, entry, demo, plan, tune, bench, paper, overlay
+from braidstream.cli import new, doctor, run, watch, state, entry, demo, plan, tune, bench, paper, torture, overlay
 
-__all__ = ["bench", "demo", "entry", "overlay", "paper", "plan", "run", "state", "tune", "watch"]
+__all__ = [
+    "bench", "demo", "doctor", "entry", "new", "overlay", "paper", "plan", "run", "state", "torture", "tune", "watch",
+]  # fmt: skip

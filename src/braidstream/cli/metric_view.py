@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from braidstream.cli.quiet_session import error_console
 from braidstream.errors import InputError
-from braidstream.installed import need
+from braidstream.packages import need
 
 if TYPE_CHECKING:
     from braidstream.cli.follow import Run

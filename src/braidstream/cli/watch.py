@@ -13,7 +13,7 @@ import typer
 from braidstream.cli import JOBS, app
 from braidstream.cli.quiet_session import error_console
 from braidstream.errors import InputError
-from braidstream.installed import need
+from braidstream.packages import need
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 

@@ -9,7 +9,7 @@ import importlib
 from types import ModuleType
 
 from braidstream.errors import SinkError
-from braidstream.installed import install_command, is_installed
+from braidstream.packages import install_command, is_installed
 
 __all__ = ["EXTRAS", "extra", "has_extra", "install_command"]
 

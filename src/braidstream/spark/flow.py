@@ -39,7 +39,7 @@ from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, without_query
-from braidstream.plan.explain import explain, explain_memory, explain_options
+from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, known_statistics
 from braidstream.plan.told import check_told, told
@@ -97,7 +97,7 @@ class Flow:
         slots: int | None = None,
         groups: int = 64,
         silence: str | timedelta | None = None,
-        controller: Controller | None = None,
+        controller: Controller | bool | None = True,
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
@@ -107,13 +107,13 @@ class Flow:
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
-        self.options = chosen(FlowOptions, locals())
+        is_on = isinstance(controller, Controller) or controller or False
+        self.options = chosen(FlowOptions, {**locals(), "controller": is_on})
         check_session(spark)
-        self.spark, self.name = spark, name
-        self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
-        budget = default_memory(spark) if memory is None else parse_size(memory)
-        self.is_budgeted = memory is not None
+        self.spark, self.name, self.slots, self.groups, self.silence = spark, name, slots, groups, silence
+        self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
+        self.controller = self.routing.steered(controller)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: FlowHandle | None = None
         self._streams: dict[str, Stream] = {}
@@ -172,11 +172,8 @@ class Flow:
         given = {key: str(value) for key, value in (options or {}).items()}
         located = str(path) if "://" in str(path) else str(Path(path).absolute())
         if "://" not in located and not any(c in located for c in "*?[{") and not Path(located).is_dir():
-            raise StreamError(
-                f"the path of stream {name!r} does not exist: {path}",
-                "a folder of Parquet files",
-                "create the folder first",
-            )
+            wrong = f"the path of stream {name!r} does not exist: {path}"
+            raise StreamError(wrong, "a folder of Parquet files", "create the folder first")
         columns = read_schema(self.spark, name, located, given) if schema is None else schema
         frame = declared_files(self.spark, name, located, columns, given)
         plain = "://" not in located and not any("=" in part for part in folders(located))
@@ -288,7 +285,8 @@ class Flow:
         streams = shapes_of({**self._streams, **self._arranged})
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, (self.slots or cores(self.spark)))
-        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)])
+        memory, layout = explain_memory(self.overflow, plan), explain_layout(self.controller, self.options)
+        return "\n".join([shown, *stages, *memory, *layout])
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(

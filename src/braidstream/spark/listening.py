@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from braidstream.epoch.progress import EpochProgress
 from braidstream.functions.function_progress import FunctionProgress
-from braidstream.installed import need
+from braidstream.packages import need
 from braidstream.spark.handle import Handle, running_handles
 
 if TYPE_CHECKING:
