@@ -106,7 +106,13 @@ def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
     """Build the job's flow and start it, or go on where its checkpoint ends; `wait` for another run's end."""
     flow = job.flow
     return build(job, spark).start(
-        flow.checkpoint, epoch=flow.epoch, keep=flow.keep, history=flow.history, final=flow.final, wait=wait
+        flow.checkpoint,
+        epoch=flow.epoch,
+        keep=flow.keep,
+        history=flow.history,
+        durability=flow.durability,
+        final=flow.final,
+        wait=wait,
     )
 
 

@@ -45,6 +45,7 @@ CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json",)
+DURABILITIES = ("power", "process")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -143,6 +144,12 @@ class StartOptions(Checked):
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
     history: int = option(
         Count(0, 1 << 20), 4096, 100_000, "How many epochs the history remembers (docs/dashboard.md); 0: there is none"
+    )
+    durability: str = option(
+        Choice(DURABILITIES),
+        "power",
+        "process",
+        'What an epoch outlives: "power", also a machine that loses power; "process", only the death of processes',
     )
     final: bool = option(
         Flag(), False, True, "Whether the input ends with what is there: open windows are closed, then the checkpoint"

@@ -296,6 +296,7 @@ class Flow:
         epoch: str | timedelta = "available",
         keep: int = 10,
         history: int = 4096,
+        durability: str = "power",
         final: bool = False,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
@@ -309,8 +310,8 @@ class Flow:
         chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
-        trigger = trigger_of(epoch)
-        store = Checkpoint(located(checkpoint), keep, history)
+        trigger, is_durable = trigger_of(epoch), durability == "power"
+        store = Checkpoint(located(checkpoint), keep, history=history, durable=is_durable)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
@@ -386,7 +387,7 @@ class Flow:
             held = held_before(changes, last, self._parsed, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
-        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last), changes, held)
+        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last, store), changes, held)
 
     def submit(
         self,

@@ -54,6 +54,7 @@ from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame
 from braidstream.spark.starting import own_seconds, record_start
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.foreign_changes import foreign_changes
 from braidstream.state.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -228,8 +229,10 @@ class Launch:
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
-        cluster = SparkCluster(flow.spark, self.checkpoint.root)
-        outlets = SparkOutlets(lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late)
+        cluster, durable = SparkCluster(flow.spark, self.checkpoint.root), self.checkpoint.durable
+        outlets = SparkOutlets(
+            lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late, durable=durable
+        )
         running = FlowRun(
             self.checkpoint,
             prepared.run,
@@ -269,8 +272,8 @@ class Launch:
         return reduce(DataFrame.unionByName, frames)
 
 
-def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
-    """What to say of folders that had results until the last epoch, and are not there any more."""
+def gone_folders(prepared: Prepared, last: Manifest, store: Checkpoint) -> tuple[str, ...]:
+    """What to say of folders that had results until the last epoch, and are not there any more, or not as they were."""
     delivered = delivered_folders(last)
     gone = (sink for sink in prepared.file_sinks if resolved(sink.path) in delivered and not sink.files.exists(OWNER))
     told = tuple(
@@ -278,6 +281,7 @@ def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
         "it goes on with the next epoch, and what was deleted does not come again"
         for sink in gone
     )
+    told += foreign_changes(store.files)
     for one in told:
         logging.getLogger("braidstream").warning(one)
     return told
