@@ -34,6 +34,7 @@ __all__ = [
     "JobQuery",
     "JobSink",
     "JobStream",
+    "JobTableOptions",
     "RouterOptions",
     "Settings",
     "StartOptions",
@@ -232,6 +233,21 @@ class JobStream(Checked):
         if is_kafka and self.schema is not None and self.value is None:
             wrong = "schema for a Kafka stream without a value"
             raise InputError(wrong, "what the values of messages are", 'add value = "json"')
+
+
+@dataclass(frozen=True)
+class JobTableOptions(Checked):
+    """`[tables.NAME]`: a table that queries may join to streams (docs/guide.md)."""
+
+    format: str = option(Text(), MISSING, "delta", 'A batch format of Spark; "delta" and "iceberg" keep versions')
+    path: str | None = option(_FILES, None, "data/customers", "The folder of its files")
+    schema: str | None = option(Text(), None, "id long, name string", "Its columns", unset="as they are found there")
+    refresh: str | None = option(
+        Duration(), None, "10 minutes", "How often a running flow looks for a newer snapshot", unset="at each start"
+    )
+    options: Mapping[str, str] = option(
+        Words(), {}, {"table": "shop.customers"}, "Options of Spark's reader, or of Iceberg"
+    )
 
 
 @dataclass(frozen=True)
