@@ -54,16 +54,6 @@ def test_every_epoch_is_recorded_as_its_progress_tells_it(tmp_path: Path) -> Non
         assert sum(active) == sum(own.slot_bytes)
 
 
-def test_the_parts_of_an_epochs_time_add_up_to_it(tmp_path: Path) -> None:
-    harness = _harness(tmp_path)
-    _run(harness, 4)
-    parts = ("routing_s", "exchange_s", "join_s", "store_s", "deliver_s", "commit_s")
-    found = _told(harness)
-    sums = np.sum([found.column(name).to_numpy() for name in parts], axis=0)
-    assert all(found.column(name).to_numpy().min() >= 0 for name in parts)
-    np.testing.assert_allclose(sums, found.column("total_s").to_numpy(), rtol=1e-6)
-
-
 def test_groups_are_told_when_they_are_placed_anew(tmp_path: Path) -> None:
     harness = _harness(tmp_path)
     _run(harness, 3)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from braidstream.epoch.progress import EpochProgress, tallies_of
+from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import LeaseLost
 from braidstream.model.instructions import Decision, instruction_to_json
 from braidstream.model.reports import Report, SlotReport, brought_by, slot_reports
@@ -159,7 +159,8 @@ def entry_of(told: Told, spark_s: float | None = None, *, with_layout: bool) -> 
     progress, after = told.progress, told.after
     is_placed = with_layout or not _is_same_layout(told.before, after)
     numbers = {
-        **_times(told), "spark_s": spark_s, "spare_s": progress.spare_s,
+        **{f"{part}_s": seconds for part, seconds in progress.parts.items()},
+        "total_s": progress.seconds.get("total", 0.0), "spark_s": spark_s, "spare_s": progress.spare_s,
         "state_rows": progress.state_rows, "state_bytes": progress.state_bytes, "active_bytes": progress.active_bytes,
         "pushed_bytes": progress.inactive_bytes, "pushed_groups": progress.spilled_groups,
         "budget_bytes": told.budget_bytes, "shed_bytes": progress.shed_bytes, "segments": progress.segments,
@@ -183,25 +184,6 @@ def _now() -> int:
 
 def _is_same_layout(before: Manifest, after: Manifest) -> bool:
     return before.n_slots == after.n_slots and before.directory.columns() == after.directory.columns()
-
-
-def _times(told: Told) -> dict[str, float]:
-    """Where the time went. Slots run at the same time, so of each stage the slowest counts; what is left of the job
-    beside slots and routing is the exchange, and what scheduling takes."""
-    seconds, reports = told.progress.seconds, slot_reports(told.reports)
-    job = seconds.get("join", 0.0)
-    slowest: dict[int, SlotReport] = {}
-    for one in reports:
-        if one.stage not in slowest or one.busy_s > slowest[one.stage].busy_s:
-            slowest[one.stage] = one
-    busy = min(sum(one.busy_s for one in slowest.values()), job)
-    store = min(sum(one.store_s for one in slowest.values()), busy)
-    routing = min(sum(tally.busy_s for tally in tallies_of(reports).values()), job - busy)
-    return {
-        "total_s": seconds.get("total", 0.0), "routing_s": routing, "exchange_s": job - busy - routing,
-        "join_s": busy - store, "store_s": store, "deliver_s": seconds.get("deliver", 0.0),
-        "commit_s": seconds.get("commit", 0.0),
-    }  # fmt: skip
 
 
 def _streams(told: Told) -> dict[str, Any]:

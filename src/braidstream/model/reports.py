@@ -57,8 +57,9 @@ class Tally(Value, frozen=True):
     """Late rows that have no time."""
     oldest_late: int | None = None
     """The oldest time of the other late rows."""
-    busy_s: float = 0.0
-    """The seconds that reading and routing took; of several tasks, of the slowest."""
+    began: float = 0.0
+    """When the task began, in seconds since 1970 on its machine's clock; 0: it does not say."""
+    ended: float = 0.0
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
@@ -73,7 +74,8 @@ class Tally(Value, frozen=True):
             max(times) if times else None,
             self.untimed + other.untimed,
             min(late) if late else None,
-            max(self.busy_s, other.busy_s),
+            min((t for t in (self.began, other.began) if t), default=0.0),
+            max(self.ended, other.ended),
         )
 
     def pack(self) -> bytes:
@@ -209,6 +211,10 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """A slot at one stage of an epoch."""
 
     stage: int
+    began: float = 0.0
+    """When it began, in seconds since 1970 on its machine's clock."""
+    store_s: float = 0.0
+    """Of its busy time, what went into segments, merges and its section."""
     tallies: tuple[Tally, ...] = ()
     rows: int = 0
     bytes: int = 0
@@ -232,8 +238,6 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """(code, matches) of its cells."""
     shed: Mapping[str, SampleCounts] = msgspec.field(default_factory=dict)
     """By query; of joins whose inputs may be shed."""
-    store_s: float = 0.0
-    """Of its busy time, what writing segments and merging took."""
 
     @property
     def matches(self) -> int:

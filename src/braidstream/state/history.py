@@ -56,7 +56,7 @@ _INT, _REAL = pa.int64(), pa.float64()
 _SCALARS: Mapping[str, pa.DataType] = {
     _NUMBER: _INT, "kind": pa.string(), "at_us": _INT, "epoch": _INT, "step": _INT,
     "total_s": _REAL, "routing_s": _REAL, "exchange_s": _REAL, "join_s": _REAL, "store_s": _REAL, "deliver_s": _REAL,
-    "commit_s": _REAL, "spark_s": _REAL, "spare_s": _REAL,
+    "commit_s": _REAL, "engine_s": _REAL, "spark_s": _REAL, "spare_s": _REAL,
     "state_rows": _INT, "state_bytes": _INT, "active_bytes": _INT, "pushed_bytes": _INT, "pushed_groups": _INT,
     "budget_bytes": _INT, "shed_bytes": _INT, "exchanged_bytes": _INT, "segments": _INT, "n_slots": _INT,
     "n_groups": _INT, "watermark": _INT, "peak_mb": _REAL,

@@ -34,7 +34,8 @@ PARTS: Mapping[str, str] = {
     "store_s": "store",
     "deliver_s": "deliver",
     "commit_s": "commit",
-    "spark_s": "Spark's own",
+    "engine_s": "Spark's own",
+    "spark_s": "between epochs",
 }
 """Where the time of an epoch goes, in order, with what each is called."""
 
@@ -96,7 +97,7 @@ def times_panel(theme: Theme) -> Panel:
     """Where an epoch's time goes, stacked."""
     made = plot(theme, 200, y="seconds", y_range=Range1d(0, 1))
     source = _source("times", "epoch", "total", *PARTS)
-    colors = [theme.color(at) for at in (0, 5, 2, 4, 3, 1, 8)]
+    colors = [theme.color(at) for at in (0, 5, 2, 4, 3, 1, 8, 6)]
     made.varea_stack(
         list(PARTS), x="epoch", source=source, fill_color=colors, fill_alpha=0.85, legend_label=list(PARTS.values())
     )
