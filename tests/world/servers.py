@@ -1,4 +1,4 @@
-"""Real servers for the tests, on loopback: PostgreSQL and a Kafka broker, started once for a run and then stopped.
+"""Real servers for the tests, on loopback: PostgreSQL, a Kafka broker and S3 (MinIO), started once for a run and then stopped.
 
 `make world` fetches what they need. A server has a folder of its own, which goes with it. Waiting is for a condition:
 that it answers.
@@ -16,12 +16,25 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pyspark
 
-__all__ = ["Kafka", "Postgresql", "connector_jars", "free_port", "kafka", "new_name", "postgresql", "until"]
+__all__ = [
+    "S3",
+    "Kafka",
+    "Postgresql",
+    "connector_jars",
+    "free_port",
+    "kafka",
+    "new_name",
+    "postgresql",
+    "s3",
+    "s3a_jars",
+    "until",
+]
 
 WORLD = Path(__file__).parents[2] / "build" / "world"
 NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
@@ -190,3 +203,78 @@ def kafka() -> Iterator[Kafka]:
 def new_name(what: str) -> str:
     """A name that no other test has."""
     return f"{what}_{uuid.uuid4().hex[:8]}"
+
+
+class S3:
+    """A MinIO server with one bucket."""
+
+    BUCKET = "bucket"
+
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.folder, self.host, self.port = folder, host, free_port()
+        self.user, self.password = "braid", uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients are told."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{self.host}:{self.port}",
+            "AWS_ACCESS_KEY_ID": self.user,
+            "AWS_SECRET_ACCESS_KEY": self.password,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def spark(self) -> dict[str, str]:
+        """What Spark's own client is told; its credentials are those of the environment."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": f"http://{self.host}:{self.port}",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.aws.credentials.provider": (
+                "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
+            ),
+        }
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        (self.folder / "data" / self.BUCKET).mkdir(parents=True, exist_ok=True)
+        log = (self.folder / "log").open("ab")
+        own = {"MINIO_ROOT_USER": self.user, "MINIO_ROOT_PASSWORD": self.password, "MINIO_BROWSER": "off"}
+        command = [str(WORLD / "minio"), "server", str(self.folder / "data"), "--address", f"{self.host}:{self.port}"]
+        self._process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
+        until(self._answers, "MinIO answers")
+
+    def _answers(self) -> bool:
+        with suppress(OSError), urlopen(f"http://{self.host}:{self.port}/minio/health/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+        return False
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+
+
+@contextmanager
+def s3() -> Iterator[S3]:
+    """A running server; this process's environment names it."""
+    folder = Path(tempfile.mkdtemp(prefix="braidstream-s3-"))
+    server, before = S3(folder), dict(os.environ)
+    try:
+        server.start()
+        os.environ.update(server.environment)
+        yield server
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def s3a_jars() -> list[Path]:
+    """Of Spark's own client of S3."""
+    return sorted((WORLD / "s3a" / "jars").glob("*.jar"))
