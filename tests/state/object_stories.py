@@ -1,6 +1,6 @@
 """What must hold of a checkpoint and of results in an object store, told of any store: in memory, or a real server.
 
-The first owner is stopped before each single thing that it asks of the store, and wakes up after another has taken over.
+The first owner is stopped before each single thing that it asks of the store, and wakes up after a takeover.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def disturbed(folder: Path, root: str, at: int, expected: list[str], *, is_fast:
     if not seen:
         return stopper.steps
     assert counted(root).items() >= seen.items(), f"step {at} changed something"
-    if DISTURBED > old.manifest.epoch:
+    if old.manifest.epoch < DISTURBED:
         with pytest.raises(LeaseLost):
             old([], DISTURBED)
     catch_up(harness, LAST)

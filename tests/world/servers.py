@@ -1,4 +1,4 @@
-"""Real servers for the tests, on loopback: PostgreSQL, a Kafka broker and S3 (MinIO), started once for a run and then stopped.
+"""Real servers for the tests, on loopback: PostgreSQL, a Kafka broker and S3 (MinIO), started once for a run.
 
 `make world` fetches what they need. A server has a folder of its own, which goes with it. Waiting is for a condition:
 that it answers.

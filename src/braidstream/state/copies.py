@@ -1,8 +1,8 @@
 """Local copies of remote files: no more than a disk has room for.
 
-An executor keeps what it wrote and what it fetched, so a slot that stays where it is fetches nothing. When the copies of
-all checkpoints on a machine exceed the limit, those that were not used for longest go, down to nine tenths of it. A copy
-that somebody has mapped stays readable for him; who asks for it later fetches it again, which progress counts.
+An executor keeps what it wrote and what it fetched, so a slot that stays where it is fetches nothing. When the copies
+of all checkpoints on a machine exceed the limit, those that were not used for longest go, down to nine tenths of it. A
+copy that somebody has mapped stays readable for him; who asks for it later fetches it again, which progress counts.
 
 Cost: a walk over the copies after each tenth of the limit that this process has added.
 """

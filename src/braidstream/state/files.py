@@ -2,8 +2,8 @@
 
 Local folders are memory-mapped, so opening a segment copies nothing. Elsewhere a file is fetched once into a local copy
 in the executor's temporary folder and mapped from there; `fetched` counts those misses. State that an executor wrote
-stays there as a copy, so a slot that stays where it is misses nothing (`state.copies`). Files are written under a name of their own and
-never changed, except manifests, which are replaced atomically (write beside, then rename).
+stays there as a copy, so a slot that stays where it is misses nothing (`state.copies`). Files are written under a name
+of their own and never changed, except manifests, which are replaced atomically (write beside, then rename).
 
 With a gate, a folder that its owner may lose (`state.lease`), every change is one rename or link out of the gate or
 into it. When the gate is gone nothing is changed, and `LeaseLost` is raised. In S3 puts are conditional instead
