@@ -30,6 +30,7 @@ __all__ = [
     "free_port",
     "kafka",
     "new_name",
+    "new_postgresql",
     "postgresql",
     "s3",
     "s3a_jars",
@@ -64,27 +65,35 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def answers(port: int) -> bool:
+def answers(port: int, host: str = "127.0.0.1") -> bool:
     """Whether somebody listens."""
     with socket.socket() as one:
         one.settimeout(1)
-        return one.connect_ex(("127.0.0.1", port)) == 0
+        return one.connect_ex((host, port)) == 0
 
 
 class Postgresql:
     """A server with an empty database."""
 
-    def __init__(self, folder: Path, programs: Path, user: str, port: int) -> None:
-        self.folder, self._programs, self._user, self.port = folder, programs, user, port
-        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    def __init__(self, folder: Path, programs: Path, user: str, host: str) -> None:
+        self.folder, self._programs, self._user, self.host, self.port = folder, programs, user, host, free_port()
+        self.url = f"postgresql://postgres@{host}:{self.port}/postgres"
         self._process: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Give its folder to the user that it runs as: it does not as root."""
+        self.folder.mkdir(exist_ok=True)
+        self.folder.chmod(0o755)
+        shutil.chown(self.folder, self._user)
 
     def start(self) -> None:
         """Start, and wait until it answers."""
         data = self.folder / "data"
         if not data.exists():
             self._run("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync")
-        options = ["-D", str(data), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder), "-F"]
+            with (data / "pg_hba.conf").open("a") as file:
+                file.write(f"host all all {self.host}/24 trust\n")
+        options = ["-D", str(data), "-p", str(self.port), "-h", self.host, "-k", str(self.folder), "-F"]
         command = [str(self._programs / "postgres"), *options]
         log = (self.folder / "log").open("ab")
         self._process = subprocess.Popen(command, user=self._user, cwd=self.folder, stdout=log, stderr=log)
@@ -107,17 +116,21 @@ class Postgresql:
         assert done.returncode == 0, done.stderr
 
 
-@contextmanager
-def postgresql() -> Iterator[Postgresql]:
-    """A running server."""
+def new_postgresql(folder: Path, host: str = "127.0.0.1") -> Postgresql:
+    """A server to be started."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     programs = (found[-1] if found else Path(shutil.which("initdb") or "initdb")).parent
     user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+    return Postgresql(folder, programs, user, host)
+
+
+@contextmanager
+def postgresql() -> Iterator[Postgresql]:
+    """A running server."""
     folder = Path(tempfile.mkdtemp(prefix="braidstream-pg-"))
-    folder.chmod(0o755)
-    shutil.chown(folder, user)
-    server = Postgresql(folder, programs, user, free_port())
+    server = new_postgresql(folder)
     try:
+        server.prepare()
         server.start()
         yield server
     finally:
@@ -128,9 +141,9 @@ def postgresql() -> Iterator[Postgresql]:
 class Kafka:
     """A broker that is its own controller."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
-        self.servers = f"127.0.0.1:{self.port}"
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.folder, self.host, self.port = folder, host, free_port()
+        self.servers = f"{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -140,7 +153,7 @@ class Kafka:
             settings.write_text(self._settings())
             self._java("kafka.tools.StorageTool", "format", "-t", "x" * 21 + "A", "-c", str(settings)).wait(60)
         self._process = self._java("kafka.Kafka", str(settings))
-        until(lambda: answers(self.port), "Kafka answers")
+        until(lambda: answers(self.port, self.host), "Kafka answers")
 
     def kill(self) -> None:
         """By SIGKILL."""
@@ -171,9 +184,9 @@ class Kafka:
         lines = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{control}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{control}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@{self.host}:{control}",
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://{self.host}:{control}",
+            "advertised.listeners": f"PLAINTEXT://{self.servers}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self.folder / "logs",
             "offsets.topic.replication.factor": 1,
