@@ -35,6 +35,7 @@ from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.evolution import Held, Step, compare
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.spark.sinks import FileSink
+from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.notes import Notes, Submitted
 
@@ -116,7 +117,8 @@ class QueryHarness(Harness):
         since |= {name: entry.since for name, entry in submitted.items()}
         self._plan = self._plan_of(queries, since, manifest.notes)
         self._sinks = {name: self._sink(name) for name in queries}
-        checkpoint.commit(with_plan(manifest, self._plan))
+        families = {store.family for store in self._plan.stores if store.family}
+        checkpoint.commit(without_families(with_plan(manifest, self._plan), families))
         return self._started(checkpoint, queries, self._silence_us)
 
     def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:
