@@ -44,7 +44,7 @@ RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
-VALUES = ("json",)
+VALUES = ("json", "avro")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
