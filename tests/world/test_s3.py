@@ -118,8 +118,8 @@ class Story:
         self.root = stories.new_root(s3.BUCKET)
         self.checkpoint = f"{self.root}/ck"
         self.sinks = {
-            "parquet": {"path": f"{self.root}/out"},
-            "computed": {"path": f"{self.root}/computed"},
+            "parquet": {"target": "parquet", "path": f"{self.root}/out"},
+            "computed": {"target": "parquet", "path": f"{self.root}/computed"},
             "delta": {"target": "delta", "path": f"{self.root}/delta"},
         }
         for _ in script_of(folder, {}, n_epochs).acts():

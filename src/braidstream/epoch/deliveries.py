@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
-from braidstream.model.reports import Report, slot_reports
+from braidstream.model.reports import Report, StagedFile, slot_reports
 
 __all__ = ["deliver_epoch", "deliver_step", "staged_files"]
 
@@ -22,7 +22,7 @@ def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Repor
     for query in flow.queries:
         flow.outlets.deliver(flow.result_of(query), epoch, staged_files(query, reports))
     for stream in flow.late:
-        files = [file for report in slot_reports(reports) if (file := report.late.get(stream))]
+        files = [report.late[stream] for report in slot_reports(reports) if stream in report.late]
         flow.outlets.deliver(flow.late_of(stream), epoch, files)
 
 
@@ -34,7 +34,7 @@ def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Report]
         flow.outlets.deliver(flow.result_of(query), -step, staged_files(query, reports))
 
 
-def staged_files(output: str, reports: Sequence[Report]) -> list[str]:
+def staged_files(output: str, reports: Sequence[Report]) -> list[StagedFile]:
     """The files that slots have staged of a query's results, or of the composites of one."""
     results = (report.results[output] for report in reports if output in report.results)
     return [result.file for result in results if result.file]

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from braidstream.model.reports import StagedFile
 from braidstream.query import Query
 from braidstream.state.staging import Staging
 
@@ -42,6 +43,6 @@ class Outlets(Protocol):
         """Where slots stage an outlet."""
         ...
 
-    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> None:
         """Hand staged files to the sink of an outlet, as those of an epoch, or of a step if the number is below 0."""
         ...

@@ -101,6 +101,7 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> t
         frozenset(cleaning.groups),
         flow.decider.spiller.overflow.piece_bytes,
         cleaning.only_some,
+        flow.checkpoint.durable,
     )
     return reached, flow.woken(clean_task(task), reached)
 

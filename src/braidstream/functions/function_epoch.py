@@ -68,6 +68,7 @@ class FunctionRun(Generic[RowsT]):
             self.outlets.staging(self.outlet),
             plan.gives,
             self.time_type,
+            self.checkpoint.durable,
         )
 
 

@@ -104,7 +104,14 @@ def build(job: Job, spark: Any) -> Flow:
 def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
     """Build the job's flow and start it, or go on where its checkpoint ends; `wait` for another run's end."""
     flow = job.flow
-    return build(job, spark).start(flow.checkpoint, epoch=flow.epoch, keep=flow.keep, final=flow.final, wait=wait)
+    return build(job, spark).start(
+        flow.checkpoint,
+        epoch=flow.epoch,
+        keep=flow.keep,
+        durability=flow.durability,
+        final=flow.final,
+        wait=wait,
+    )
 
 
 def refuse_running(job: Job) -> None:

@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from braidstream.model.values import Value
 
-__all__ = ["ACCOUNT", "FOLDER", "SHARED", "Figures", "Key", "Ref", "Written"]
+__all__ = ["ACCOUNT", "FOLDER", "SHARED", "UNSEALED", "Figures", "Key", "Ref", "Written"]
 
 FOLDER = "sections"
+UNSEALED = -1
+"""In the place of a checksum: the file was written by a version that had none."""
 
 Key = tuple[int, int]
 """A stage and a slot."""

@@ -45,6 +45,7 @@ CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json", "avro")
+DURABILITIES = ("power", "process")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -138,6 +139,12 @@ class StartOptions(Checked):
         'How long an epoch is; "available": what is there, then stop',
     )
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
+    durability: str = option(
+        Choice(DURABILITIES),
+        "power",
+        "process",
+        'What an epoch outlives: "power", also a machine that loses power; "process", only the death of processes',
+    )
     final: bool = option(
         Flag(), False, True, "Whether the input ends with what is there: open windows are closed, then the checkpoint"
     )

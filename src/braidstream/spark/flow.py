@@ -297,6 +297,7 @@ class Flow:
         *,
         epoch: str | timedelta = "available",
         keep: int = 10,
+        durability: str = "power",
         final: bool = False,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
@@ -311,7 +312,7 @@ class Flow:
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger = trigger_of(epoch)
-        store = Checkpoint(located(checkpoint), keep)
+        store = Checkpoint(located(checkpoint), keep, durable=durability == "power")
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)

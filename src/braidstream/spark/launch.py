@@ -219,8 +219,10 @@ class Launch:
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
-        cluster = SparkCluster(flow.spark, self.checkpoint.root)
-        outlets = SparkOutlets(lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late)
+        cluster, durable = SparkCluster(flow.spark, self.checkpoint.root), self.checkpoint.durable
+        outlets = SparkOutlets(
+            lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late, durable=durable
+        )
         running = FlowRun(
             self.checkpoint,
             prepared.run,

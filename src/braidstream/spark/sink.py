@@ -72,6 +72,8 @@ class Delivery:
     """The results as a DataFrame, for sinks that go through Spark."""
     finished: bool
     """Whether the staged files have the results themselves; if not, only the frame has."""
+    durable: bool = False
+    """Whether files are to be on the disk when it is done."""
 
     def reach(self, point: str) -> None:
         """A fault point of this delivery."""

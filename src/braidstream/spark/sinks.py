@@ -39,10 +39,11 @@ from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
+from braidstream.state import syncing
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
-from braidstream.state.whole_epochs import begin_marks, is_whole, unmark, unnamed, whole
+from braidstream.state.whole_epochs import MARKS, begin_marks, is_whole, unmark, unnamed, whole
 
 __all__ = [
     "CallableSink",
@@ -116,7 +117,7 @@ class FileSink(Sink):
         """Refuse a file, and a folder that is another flow's."""
         if self._owner() not in (None, flow):
             raise SinkError(
-                f"the sink path {self.path!r} belongs to another flow",
+                f"the sink path {self.path!r} belongs to another flow ({self.files.path(OWNER)} says so)",
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )
@@ -173,6 +174,8 @@ class FileSink(Sink):
         delivery.reach("delivery-put")
         if put:
             whole(self.files, delivery.number)
+        if delivery.durable and self.files.has_renames and (put or old):
+            syncing.sync_folders(self.files.path(name) for name in ("", MARKS))
         delivery.reach("delivery-done")
 
     def _add(self, delivery: Delivery, begins: str) -> None:

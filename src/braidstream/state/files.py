@@ -47,10 +47,10 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 class Files:
-    """A folder. Paths given to its methods are relative to it."""
+    """A folder. Paths given to its methods are relative to it. `run`: the start of a flow that it is opened in."""
 
-    def __init__(self, root: str, cache: str | None = None) -> None:
-        self.root = root
+    def __init__(self, root: str, cache: str | None = None, run: str | None = None) -> None:
+        self.root, self.run = root, run
         self._system, self._base = _resolve(root.removeprefix(COPY))
         self.is_local = isinstance(self._system, fs.LocalFileSystem) and not root.startswith(COPY)
         own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
@@ -200,6 +200,12 @@ class Files:
             with beside.open("rb") as source, self.create(name) as target:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
+
+    def reading(self, name: str) -> pa.NativeFile:
+        """A file to read from its beginning, piece by piece; a remote one is fetched first."""
+        if self.is_local:
+            return self._system.open_input_stream(self.path(name), compression=None)
+        return self.map(name)
 
     def map(self, name: str) -> pa.NativeFile:
         """Open a file for reading, memory-mapped; a remote one is fetched first."""

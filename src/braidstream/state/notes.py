@@ -23,6 +23,7 @@ from braidstream.model.figures import SlotFigures, WaitingFigures, figures_from_
 from braidstream.model.group_measures import ByGroup, GroupMeasures
 from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import SampleCounts
+from braidstream.model.snapshots import UNSEALED
 from braidstream.model.values import Json, Value, changed, of_numpy
 
 __all__ = [
@@ -161,6 +162,7 @@ class NodeNote(Value, frozen=True):
     rows: int = 0
     bytes: int = 0
     holds_windows: bool = False
+    checksum: int = UNSEALED
 
 
 class Ledger(Value, frozen=True):

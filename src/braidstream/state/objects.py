@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pyarrow as pa
@@ -44,6 +44,9 @@ from obstore.store import S3Store
 from pyarrow import fs
 
 from braidstream.errors import InputError
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
 
 __all__ = ["Objects", "object_system"]
 
@@ -69,8 +72,8 @@ def _s3_store(bucket: str) -> Any:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-    client: dict[str, Any] = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
-    retry: dict[str, Any] = {"retry_timeout": timedelta(seconds=_PATIENCE_S), "max_retries": 20}
+    client: ClientConfig = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
+    retry: RetryConfig = {"retry_timeout": timedelta(seconds=_PATIENCE_S), "max_retries": 20}
     retry["backoff"] = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
     client["allow_http"] = endpoint.startswith("http://")
     return S3Store(bucket, region=region, client_options=client, retry_config=retry, **options)
@@ -216,7 +219,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         with _told(path):
             obstore.delete(store, self._below(path))
 
-    delete_dir_contents = delete_dir  # type: ignore[assignment]
+    delete_dir_contents = delete_dir
 
     def _below(self, path: str) -> list[str]:
         store, key = self._at(path.rstrip("/"))
