@@ -60,7 +60,7 @@ class Files:
         self.check: Callable[[], None] = lambda: None
         """Refuses an owner who has lost the folder; asked before objects are replaced."""
         self._expected: dict[str, str | None] = {}
-        """Tags of objects, or of claims."""
+        """Tags of objects."""
 
     @property
     def has_renames(self) -> bool:
@@ -139,13 +139,12 @@ class Files:
     def claim(self, name: str) -> None:
         """Let nobody but this folder's owner add an object; FileExistsError when it is there already."""
         if self.objects is not None:
-            self._expected[name] = self.objects.claim(self.path(name))
+            self.objects.claim(self.path(name))
 
     def add(self, name: str, content: bytes) -> None:
         """Write a file that is not there yet; FileExistsError when it is, and then it stays as it is."""
         if self.objects is not None:
-            self.objects.add(self.path(name), content, self._expected.get(name))
-            self._expected.pop(name, None)
+            self.objects.add(self.path(name), content, self.check)
             return
         if not self.has_renames:
             if self.exists(name):

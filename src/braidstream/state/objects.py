@@ -96,14 +96,19 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
 
     # What `Files` asks beyond a file system
 
-    def add(self, path: str, content: bytes, claimed: str | None = None) -> None:
-        """Create an object; FileExistsError when it is there, but for a claim of that tag."""
-        mode: Any = "create" if claimed is None else {"e_tag": claimed}
-        if self._put_if(path, content, mode) is None:
-            raise FileExistsError(path)
+    def add(self, path: str, content: bytes, check: Callable[[], None]) -> None:
+        """Create an object; FileExistsError when it is there. Over a claim, if `check` refuses nothing after a look."""
+        if self._put_if(path, content, "create") is not None:
+            return
+        seen = self._seen(path)
+        if seen is not None and _is_claim(path, seen["size"]):
+            check()
+            if self._put_if(path, content, {"e_tag": seen["e_tag"]}) is not None:
+                return
+        raise FileExistsError(path)
 
-    def claim(self, path: str) -> str:
-        """Take a name for an object to come: who does not know the tag cannot create it.
+    def claim(self, path: str) -> None:
+        """Take a name for an object to come: who looked before, or has no lease, cannot create it.
 
         An earlier claim is void. FileExistsError when the object is there.
         """
@@ -114,7 +119,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
                 raise FileExistsError(path)
             tag = self._put_if(path, mine, "create" if seen is None else {"e_tag": seen["e_tag"]})
             if tag is not None:
-                return tag
+                return
 
     def replace(self, path: str, content: bytes, check: Callable[[], None], tag: str | None = None) -> None:
         """Put an object if it is the one that was there before `check`, which refuses who may not.
