@@ -110,6 +110,11 @@ def test_a_bucket_that_may_not_be_written_is_refused_and_named(
         assert part in str(refused.value)
 
 
+def test_a_bucket_that_is_not_there_is_refused_and_named(s3: S3) -> None:
+    with pytest.raises(InputError, match="s3://nowhere/ck"), Checkpoint("s3://nowhere/ck").starting():
+        pass
+
+
 class Story:
     """A flow on Spark whose checkpoint, Parquet results and Delta table are in S3."""
 

@@ -147,7 +147,9 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
             with _told(path):
                 try:
                     return str(obstore.put(store, key, content, mode=mode, use_multipart=False)["e_tag"])
-                except (AlreadyExistsError, PreconditionError, *_MISSING):
+                except (AlreadyExistsError, PreconditionError, *_MISSING) as error:
+                    if mode == "create" and isinstance(error, _MISSING):
+                        raise  # there is no such bucket
                     return self._tag_if_ours(path, content)
                 except GenericError as error:  # also a conflict of two puts, and an answer that was lost
                     ours = self._tag_if_ours(path, content)
