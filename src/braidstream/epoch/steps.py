@@ -121,7 +121,7 @@ def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Results and late tuples to their sinks."""
     reach("after-join", epoch=epoch.number)
-    deliver_epoch(flow, epoch.number, epoch.reports)
+    epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports))
     reach("after-results", epoch=epoch.number)
 
 

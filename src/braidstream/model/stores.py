@@ -244,10 +244,15 @@ class Join:
     gaps: tuple[JoinGap, ...] = ()
     """Where the times of two inputs must lie closer together, or further apart, than windows say."""
 
+    @property
+    def goes_to_sink(self) -> bool:
+        """Whether every match is a result of the query as it is: then its inputs may be pushed, and joined later."""
+        return self.target is None and not self.is_counted and self.kind is JoinKind.INNER
+
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
     """The names of the stores whose rows may be pushed: all that they are joined with gives results to a sink."""
-    blocked = {entry.store for join in joins if not _to_sink(join) for entry in join.inputs}
+    blocked = {entry.store for join in joins if not join.goes_to_sink for entry in join.inputs}
     while more := {
         entry.store
         for join in joins
@@ -258,7 +263,3 @@ def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
         blocked |= more
     read = {entry.store for join in joins for entry in join.inputs}
     return frozenset(stores[index].name for index in read - blocked if not stores[index].summarized)
-
-
-def _to_sink(join: Join) -> bool:
-    return join.target is None and not join.is_counted and join.kind is JoinKind.INNER

@@ -104,6 +104,20 @@ class Files:
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
         return {info.base_name: info.size for info in self._system.get_file_info(selector) if info.is_file}
 
+    def listed(self) -> list[fs.FileInfo]:
+        """All files below the root, however deep; the root itself where it is a file."""
+        root = self._system.get_file_info(self.path(""))
+        if root.is_file:
+            return [root]
+        selector = fs.FileSelector(self.path(""), allow_not_found=True, recursive=True)
+        return [info for info in self._system.get_file_info(selector) if info.is_file]
+
+    def stamps(self, folder: str) -> dict[str, tuple[int, int]]:
+        """The files in a folder with their sizes, and when they were modified, in nanoseconds."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        found = (info for info in self._system.get_file_info(selector) if info.is_file)
+        return {info.base_name: (info.size, info.mtime_ns or 0) for info in found}
+
     def folders(self, folder: str) -> list[str]:
         """The folders in a folder, sorted; empty when there is no such folder."""
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)

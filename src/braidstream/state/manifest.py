@@ -40,7 +40,7 @@ from braidstream.model.grids import Grid
 from braidstream.model.group_columns import GroupColumns
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.model.parts import Part, Segment, SegmentForm
-from braidstream.model.snapshots import SHARED, Figures, Key
+from braidstream.model.snapshots import SHARED, Figures, Key, Placed
 from braidstream.model.values import Value
 from braidstream.state.files import Files
 from braidstream.state.notes import Ledger, Notes, encoded_note, read_note
@@ -53,8 +53,7 @@ __all__ = ["FOLDER", "Manifest", "Part", "Segment", "manifest_name"]
 FOLDER = "manifests"
 ReadT = TypeVar("ReadT")
 _ROOT, _OLD = ".root", ".json"
-_COMMITTED, _PENDING = "root", "pending"
-"""The kinds of roots, in their first lines."""
+_COMMITTED, _PENDING = "root", "pending"  # the kinds of roots, in their first lines
 _UNKNOWN = "unknown field"
 """How msgspec says that a field is in the JSON and not in the schema."""
 
@@ -92,6 +91,8 @@ class Manifest:
     """The grids whose keys have no slices left from before them: cells need not look elsewhere."""
     dropped: frozenset[str] = field(default=frozenset(), compare=False)
     """Files that the manifest before referred to, and this one does not."""
+    delivered: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict, compare=False)
+    """By folder: the files of results that its epoch has put there, and steps after it."""
     scratch: frozenset[str] = field(default=frozenset(), compare=False)
     """Sections that were written on the way to it."""
     routing: tuple[FileRef, Directory] | None = field(default=None, compare=False, repr=False)
@@ -331,6 +332,7 @@ class _LedgerForm(Value, frozen=True, kw_only=True):
 
     notes: Ledger
     dropped: tuple[str, ...] = ()
+    delivered: Mapping[str, tuple[Placed, ...]] = {}
 
 
 def _of_epoch(read: Manifest, epoch: int) -> Manifest:
@@ -368,10 +370,10 @@ def _read_root(files: Files, content: bytes, kind: str, whole: bool) -> Manifest
     root = _ROOTS.decode(raw)
     ran = zip(columns.pop("ran.slot").tolist(), columns.pop("ran.host").tolist(), strict=True)
     directory = Directory.deferred(lambda: _read_routing(files, root.routing))
-    notes, dropped = root.notes, frozenset[str]()
+    notes, ledger = root.notes, _LedgerForm(notes=Ledger())
     if whole:
         ledger = _read_ledger(files, root.ledger)
-        notes, dropped = notes.with_ledger(ledger.notes), frozenset(ledger.dropped)
+        notes = notes.with_ledger(ledger.notes)
     return Manifest(
         root.epoch,
         directory,
@@ -385,7 +387,8 @@ def _read_root(files: Files, content: bytes, kind: str, whole: bool) -> Manifest
         root.grids,
         root.retired,
         frozenset(root.settled),
-        dropped,
+        frozenset(ledger.dropped),
+        ledger.delivered,
         frozenset(),
         (root.routing, directory),
         root.ledger,
@@ -430,7 +433,8 @@ def _read_routing(files: Files, ref: FileRef) -> Directory:
 
 
 def _written_ledger(files: Files, manifest: Manifest) -> FileRef:
-    form = _LedgerForm(notes=manifest.notes.ledger(), dropped=tuple(sorted(manifest.dropped)))
+    dropped = tuple(sorted(manifest.dropped))
+    form = _LedgerForm(notes=manifest.notes.ledger(), dropped=dropped, delivered=manifest.delivered)
     return _put(files, manifest.epoch, "ledger", pack("ledger", _ENCODER.encode(form), {}))
 
 

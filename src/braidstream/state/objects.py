@@ -196,7 +196,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
     def _info(self, path: str) -> fs.FileInfo:
         seen = self._seen(path)
         if seen is not None and not _is_claim(path, seen["size"]):
-            return fs.FileInfo(path, fs.FileType.File, size=seen["size"])
+            return _info_of(path, seen)
         folders, files = self._listed(path)
         return fs.FileInfo(path, fs.FileType.Directory if folders or files else fs.FileType.NotFound)
 
@@ -204,16 +204,16 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         """What is in a folder, not below it."""
         folders, files = self._listed(selector.base_dir)
         made = [fs.FileInfo(name, fs.FileType.Directory) for name in folders]
-        return made + [fs.FileInfo(name, fs.FileType.File, size=size) for name, size in files.items()]
+        return made + [_info_of(name, seen) for name, seen in files.items()]
 
-    def _listed(self, path: str) -> tuple[list[str], dict[str, int]]:
+    def _listed(self, path: str) -> tuple[list[str], dict[str, Any]]:
         store, key = self._at(path.rstrip("/"))
         bucket = path.partition("/")[0]
         with _told(path):
             found = obstore.list_with_delimiter(store, f"{key}/" if key else None)
         folders = [f"{bucket}/{name.rstrip('/')}" for name in found["common_prefixes"]]
-        files = {f"{bucket}/{one['path']}": int(one["size"]) for one in found["objects"]}
-        return folders, {name: size for name, size in files.items() if not _is_claim(name, size)}
+        files = {f"{bucket}/{one['path']}": one for one in found["objects"]}
+        return folders, {name: seen for name, seen in files.items() if not _is_claim(name, seen["size"])}
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Folders are there when something is in them."""
@@ -327,6 +327,10 @@ class _Opened(io.RawIOBase):
         if not self.closed:
             super().close()
             self._opened.close()
+
+
+def _info_of(path: str, seen: Any) -> fs.FileInfo:
+    return fs.FileInfo(path, fs.FileType.File, size=seen["size"], mtime=seen["last_modified"])
 
 
 def _is_claim(path: str, size: int) -> bool:

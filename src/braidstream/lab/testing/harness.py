@@ -53,6 +53,7 @@ from braidstream.model.directory import Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.model.reports import StagedFile
+from braidstream.model.snapshots import Placed
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -67,7 +68,7 @@ from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Notes
 from braidstream.state.staging import Staging, check_staged
 
-__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner"]
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner", "by_slot"]
 
 LocalRunner = EpochRunner[Sequence[pa.RecordBatch]]
 
@@ -142,6 +143,10 @@ class Harness:
     def epoch(self, tables: Mapping[str, pa.Table], n_tasks: int = 2) -> None:
         """Run the next epoch; the rows of each stream come in `n_tasks` routing tasks."""
         number = self.manifest.epoch + 1
+        self.runner(self.envelopes(tables, number, n_tasks), number)
+
+    def envelopes(self, tables: Mapping[str, pa.Table], number: int, n_tasks: int = 2) -> list[pa.RecordBatch]:
+        """What the routing tasks of an epoch make of its rows."""
         batches: list[pa.RecordBatch] = []
         for branch in self._plan.branches:
             table = tables.get(branch.stream)
@@ -152,7 +157,7 @@ class Harness:
             for begin in range(0, table.num_rows, size):
                 piece = self._branch_table(branch, table.slice(begin, size))
                 batches += router.envelopes(iter([piece]))
-        self.runner(batches, number)
+        return batches
 
     def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
         """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
@@ -213,7 +218,7 @@ class Harness:
             queries,
             {branch.stream: self._delays_us[branch.stream] for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
-            LocalCluster(self._root),
+            self._cluster(),
             LocalOutlets(self._root, self._sinks, self._late, durable=self._durable),
             silence_us,
             Decider(
@@ -224,6 +229,9 @@ class Harness:
         runner = EpochRunner(flow, manifest)
         runner.prepare()
         return runner
+
+    def _cluster(self) -> LocalCluster:
+        return LocalCluster(self._root)
 
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
@@ -311,7 +319,7 @@ class LocalCluster:
         """Slot after slot, stage after stage."""
         del before
         for stage in stages:
-            envelopes = _exchanged(envelopes, stage)
+            envelopes = self.exchanged(envelopes, stage)
         return [report.as_py() for batch in envelopes for report in batch.column("report")]
 
     def run_nodes(self, rows: Sequence[pa.RecordBatch], stages: Sequence[NodeStage]) -> list[bytes]:
@@ -319,7 +327,7 @@ class LocalCluster:
         first, *later = stages
         envelopes = list(first.run(iter(rows)))
         for stage in later:
-            envelopes = _exchanged(envelopes, stage.run)
+            envelopes = self.exchanged(envelopes, stage.run)
         return [blob.as_py() for batch in envelopes for blob in batch.column("blob")]
 
     def ticks(self, n_slots: int) -> Sequence[pa.RecordBatch]:
@@ -336,6 +344,10 @@ class LocalCluster:
         computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
         found = [evaluate(self._read(name), computed, plan.enumeration.residual) for name in files]
         return [batch for rows in found for batch in route(iter(rows.to_batches()))]
+
+    def exchanged(self, batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
+        """The envelopes at their slots, and what each slot makes of its own."""
+        return [made for _, own in sorted(by_slot(batches).items()) for made in run(iter(own))]
 
     def together(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> Sequence[pa.RecordBatch]:
         """One after the other."""
@@ -362,7 +374,7 @@ class LocalOutlets:
         """Where the outlet's sink takes files from."""
         return self._sink(outlet).staging(self._root, outlet.finished)
 
-    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> None:
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> Mapping[str, tuple[Placed, ...]]:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
         sink, query = self._sink(outlet), outlet.query
         if query is not None and not outlet.finished:
@@ -371,24 +383,28 @@ class LocalOutlets:
             for name in names:
                 self._files.delete(name)
             staging = sink.staging(self._root, True)
-            names = [file.name for rows in finished if (file := _staged(rows, staging, number))]
+            files = [file for rows in finished if (file := _staged(rows, staging, number))]
+            names = [file.name for file in files]
         else:
             staging = self.staging(outlet)
             names = check_staged(staging.root or self._root, files)
-        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, finished=True, durable=self._durable))
+        sums = {one.name: one.checksum for one in files}
+        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, True, sums, self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
+        return sink.placed
 
     def _sink(self, outlet: Outlet) -> FileSink:
         return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
 
 
-def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
-    by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+def by_slot(batches: Sequence[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
+    """Envelopes by the slot that they go to."""
+    found: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
         for at, slot in enumerate(batch.column("slot").to_pylist()):
-            by_slot[slot].append(batch.slice(at, 1))
-    return [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+            found[slot].append(batch.slice(at, 1))
+    return found
 
 
 def _finish(query: Query, raw: pa.Table) -> pa.Table:
