@@ -10,10 +10,10 @@
 #   tools/cluster.sh cut N  | heal N     its network: no packet passes, and passes again
 #   tools/cluster.sh slow N | fast N     packets are delayed and lost, and no longer
 #
-# Each worker has a network namespace with one virtual cable to a bridge that leads nowhere else (10.201.N.0/24), and a
+# Each worker has a network namespace with one virtual cable to a bridge that leads nowhere else (10.NET.0.0/24), and a
 # /tmp of its own. Invariant: what a worker's processes know of others they know by the network; `down` leaves nothing.
 # Needs root and Debian's iproute2. Settings: CLUSTER (a name, for several beside each other), NET (a number, 0 to 250),
-# CORES, MEMORY of a worker, and whatever is in the environment, which workers inherit (AWS_...).
+# WORKERS ("1 2 3"), CORES, MEMORY of a worker, and whatever is in the environment, which workers inherit (AWS_...).
 set -euo pipefail
 
 cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,7 +22,7 @@ NET=${NET:-201}
 CORES=${CORES:-1}
 MEMORY=${MEMORY:-1g}
 PORT=7077
-WORKERS='1 2 3'
+WORKERS=${WORKERS:-1 2 3}
 HOST=10.$NET.0.1
 HOME_DIR=$PWD/build/cluster/$CLUSTER
 VENV=$PWD/.venv
@@ -111,7 +111,7 @@ wait_for_workers() {
   done
 }
 
-pids() { ip netns pids "$(space "$1")" 2>/dev/null | tr '\n' ' '; }
+pids() { { ip netns pids "$(space "$1")" 2>/dev/null || true; } | tr '\n' ' '; }
 
 signal() {
   local found

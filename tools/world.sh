@@ -18,6 +18,8 @@ CONNECTOR=org.apache.spark:spark-sql-kafka-0-10_2.13
 CONNECTORS='4.2.0 4.1.3'
 TOKENS=org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1
 
+# The last one that was published; it is for 4.1.1, and serves later ones.
+AVRO=org.apache.spark:spark-avro_2.13:4.1.1
 # Of the Hadoop that Spark brings; Amazon's bundle of all its clients (686 MB) is left out for the parts that S3 needs.
 AMAZON=software.amazon.awssdk
 AMAZON_VERSION=2.35.4
@@ -31,6 +33,7 @@ prepare_world() {
   world_postgresql
   world_jars kafka "$KAFKA" || no_jars "$KAFKA"
   world_connector
+  world_jars avro "$AVRO" || no_jars "$AVRO"
   world_s3a
   world_minio
 }

@@ -191,17 +191,22 @@ def check_one_of_many(root: str) -> None:
 
 
 def check_claims(root: str) -> None:
-    """A claim is nobody's file; who has it may add, who had it before may not."""
+    """A claim is nobody's file; who has the lease may add, who had it before may not."""
     first, second, name = Files(root), Files(root), "manifests/0000000009.root"
     first.claim(name)
     assert Files(root).names("manifests") == []
     assert not first.exists(name)
     with pytest.raises(FileNotFoundError):
         first.read(name)
+    first.check = lambda: second.claim(name)  # the other takes over between its look and its put
     with pytest.raises(FileExistsError):
-        Files(root).add(name, b"without a claim")
-    second.claim(name)
-    with pytest.raises(FileExistsError):
+        first.add(name, b"of the first")
+
+    def is_lost() -> None:
+        raise LeaseLost(root)
+
+    first.check = is_lost
+    with pytest.raises(LeaseLost):
         first.add(name, b"of the first")
     second.add(name, b"of the second")
     assert first.read(name) == b"of the second"

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
@@ -112,6 +112,8 @@ class Job:
     epoch: str
     name: str = ""
     limit: int = 400
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of Spark."""
 
     def __post_init__(self) -> None:
         self.name = self.name or new_name("run")
@@ -143,6 +145,7 @@ class Job:
             "spark.task.maxFailures": "8",
             "spark.stage.maxConsecutiveAttempts": "8",
             "spark.sql.session.timeZone": "UTC",
+            **self.more,
         }
 
     def _text(self) -> str:

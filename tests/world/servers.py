@@ -288,6 +288,11 @@ def s3() -> Iterator[S3]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def avro_jar() -> Path:
+    """Spark's functions for Avro."""
+    return next((WORLD / "avro" / "jars").glob("*spark-avro*.jar"))
+
+
 def s3a_jars() -> list[Path]:
     """Of Spark's own client of S3."""
     return sorted((WORLD / "s3a" / "jars").glob("*.jar"))

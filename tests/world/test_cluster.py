@@ -5,6 +5,7 @@ Workers have networks and folders of their own; the checkpoint and the Delta tab
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from braidstream.state.files import Files
-from tests.world.cluster import Cluster, Job, kill_all, made_archive, running
-from tests.world.faults import Feed, answers, fault_run
+from tests.world.cluster import WORKERS, Cluster, Job, kill_all, made_archive, running
+from tests.world.faults import Feed, answers, fault_run, n_in_table
+from tests.world.servers import until
 
 pytestmark = [
     pytest.mark.spark,
@@ -78,6 +80,49 @@ def test_a_job_goes_on_by_braid_run_by_spark_submit_and_with_an_archive(cluster:
 def test_faults_lose_nothing_and_repeat_nothing(cluster: Cluster) -> None:
     kinds = ["executor killed", "S3 server killed, started again", "driver killed", "worker killed, another started"]
     fault_run(cluster, kinds, len(kinds), 60, seed=1, per_s=20)
+
+
+@pytest.mark.acceptance
+def test_executors_come_and_go_and_fetch_the_state_of_their_slots_once(cluster: Cluster) -> None:
+    """Dynamic allocation: one executor, more as tasks wait, one again in a silence, then more that find no copies."""
+    own = {"enabled": "true", "shuffleTracking.enabled": "true", "minExecutors": "1", "maxExecutors": "3"}
+    own |= {"executorIdleTimeout": "6s", "cachedExecutorIdleTimeout": "6s", "schedulerBacklogTimeout": "1s"}
+    own |= {"shuffleTracking.timeout": "6s"}
+    job = Job(cluster, "1 second", more={f"spark.dynamicAllocation.{name}": value for name, value in own.items()})
+    feed, log = Feed(job, per_s=20, keys=50), cluster.folder / f"{job.name}.log"
+    process = job.start(log=log)
+
+    def until_executors(n: int) -> None:
+        def there() -> bool:
+            if n > 1:
+                feed.send(20)
+            return sum(len(cluster.executors(worker)) for worker in WORKERS) == n
+
+        until(there, f"there are {n} executors")
+
+    def fetched() -> list[int]:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
+        return [entry["fetched"] for line in lines if "fetched" in (entry := json.loads(line))]
+
+    try:
+        until_executors(3)
+        until_executors(1)
+        n_before = len(fetched())
+        until_executors(3)
+
+        def is_quiet() -> bool:
+            feed.send(20)
+            return len(fetched()) > n_before + 6 and not any(fetched()[-3:])
+
+        until(is_quiet, "epochs that fetch nothing")
+        expected = feed.expected()
+        until(lambda: n_in_table(job) == len(expected), "all results are there")
+    finally:
+        kill_all(process)
+    assert any(fetched()[n_before:]), "who was not there before had to fetch"
+    print("segments fetched in each epoch:", fetched())
+    for sink, found in answers(job).items():
+        assert found == expected, sink
 
 
 @pytest.mark.acceptance

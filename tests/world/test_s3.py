@@ -110,6 +110,11 @@ def test_a_bucket_that_may_not_be_written_is_refused_and_named(
         assert part in str(refused.value)
 
 
+def test_a_bucket_that_is_not_there_is_refused_and_named(s3: S3) -> None:
+    with pytest.raises(InputError, match="s3://nowhere/ck"), Checkpoint("s3://nowhere/ck").starting():
+        pass
+
+
 class Story:
     """A flow on Spark whose checkpoint, Parquet results and Delta table are in S3."""
 
@@ -118,8 +123,8 @@ class Story:
         self.root = stories.new_root(s3.BUCKET)
         self.checkpoint = f"{self.root}/ck"
         self.sinks = {
-            "parquet": {"path": f"{self.root}/out"},
-            "computed": {"path": f"{self.root}/computed"},
+            "parquet": {"target": "parquet", "path": f"{self.root}/out"},
+            "computed": {"target": "parquet", "path": f"{self.root}/computed"},
             "delta": {"target": "delta", "path": f"{self.root}/delta"},
         }
         for _ in script_of(folder, {}, n_epochs).acts():

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pyarrow as pa
@@ -44,6 +44,9 @@ from obstore.store import S3Store
 from pyarrow import fs
 
 from braidstream.errors import InputError
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
 
 __all__ = ["Objects", "object_system"]
 
@@ -69,8 +72,8 @@ def _s3_store(bucket: str) -> Any:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-    client: dict[str, Any] = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
-    retry: dict[str, Any] = {"retry_timeout": timedelta(seconds=_PATIENCE_S), "max_retries": 20}
+    client: ClientConfig = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
+    retry: RetryConfig = {"retry_timeout": timedelta(seconds=_PATIENCE_S), "max_retries": 20}
     retry["backoff"] = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
     client["allow_http"] = endpoint.startswith("http://")
     return S3Store(bucket, region=region, client_options=client, retry_config=retry, **options)
@@ -93,14 +96,19 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
 
     # What `Files` asks beyond a file system
 
-    def add(self, path: str, content: bytes, claimed: str | None = None) -> None:
-        """Create an object; FileExistsError when it is there, but for a claim of that tag."""
-        mode: Any = "create" if claimed is None else {"e_tag": claimed}
-        if self._put_if(path, content, mode) is None:
-            raise FileExistsError(path)
+    def add(self, path: str, content: bytes, check: Callable[[], None]) -> None:
+        """Create an object; FileExistsError when it is there. Over a claim, if `check` refuses nothing after a look."""
+        if self._put_if(path, content, "create") is not None:
+            return
+        seen = self._seen(path)
+        if seen is not None and _is_claim(path, seen["size"]):
+            check()
+            if self._put_if(path, content, {"e_tag": seen["e_tag"]}) is not None:
+                return
+        raise FileExistsError(path)
 
-    def claim(self, path: str) -> str:
-        """Take a name for an object to come: who does not know the tag cannot create it.
+    def claim(self, path: str) -> None:
+        """Take a name for an object to come: who looked before, or has no lease, cannot create it.
 
         An earlier claim is void. FileExistsError when the object is there.
         """
@@ -111,7 +119,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
                 raise FileExistsError(path)
             tag = self._put_if(path, mine, "create" if seen is None else {"e_tag": seen["e_tag"]})
             if tag is not None:
-                return tag
+                return
 
     def replace(self, path: str, content: bytes, check: Callable[[], None], tag: str | None = None) -> None:
         """Put an object if it is the one that was there before `check`, which refuses who may not.
@@ -139,7 +147,9 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
             with _told(path):
                 try:
                     return str(obstore.put(store, key, content, mode=mode, use_multipart=False)["e_tag"])
-                except (AlreadyExistsError, PreconditionError, *_MISSING):
+                except (AlreadyExistsError, PreconditionError, *_MISSING) as error:
+                    if mode == "create" and isinstance(error, _MISSING):
+                        raise  # there is no such bucket
                     return self._tag_if_ours(path, content)
                 except GenericError as error:  # also a conflict of two puts, and an answer that was lost
                     ours = self._tag_if_ours(path, content)
@@ -186,7 +196,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
     def _info(self, path: str) -> fs.FileInfo:
         seen = self._seen(path)
         if seen is not None and not _is_claim(path, seen["size"]):
-            return fs.FileInfo(path, fs.FileType.File, size=seen["size"])
+            return _info_of(path, seen)
         folders, files = self._listed(path)
         return fs.FileInfo(path, fs.FileType.Directory if folders or files else fs.FileType.NotFound)
 
@@ -194,16 +204,16 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         """What is in a folder, not below it."""
         folders, files = self._listed(selector.base_dir)
         made = [fs.FileInfo(name, fs.FileType.Directory) for name in folders]
-        return made + [fs.FileInfo(name, fs.FileType.File, size=size) for name, size in files.items()]
+        return made + [_info_of(name, seen) for name, seen in files.items()]
 
-    def _listed(self, path: str) -> tuple[list[str], dict[str, int]]:
+    def _listed(self, path: str) -> tuple[list[str], dict[str, Any]]:
         store, key = self._at(path.rstrip("/"))
         bucket = path.partition("/")[0]
         with _told(path):
             found = obstore.list_with_delimiter(store, f"{key}/" if key else None)
         folders = [f"{bucket}/{name.rstrip('/')}" for name in found["common_prefixes"]]
-        files = {f"{bucket}/{one['path']}": int(one["size"]) for one in found["objects"]}
-        return folders, {name: size for name, size in files.items() if not _is_claim(name, size)}
+        files = {f"{bucket}/{one['path']}": one for one in found["objects"]}
+        return folders, {name: seen for name, seen in files.items() if not _is_claim(name, seen["size"])}
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Folders are there when something is in them."""
@@ -216,7 +226,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         with _told(path):
             obstore.delete(store, self._below(path))
 
-    delete_dir_contents = delete_dir  # type: ignore[assignment]
+    delete_dir_contents = delete_dir
 
     def _below(self, path: str) -> list[str]:
         store, key = self._at(path.rstrip("/"))
@@ -317,6 +327,10 @@ class _Opened(io.RawIOBase):
         if not self.closed:
             super().close()
             self._opened.close()
+
+
+def _info_of(path: str, seen: Any) -> fs.FileInfo:
+    return fs.FileInfo(path, fs.FileType.File, size=seen["size"], mtime=seen["last_modified"])
 
 
 def _is_claim(path: str, size: int) -> bool:
