@@ -11,7 +11,8 @@
 #   tools/cluster.sh slow N | fast N     packets are delayed and lost, and no longer
 #
 # Each worker has a network namespace with one virtual cable to a bridge that leads nowhere else (10.NET.0.0/24), and a
-# /tmp of its own. Invariant: what a worker's processes know of others they know by the network; `down` leaves nothing.
+# folder for temporary files of its own. Invariant: what a worker's processes know of others they know by the network;
+# `down` leaves nothing.
 # Needs root and Debian's iproute2. Settings: CLUSTER (a name, for several beside each other), NET (a number, 0 to 250),
 # WORKERS ("1 2 3"), CORES, MEMORY of a worker, and whatever is in the environment, which workers inherit (AWS_...).
 set -euo pipefail
@@ -28,9 +29,10 @@ HOME_DIR=$PWD/build/cluster/$CLUSTER
 VENV=$PWD/.venv
 BRIDGE=${CLUSTER}0
 
-# Of a worker: its own folder in the place of /tmp, with this repository in it if that is where it lies.
-OWN_TMP='case $PWD in /tmp/*) mkdir -p "$0$PWD" && mount --bind "$PWD" "$0$PWD" ;; esac
-mount --rbind "$0/tmp" /tmp && cd / && exec "$@"'
+# The folder for temporary files, of which a worker has its own; with this repository in it, if that is where it lies.
+TEMPORARY=$(dirname "$(mktemp -u)")
+OWN_FOLDER='case $PWD in "$1"/*) mkdir -p "$0/${PWD#"$1"}" && mount --bind "$PWD" "$0/${PWD#"$1"}" ;; esac
+mount --rbind "$0" "$1" && cd / && shift && exec "$@"'
 
 die() { echo "cluster: $1" >&2; exit 1; }
 
@@ -96,7 +98,7 @@ start() {
   chmod 1777 "$own/tmp"
   set -f
   SPARK_LOCAL_IP=10.$NET.0.$((10 + n)) SPARK_HOME=$(spark_home) SPARK_SCALA_VERSION=2.13 \
-    PYSPARK_PYTHON=$VENV/bin/python setsid ip netns exec "$(space "$n")" sh -c "$OWN_TMP" "$own" \
+    PYSPARK_PYTHON=$VENV/bin/python setsid ip netns exec "$(space "$n")" sh -c "$OWN_FOLDER" "$own/tmp" "$TEMPORARY" \
     $(spark_class) org.apache.spark.deploy.worker.Worker --host "10.$NET.0.$((10 + n))" --cores "$CORES" \
     --memory "$MEMORY" --webui-port 0 --work-dir "$own/work" "spark://$HOST:$PORT" >>"$own/log" 2>&1 </dev/null &
   set +f
