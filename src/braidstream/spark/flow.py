@@ -35,7 +35,7 @@ from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST
-from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
 from braidstream.plan.explain import explain, explain_layout, explain_memory
