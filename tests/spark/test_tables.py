@@ -294,3 +294,6 @@ def test_a_table_whose_columns_changed_is_refused(spark: SparkSession, tmp_path:
     flow(["id", "w", "next"]).start(tmp_path / "ck", warm=False).await_termination()
     with pytest.raises((TableError, CheckpointMismatch), match="has other columns now"):
         flow(["id", "w"]).start(tmp_path / "ck", warm=False)
+    gone = declare(Flow(spark, slots=2, groups=4), paths)
+    gone.query(f"SELECT R.v AS w {FROM}", name="query1").to("noop")
+    assert "what it read until now is not declared any more" in "".join(gone.check(tmp_path / "ck"))
