@@ -39,7 +39,8 @@ from braidstream.kernels.rows import I64, U64, Rows, key_columns
 from braidstream.model.stores import JoinGap
 
 __all__ = [
-    "LIMIT", "Composites", "Pool", "batch_bytes", "bisect", "composites", "expand", "gather", "limit_of", "probe",
+    "LIMIT", "Composites", "Pool", "Widths", "batch_bytes", "bisect", "chunks", "composites", "expand", "gather",
+    "limit_of", "probe",
 ]  # fmt: skip
 
 LIMIT = 1 << 17
@@ -178,7 +179,7 @@ def composites(
     `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
-    widths = _Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
+    widths = Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
     spans = [UNBOUNDED if window is None else window for window in windows]
     for source in range(m):
         new = pools[source].new
@@ -197,7 +198,7 @@ def composites(
             yield from widths.cut(Composites(source, index, offset, done.times_and_deadlines))
 
 
-class _Widths:
+class Widths:
     """What the columns that are taken of composites take: by input, of its stored and of its new rows."""
 
     def __init__(self, pools: Sequence[Pool], taken: Sequence[Collection[str]] | None, most_bytes: int) -> None:
@@ -267,7 +268,7 @@ class _Partial:
         start, stop, is_narrow = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
         counts = self.probes.setdefault(target, [0, 0])
         counts[0] += len(start)
-        for needles, rows in _chunks(start, stop, self.limit):
+        for needles, rows in chunks(start, stop, self.limit):
             keep = None
             if not is_narrow[needles[0] : needles[-1] + 1].all():
                 times = build.times[rows]
@@ -389,7 +390,7 @@ def bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
     return low
 
 
-def _chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
+def chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
     """The pairs of `expand`, at most `limit` at a time, even where one needle alone has more."""
     count = stop - start
     ends = np.cumsum(count)

@@ -49,6 +49,7 @@ from braidstream.plan.joined_columns import (
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.plan.retention import compared_columns, comparisons, decided_stores, matching, with_retention
 from braidstream.plan.shapes import StreamShape
+from braidstream.plan.unkeyed import band_columns, join_bands
 from braidstream.query import KeyClass, Query
 from braidstream.query.meaning import Types
 from braidstream.query.tree import Node, Statistics, Tree, plan_tree
@@ -270,7 +271,8 @@ class _Planner:
 
     def _flat_uses(self, query: Query) -> list[_Use]:
         """The stores of all inputs of a query of type 1, as it uses them."""
-        return [(self._flat_leaf(query, e.alias, stored_names(e.columns)), e.window_us, e.filter) for e in query.inputs]
+        columns = {e.alias: [*stored_names(e.columns), *self._compare(query, e.alias)] for e in query.inputs}
+        return [(self._flat_leaf(query, e.alias, columns[e.alias]), e.window_us, e.filter) for e in query.inputs]
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
@@ -356,9 +358,10 @@ class _Planner:
         return address, entry.window_us, entry.filter
 
     def _compare(self, query: Query, alias: str) -> list[str]:
-        """The columns of an input that ON of a LEFT JOIN on top compares, computed where that is needed."""
+        """The columns of an input that a match is decided by, computed where that is needed."""
         entry = query.input(alias)
-        found = list(compared_columns(query, alias, self.streams[entry.stream].schema))
+        schema = self.streams[entry.stream].schema
+        found = [*compared_columns(query, alias, schema), *band_columns(query, alias, schema)]
         for column in found:
             if column.computed is not None:
                 self.computed.setdefault(entry.stream, {})[column.name] = column.computed
@@ -493,7 +496,8 @@ class _Planner:
             Comparison(within(place[alias][1], left), operator, right)
             for alias, left, operator, right in comparisons(query, schemas)
         )
-        self._joins.append((replace(made, on=on, gaps=gaps_of(query, place)), uses))
+        made = replace(made, on=on, gaps=gaps_of(query, place), is_unkeyed=query.is_unkeyed)
+        self._joins.append((replace(made, bands=join_bands(query, schemas)), uses))
 
 
 HASH_OF_NEXT = "hash"

@@ -35,6 +35,7 @@ from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source
 from braidstream.query.stacked_joins import stacked_condition
+from braidstream.query.bands import NO_EQUALITY, with_bands
 from braidstream.query.time_windows import has_time_window, masked_calls, take_time_window
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
@@ -51,11 +52,13 @@ def parse(
     *,
     type_of: TypeOf | None = None,
     meaning: Meaning | None = None,
+    allow: str | None = None,
 ) -> Query:
     """The query that `text` says over the declared streams; QueryError, with the place, where it cannot be used.
 
     `meaning` is Spark's view of the expressions. Without it types are inferred, or told by `type_of(stream, bare_sql)`,
-    and a key whose type cannot be inferred needs a CAST.
+    and a key whose type cannot be inferred needs a CAST. `allow` is what would else be refused because of its cost:
+    NO_EQUALITY.
     """
     source = Source.of(text)
     _refuse_other_statements(source)
@@ -69,7 +72,8 @@ def parse(
     window = take_time_window(scope, select)
     *below, on, where = _conditions(scope, select)
     if kind is JoinKind.INNER:
-        joined = join_condition(scope, [*(node for own in below for node in own), *on, *where])
+        conjoined = [*(node for own in below for node in own), *on, *where]
+        joined = join_condition(scope, conjoined, needs_equality=allow != NO_EQUALITY and len(relations) > 1)
     elif len(relations) == 2:
         joined = matched_condition(scope, kind, on, where)
     else:
@@ -79,7 +83,8 @@ def parse(
     joined = joined if len(relations) > 1 else on_its_time(relations[0], joined)
     query = replace(_query(scope, name, kind, joined, selected, [*joined.residual, *timed]), window=window)
     _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
-    return _with_intervals(scope, query, joined, selected)
+    made = _with_intervals(scope, query, joined, selected)
+    return with_bands(scope, made, joined.residual) if made.is_unkeyed else made
 
 
 def _query(

@@ -54,6 +54,7 @@ from braidstream.slot.allocators import give_back
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
+from braidstream.slot.pairing import pairs_of
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
@@ -186,7 +187,7 @@ class _Slot:
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
-        for alike in shared(composed, self.task.deferred):
+        for alike in shared([join for join in composed if not join.is_unkeyed], self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
             sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
@@ -198,6 +199,10 @@ class _Slot:
                         self._put_out(join, found, results[join.query])
                     else:
                         yield from self._derive(join, found)
+        for alike in shared([join for join in composed if join.is_unkeyed], {}):
+            for found in self._pairs(alike, cells):
+                for join in alike:
+                    self._put_out(join, found, results[join.query])
         self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
@@ -374,6 +379,12 @@ class _Slot:
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
                 yield CompositeBatch(side.pools, found)
+
+    def _pairs(self, alike: Sequence[Join], cells: CellPools) -> Iterator[CompositeBatch]:
+        """What the cells of the slot produce for joins without an equality that share it, each batch once."""
+        for code, found in pairs_of(alike[0], cells, self._taken(alike), self.task.piece_bytes):
+            self.cell_matches[np.searchsorted(self.codes, np.uint64(code))] += len(alike) * len(found.composites)
+            yield found
 
     def _taken(self, alike: Sequence[Join]) -> list[set[str]]:
         """For each input the columns that some of the joins take of a composite."""

@@ -32,6 +32,7 @@ from braidstream.plan.catalogue import since_of, with_declared, with_plan, with_
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Column, Query, Schema, parse
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.evolution import Held, Step, compare
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.spark.sinks import FileSink
@@ -124,7 +125,7 @@ class QueryHarness(Harness):
             name: Schema(tuple(Column(field.name, spark_type(field.type)) for field in schema), "ts")
             for name, schema in self.schemas.items()
         }
-        return {name: parse(text, schemas, name) for name, text in texts.items()}
+        return {name: parse(text, schemas, name, allow=NO_EQUALITY) for name, text in texts.items()}
 
     def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], notes: Notes) -> Plan:
         shapes = {name: StreamShape(name, schema, "ts") for name, schema in self.schemas.items()}
