@@ -17,7 +17,9 @@ from braidstream.kernels.rows import HASH, MASK, TIME, Rows
 from braidstream.model.stores import Comparison, Join, JoinBand, JoinGap, JoinInput
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
-WHOLE = st.one_of(st.none(), st.integers(-8, 8), st.sampled_from([LEAST, LEAST + 1, LEAST + 5, MOST, MOST - 1, MOST - 5]))
+WHOLE = st.one_of(
+    st.none(), st.integers(-8, 8), st.sampled_from([LEAST, LEAST + 1, LEAST + 5, MOST, MOST - 1, MOST - 5])
+)
 REAL = st.one_of(
     st.none(), st.integers(-8, 8).map(float), st.floats(-9, 9), st.sampled_from([float("nan"), np.inf, -np.inf, 1e300])
 )
@@ -26,7 +28,9 @@ TIMES = st.integers(0, 20)
 
 
 def table(draw: Any, numbers: Any) -> Rows:
-    rows = draw(st.lists(st.tuples(TIMES, numbers, st.sampled_from([None, "a", "b", "c"]), st.integers(0, 1)), max_size=14))
+    rows = draw(
+        st.lists(st.tuples(TIMES, numbers, st.sampled_from([None, "a", "b", "c"]), st.integers(0, 1)), max_size=14)
+    )
     rows.sort(key=lambda row: row[0])
     kind = pa.int64() if numbers is WHOLE else pa.float64()
     columns = [
@@ -45,7 +49,9 @@ def joined(draw: Any, *, is_whole: bool) -> Join:
     bands = []
     for _ in range(draw(st.integers(0, 2))):
         low, high = draw(BOUNDS), draw(BOUNDS)
-        bands.append(JoinBand("x", "x", low, high, draw(st.booleans()), is_whole=is_whole, slack=0 if is_whole else 2.0**-46))
+        bands.append(
+            JoinBand("x", "x", low, high, draw(st.booleans()), is_whole=is_whole, slack=0 if is_whole else 2.0**-46)
+        )
     on = (Comparison("s", draw(st.sampled_from(["<", ">=", "!=", "<=>"])), "s"),) if draw(st.booleans()) else ()
     gaps = (JoinGap(0, 1, *draw(st.tuples(BOUNDS, BOUNDS))),) if draw(st.booleans()) else ()
     return Join("q", inputs, (), pa.schema([]), on=on, gaps=gaps, is_unkeyed=True, bands=tuple(bands))

@@ -71,7 +71,7 @@ def _known(counts: Sequence[float]) -> npt.NDArray[np.float64]:
 
 def _loads(counts: npt.NDArray[np.float64], shapes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """The load of a cell of each shape."""
-    return (counts / shapes).sum(axis=1) + PAIR * counts.prod() / shapes.prod(axis=1)
+    return np.asarray((counts / shapes).sum(axis=1) + PAIR * counts.prod() / shapes.prod(axis=1))
 
 
 @lru_cache(maxsize=16)

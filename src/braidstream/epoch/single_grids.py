@@ -1,8 +1,8 @@
 """The grids of joins without an equality in a manifest: there when such a join starts, and laid out anew with slots.
 
 Rows of these joins are in cells from the first epoch on, and never in groups: so the grid is part of what a start, a
-submitted query or a restart commits. How they are laid out is `control.single_grid`'s matter; a change of layout is that
-of any grid (`state.cells`, `state.adoption`). While a flow runs the regridder asks again with the rows that were counted.
+submitted query or a restart commits. How they are laid out is `control.single_grid`'s matter; a change of it is that of
+any grid (`state.cells`, `state.adoption`). While a flow runs the regridder asks again with the rows that were counted.
 
 Invariant: a family of joins without an equality has exactly one grid. Cost: O(families), and that of a regrid.
 """

@@ -22,6 +22,7 @@ from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.values import changed
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
@@ -166,7 +167,8 @@ def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
     parsed = {}
     for name, entry in job.queries.items():
         with nullcontext() if all_known else suppress(InputError):
-            parsed[name] = with_place(job, f"[queries.{name}] cql", parse, entry.cql, schemas, name)
+            read = partial(parse, allow=entry.allow)
+            parsed[name] = with_place(job, f"[queries.{name}] cql", read, entry.cql, schemas, name)
     return parsed
 
 
@@ -248,11 +250,16 @@ def _changes(
     mine = _identity(job, schemas, queries)
     held = latest.with_notes(changed(latest.notes, streams=_comparable(held_streams(identity, latest))))
     declared = {name: declared_of(_declared(job, name, query)) for name, query in queries.items()}
-    found = evolution(identity, held, mine, declared, lambda text, name: parse(text, schemas, name))
+    found = evolution(identity, held, mine, declared, lambda text, name: _again(text, schemas, name))
     found.check(mine, job.flow.checkpoint)
     if found.ends and may_owe(latest):
-        held_before(found, latest, lambda text, name: parse(text, schemas, name), job.flow.checkpoint)
+        held_before(found, latest, lambda text, name: _again(text, schemas, name), job.flow.checkpoint)
     return found.lines
+
+
+def _again(text: str, schemas: Mapping[str, Schema], name: str) -> Query:
+    """A query that was taken before, whatever it needed for that."""
+    return parse(text, schemas, name, allow=NO_EQUALITY)
 
 
 def _declared(job: Job, name: str, query: Query) -> ContinuousQuery:

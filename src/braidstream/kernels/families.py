@@ -19,7 +19,15 @@ from dataclasses import replace
 from braidstream.kernels.stripes import store_of, use_name
 from braidstream.model.stores import UNKEYED_KEY, Join, Store
 
-__all__ = ["dimensions_of", "family_of", "input_uses", "is_unkeyed_family", "shown_dimension", "stage_of", "with_families"]
+__all__ = [
+    "dimensions_of",
+    "family_of",
+    "input_uses",
+    "is_unkeyed_family",
+    "shown_dimension",
+    "stage_of",
+    "with_families",
+]
 
 
 def family_of(dimensions: Sequence[str], stage: int = 0) -> str:

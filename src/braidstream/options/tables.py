@@ -45,6 +45,7 @@ CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json",)
+ALLOWED = ("no-equality",)
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -234,6 +235,10 @@ class JobQuery(Checked):
         "Where late tuples go",
         unset="nowhere: counted",
     )
+    allow: str | None = option(
+        Choice(ALLOWED), None, "no-equality",
+        'What is else refused for its cost; "no-equality": a join that looks at |R| x |S| / p pairs',
+    )  # fmt: skip
     recovered: bool = option(
         Flag(), False, True, "Whether results carry the columns `recovered` and `epoch` (docs/memory.md)"
     )

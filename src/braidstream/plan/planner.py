@@ -192,9 +192,7 @@ class _Planner:
         routed, uses = with_retention(query), []
         kept: dict[int, tuple[str | None, _Address | None]] = {}
         for place, (entry, told) in enumerate(zip(query.inputs, routed.inputs, strict=True)):
-            columns = [*stored_names(entry.columns)]
-            columns += self._compare(query, entry.alias)
-            address = self._flat_leaf(routed, entry.alias, columns)
+            address = self._flat_leaf(routed, entry.alias, stored_names(entry.columns))
             condition = matching(entry)
             if condition is not None:
                 self.stores[address] = self._with_use(self.stores[address], (), told.window_us, condition)
@@ -271,14 +269,13 @@ class _Planner:
 
     def _flat_uses(self, query: Query) -> list[_Use]:
         """The stores of all inputs of a query of type 1, as it uses them."""
-        columns = {e.alias: [*stored_names(e.columns), *self._compare(query, e.alias)] for e in query.inputs}
-        return [(self._flat_leaf(query, e.alias, columns[e.alias]), e.window_us, e.filter) for e in query.inputs]
+        return [(self._flat_leaf(query, e.alias, stored_names(e.columns)), e.window_us, e.filter) for e in query.inputs]
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
-        classes = sorted_classes(query)
+        classes, needed = sorted_classes(query), [*columns, *self._compare(query, alias)]
         keys = [cast(c, alias) for c in classes]
-        return self._leaf(query, alias, keys, [c.type for c in classes], 0, columns, n_hashed=len(keys))
+        return self._leaf(query, alias, keys, [c.type for c in classes], 0, needed, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
         name = f"{query.name}:{query.fingerprint[:12]}:{self.since.get(query.name, -1)}:{part}"
@@ -496,8 +493,8 @@ class _Planner:
             Comparison(within(place[alias][1], left), operator, right)
             for alias, left, operator, right in comparisons(query, schemas)
         )
-        made = replace(made, on=on, gaps=gaps_of(query, place), is_unkeyed=query.is_unkeyed)
-        self._joins.append((replace(made, bands=join_bands(query, schemas)), uses))
+        made = replace(made, is_unkeyed=query.is_unkeyed, bands=join_bands(query, schemas))
+        self._joins.append((replace(made, on=on, gaps=gaps_of(query, place)), uses))
 
 
 HASH_OF_NEXT = "hash"

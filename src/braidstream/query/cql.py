@@ -22,8 +22,9 @@ from dataclasses import replace
 
 from sqlglot import Token, TokenType, exp
 
-from braidstream.errors import nearest
+from braidstream.errors import InputError, nearest
 from braidstream.model.join_kinds import JoinKind
+from braidstream.query.bands import NO_EQUALITY, with_bands
 from braidstream.query.intervals import derive
 from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
@@ -35,7 +36,6 @@ from braidstream.query.refusals import require_select
 from braidstream.query.scope import Relation, Scope, TypeOf
 from braidstream.query.source import FORM, Source
 from braidstream.query.stacked_joins import stacked_condition
-from braidstream.query.bands import NO_EQUALITY, with_bands
 from braidstream.query.time_windows import has_time_window, masked_calls, take_time_window
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
@@ -60,6 +60,8 @@ def parse(
     and a key whose type cannot be inferred needs a CAST. `allow` is what would else be refused because of its cost:
     NO_EQUALITY.
     """
+    if allow not in (None, NO_EQUALITY):
+        raise InputError(f"allow is {allow!r}", f'"{NO_EQUALITY}", or nothing', nearest(str(allow), [NO_EQUALITY]))
     source = Source.of(text)
     _refuse_other_statements(source)
     _refuse_empty_items(source)

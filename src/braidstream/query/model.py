@@ -227,7 +227,9 @@ class Query:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
         if self.identity:
             return self.identity
-        left_out = {"name", "text", "identity", "bands"} | {field for field in ("gaps", "window") if not getattr(self, field)}
+        left_out = {"name", "text", "identity", "bands"} | {
+            field for field in ("gaps", "window") if not getattr(self, field)
+        }
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds
             del meaning["kind"], meaning["on"]

@@ -5,8 +5,8 @@ new rows of each input meet the stored rows of the other, slice by slice, and th
 the first: a pair comes in the epoch in which its later row arrives, once. Slices are mapped, not copied.
 
 Where the join has a band, each slice is searched in the order of its number (`kernels.pairs`). Segments never change,
-so a worker keeps that order for as long as there is room (`MOST_BYTES`): an epoch then sorts what it stored last, not the
-window.
+so a worker keeps that order for as long as there is room (`MOST_BYTES`): an epoch then sorts what the one before has
+stored or merged, not the window.
 
 Invariant: no more than one slice and one batch of pairs is held at a time. Cost: see `kernels.pairs`.
 """

@@ -86,9 +86,9 @@ class CellPools:
         use = input_uses(join)[place]
         segments = [s for s in self._seen(use, join) if fits(s.oldest, s.newest)]
         for segment in segments:
-            if segment.use == use[1] and any(code == own for own, _ in segment.cells):
-                if (rows := _of_cell(open_segment(self._files, segment), code)) is not None:
-                    yield self._files.path(segment.name), rows
+            is_own = segment.use == use[1] and any(code == own for own, _ in segment.cells)
+            if is_own and (rows := _of_cell(open_segment(self._files, segment), code)) is not None:
+                yield self._files.path(segment.name), rows
         for rows in self._reader(use).seen_elsewhere([code], segments):
             if len(rows):
                 yield "", rows
