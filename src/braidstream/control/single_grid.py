@@ -6,7 +6,8 @@ every slot gets a cell: a x b = p with a : b as near to |R| : |S| as the divisor
 sqrt(|R| |S| / p) rows a side. Without counts yet the inputs count as equal.
 
 Unlike the grid of a heavy key it is there from the beginning, and stays as long as the join. It changes where another
-one has `MARGIN` less load: after slots came or went, or when the inputs turn out to be of other sizes.
+one has `MARGIN` less load, or as much and so many fewer rows: after slots came or went, or when the inputs turn out to
+be of other sizes.
 
 Invariant: cells are at distinct slots below p. Cost: O(shapes of at most p cells), some thousand for a thousand slots.
 """
@@ -53,15 +54,17 @@ def relaid(
     if now is None:
         return Change(Regrid(family, hash_, made), {"load": load}, "a join without an equality has all rows on a grid")
     before = _load(counts, now)
-    if max(now.slots) < n_slots and load >= (1 - MARGIN) * before:
+    rows_before, rows = (_load(counts, grid, pair=0.0) for grid in (now, made))
+    is_better = load < (1 - MARGIN) * before or (load <= before and rows < (1 - MARGIN) * rows_before)
+    if max(now.slots) < n_slots and not is_better:
         return None
-    figures = {"load_before": before, "load": load, "slots": float(n_slots)}
+    figures = {"load_before": before, "load": load, "rows_before": rows_before, "rows": rows, "slots": float(n_slots)}
     return Change(Regrid(family, hash_, made), figures, f"{made.shape} cells have less load than {now.shape}")
 
 
-def _load(counts: Sequence[float], grid: Grid) -> float:
-    """The largest load of a slot."""
-    (cell,) = _loads(_known(counts), np.array([grid.dims]))
+def _load(counts: Sequence[float], grid: Grid, pair: float = PAIR) -> float:
+    """The largest load of a slot, where a pair counts as so much of a row."""
+    (cell,) = _loads(_known(counts), np.array([grid.dims]), pair)
     return float(cell) * max(Counter(grid.slots).values())
 
 
@@ -69,9 +72,11 @@ def _known(counts: Sequence[float]) -> npt.NDArray[np.float64]:
     return np.array([max(count, 1.0) for count in counts] if any(counts) else [_EQUAL] * len(counts))
 
 
-def _loads(counts: npt.NDArray[np.float64], shapes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _loads(
+    counts: npt.NDArray[np.float64], shapes: npt.NDArray[np.int64], pair: float = PAIR
+) -> npt.NDArray[np.float64]:
     """The load of a cell of each shape."""
-    return np.asarray((counts / shapes).sum(axis=1) + PAIR * counts.prod() / shapes.prod(axis=1))
+    return np.asarray((counts / shapes).sum(axis=1) + pair * counts.prod() / shapes.prod(axis=1))
 
 
 @lru_cache(maxsize=16)

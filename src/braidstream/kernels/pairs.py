@@ -3,7 +3,8 @@
 A *band* bounds the difference or the sum of two numbers. Where there is one, one side is in the order of its number
 (`Sorted`), and for each row of the other side two binary searches find the range of its partners. Where there is none,
 every pair within the windows is looked at: blocks of one side against blocks of the other, each a few NumPy operations
-over all pairs at once (`kernels.blocks`), and only the blocks whose times may fit.
+over all pairs at once (`kernels.blocks`), and only the blocks whose times may fit. What is compared there are the ranks
+of values among those of the two blocks, so that texts are looked at once for a block and not once for a pair.
 
 Whole numbers are compared exactly. Others are searched as doubles, with a slack for rounding: what is found contains
 every match, and the predicate itself is evaluated afterwards. What is no finite number (NaN is larger than all others
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braidstream.kernels.blocks import Columns, block_pairs
 from braidstream.kernels.join import LIMIT, UNBOUNDED, chunks
@@ -180,12 +182,27 @@ class Pairing:
 
     def _block(self, needles: Side, rows: Side, at: I64, found: I64) -> Found:
         own, other = self._columns(needles, at), self._columns(rows, found)
-        if needles.place == 0:
-            yield from ((at[a], found[b]) for a, b in block_pairs(own, other, predicate=self._holds))
-        else:
-            yield from ((at[b], found[a]) for a, b in block_pairs(other, own, predicate=self._holds))
+        is_first = needles.place == 0
+        left, right = (own, other) if is_first else (other, own)
+        for i, one in self._ranked(needles):
+            names = (one.left, one.right) if is_first else (one.right, one.left)
+            mine, theirs = _ranks(_taken(needles, names[0], at), _taken(rows, names[1], found))
+            own[f"on {i}"], other[f"on {i}"] = mine, theirs
+        for a, b in block_pairs(left, right, predicate=self._holds):
+            yield (at[a], found[b]) if is_first else (at[b], found[a])
 
-    def _columns(self, side: Side, index: I64) -> Columns:
+    def _ranked(self, side: Side) -> list[tuple[int, Comparison]]:
+        """The comparisons that are evaluated in blocks, by ranks: of values that Arrow ranks as Spark compares them.
+
+        Both sides of a comparison are of one type, so it does not matter which side is asked.
+        """
+        if self.band is not None:
+            return []
+        names = (one.left if side.place == 0 else one.right for one in self.on)
+        kinds = (side.rows.table.schema.field(name).type for name in names)
+        return [(i, one) for i, (one, kind) in enumerate(zip(self.on, kinds, strict=True)) if _is_ranked(kind)]
+
+    def _columns(self, side: Side, index: I64) -> dict[str, Numbers]:
         columns: dict[str, Numbers] = {"time": side.rows.times[index]}
         for i, band in enumerate(self.bands):
             values, valid = side.numbers(band)
@@ -198,6 +215,9 @@ class Pairing:
         holds: Flags = (apart >= self.low_us) & (apart <= self.high_us)
         for i, band in enumerate(self.bands):
             holds &= left[f"{i}?"] & right[f"{i}?"] & _is_within(band, left[f"{i}"], right[f"{i}"])
+        for i, one in enumerate(self.on):
+            if f"on {i}" in left:
+                holds &= _compared(one.operator, left[f"on {i}"], right[f"on {i}"])
         return holds
 
     def _kept(self, needles: Side, rows: Side, at: I64, found: I64) -> Flags:
@@ -212,12 +232,38 @@ class Pairing:
             for band in self.bands[1:]:
                 (a, has_a), (b, has_b) = left.numbers(band), right.numbers(band)
                 keep &= has_a[first] & has_b[second] & _is_within(band, a[first], b[second])
-        for one in self.on:
+        done = {i for i, _ in self._ranked(left)}
+        for one in (one for i, one in enumerate(self.on) if i not in done):
             chosen = np.flatnonzero(keep)
-            values = one_chunk(left.rows.table, one.left).take(pa.array(first[chosen]))
-            others = one_chunk(right.rows.table, one.right).take(pa.array(second[chosen]))
+            values, others = _taken(left, one.left, first[chosen]), _taken(right, one.right, second[chosen])
             keep[chosen] = compare(one.operator, values, others)
         return keep
+
+
+def _taken(side: Side, name: str, index: I64) -> pa.Array:
+    return one_chunk(side.rows.table, name).take(pa.array(index))
+
+
+def _is_ranked(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_temporal)
+    return any(test(kind) for test in tests)
+
+
+def _ranks(one: pa.Array, other: pa.Array) -> tuple[I64, I64]:
+    """Numbers that compare as the values of two arrays do; 0 for NULL."""
+    kind = one.type if one.type == other.type or not pa.types.is_large_string(other.type) else other.type
+    both = pa.chunked_array([one.cast(kind), other.cast(kind)])
+    valid = np.asarray(both.is_valid().to_numpy(), dtype=np.bool_)
+    ranks = np.asarray(pc.rank(both, "ascending", tiebreaker="dense")).astype(np.int64) * valid
+    return ranks[: len(one)], ranks[len(one) :]
+
+
+def _compared(operator: str, left: Numbers, right: Numbers) -> Flags:
+    """Which ranks compare so; 0 compares with nothing but by `<=>`."""
+    if operator == "<=>":
+        return np.asarray(left == right)
+    found = {"=": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater}
+    return np.asarray(found.get(operator, np.greater_equal)(left, right) & (left > 0) & (right > 0))
 
 
 def _is_within(band: JoinBand, left: Numbers, right: Numbers) -> Flags:

@@ -237,7 +237,7 @@ class JobQuery(Checked):
     )
     allow: str | None = option(
         Choice(ALLOWED), None, "no-equality",
-        'What is else refused for its cost; "no-equality": a join that looks at |R| x |S| / p pairs',
+        'What is else refused for its cost; "no-equality": a join that may look at every pair of rows in the windows',
     )  # fmt: skip
     recovered: bool = option(
         Flag(), False, True, "Whether results carry the columns `recovered` and `epoch` (docs/memory.md)"

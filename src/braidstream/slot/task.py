@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.control.probing import probing_order
-from braidstream.errors import RunError
+from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
@@ -166,6 +166,9 @@ class _Slot:
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before, task.idle)
         if task.ends:
             self.reached = END
+        lost = next((task.stores[i].name for i in self.new if task.stores[i].is_unkeyed), None)
+        if lost is not None:
+            raise DamagedState(task.root, f"rows of {lost} came to a group: the manifest has no grid for them")
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
