@@ -181,13 +181,19 @@ def test_the_grid_follows_the_sizes_of_the_streams(tmp_path: Path) -> None:
 def test_an_epoch_looks_at_its_new_rows_only(tmp_path: Path, predicate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch of one row looks at one row's candidates, however many there are in the windows."""
     looked: list[int] = []
-    kept = pairs.Pairing._kept
+    kept, holds = pairs.Pairing._kept, pairs.Pairing._holds
 
-    def counted(self: Any, needles: Any, rows_: Any, at: Any, found: Any) -> Any:
-        looked.append(len(at))
+    def candidates(self: Any, needles: Any, rows_: Any, at: Any, found: Any) -> Any:
+        looked.append(len(at) if self.band is not None else 0)
         return kept(self, needles, rows_, at, found)
 
-    monkeypatch.setattr(pairs.Pairing, "_kept", counted)
+    def compared_(self: Any, left: Any, right: Any) -> Any:
+        flags = holds(self, left, right)
+        looked.append(flags.size)
+        return flags
+
+    monkeypatch.setattr(pairs.Pairing, "_kept", candidates)
+    monkeypatch.setattr(pairs.Pairing, "_holds", compared_)
     text = BAND.replace("ABS(A.x - B.x) <= 1", predicate)
     harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": text}, slots=2)
     for epoch in range(4):
