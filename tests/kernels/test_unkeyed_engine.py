@@ -141,6 +141,20 @@ def test_budget_and_controller_leave_them_whole(
         assert pushed == {store.name for store in harness.plan.stores if not store.is_unkeyed}
 
 
+def test_intervals_say_how_long_rows_are_kept(tmp_path: Path) -> None:
+    text = "SELECT A.x AS a, B.x AS b FROM A, B WHERE A.x <> B.x AND B.ts BETWEEN A.ts AND A.ts + INTERVAL 2 SECONDS"
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), {"q": text})
+    assert [entry.window_us for entry in harness.plan.joins[0].inputs] == [2_000_000, 0]
+    for second in range(9):
+        harness.epoch({"A": rows(second, 1, 2), "B": rows(second, 1, 2)})
+    held = {store.stream: store.name for store in harness.plan.stores}
+    live = harness.manifest.segments
+    assert sum(s.rows for s in live if s.store == held["B"]) < sum(s.rows for s in live if s.store == held["A"]) < 2 * 9
+    moments = [(second * 1_000_000 + x, x) for second in range(9) for x in (1, 2)]
+    expected = Counter((x, y) for at, x in moments for then, y in moments if x != y and 0 <= then - at <= 2_000_000)
+    assert stories.found(harness, "q") == expected
+
+
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 BAND = "SELECT A.x AS a, B.x AS b FROM A [RANGE 100 SECONDS], B [RANGE 100 SECONDS] WHERE ABS(A.x - B.x) <= 1"
 

@@ -230,8 +230,9 @@ class Pairing:
             apart = right.rows.times[second] - left.rows.times[first]
             keep &= (apart >= self.low_us) & (apart <= self.high_us)
             for band in self.bands[1:]:
-                (a, has_a), (b, has_b) = left.numbers(band), right.numbers(band)
-                keep &= has_a[first] & has_b[second] & _is_within(band, a[first], b[second])
+                a, has_a = _numbers(_taken(left, band.left, first), is_whole=band.is_whole)
+                b, has_b = _numbers(_taken(right, band.right, second), is_whole=band.is_whole)
+                keep &= has_a & has_b & _is_within(band, a, b)
         done = {i for i, _ in self._ranked(left)}
         for one in (one for i, one in enumerate(self.on) if i not in done):
             chosen = np.flatnonzero(keep)

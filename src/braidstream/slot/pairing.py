@@ -30,6 +30,8 @@ __all__ = ["MOST_BYTES", "pairs_of"]
 
 MOST_BYTES = 64 << 20
 """What the orders of slices that a worker remembers take at most: 16 bytes a row."""
+_MOST = 512
+"""How many of them it remembers at most."""
 
 
 def pairs_of(
@@ -96,7 +98,7 @@ def _remembered(pairing: Pairing, side: Side, name: str) -> Sorted | None:
     key = (name, band.left if side.place == 0 else band.right, band.is_whole)
     if key not in _orders:
         _orders[key] = side.sorted(band)
-        while len(_orders) > 1 and sum(one.nbytes for one in _orders.values()) > MOST_BYTES:
+        while len(_orders) > _MOST or (len(_orders) > 1 and sum(o.nbytes for o in _orders.values()) > MOST_BYTES):
             _orders.popitem(last=False)
     _orders.move_to_end(key)
     return _orders[key]
