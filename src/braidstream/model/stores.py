@@ -274,10 +274,16 @@ class Join:
     bands: tuple[JoinBand, ...] = ()
     """Of one without an equality: by the first of them rows are sorted and searched."""
 
+    @property
+    def goes_to_sink(self) -> bool:
+        """Whether every match is a result of the query as it is: then its inputs may be pushed, and joined later."""
+        is_whole = self.target is None and not self.is_counted
+        return is_whole and self.kind is JoinKind.INNER and not self.is_unkeyed
+
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
     """The names of the stores whose rows may be pushed: all that they are joined with gives results to a sink."""
-    blocked = {entry.store for join in joins if not _to_sink(join) for entry in join.inputs}
+    blocked = {entry.store for join in joins if not join.goes_to_sink for entry in join.inputs}
     while more := {
         entry.store
         for join in joins
@@ -288,7 +294,3 @@ def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
         blocked |= more
     read = {entry.store for join in joins for entry in join.inputs}
     return frozenset(stores[index].name for index in read - blocked if not stores[index].summarized)
-
-
-def _to_sink(join: Join) -> bool:
-    return join.target is None and not join.is_counted and join.kind is JoinKind.INNER and not join.is_unkeyed

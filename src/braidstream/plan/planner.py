@@ -80,9 +80,8 @@ class Plan:
 
     @property
     def cleaned_joins(self) -> tuple[Join, ...]:
-        """The joins whose inputs may have been pushed: those that send their results to a sink."""
-        inner = (join for join in self.joins if join.kind is JoinKind.INNER)
-        return tuple(join for join in inner if join.target is None and not join.lives)
+        """The joins whose inputs may have been pushed."""
+        return tuple(join for join in self.joins if join.goes_to_sink)
 
     @property
     def n_stages(self) -> int:

@@ -20,6 +20,7 @@ seen. Cost: a small file every sixth of the time to live, a look at a folder bef
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -28,10 +29,12 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from braidstream.errors import CheckpointInUse, LeaseLost
 from braidstream.state.files import Files
@@ -333,10 +336,10 @@ def _newest(files: Files) -> tuple[int, Owner | None]:
 
 def _owner(content: bytes) -> Owner | None:
     try:
-        plain = json.loads(content)
-        return Owner(**{entry.name: plain[entry.name] for entry in fields(Owner) if entry.name in plain})
-    except (ValueError, TypeError):
+        found = msgspec.json.decode(content, type=Owner)
+    except (msgspec.MsgspecError, ValueError):
         return None
+    return found if 0 <= found.ttl_s < math.inf else None
 
 
 def _plain(owner: Owner) -> bytes:

@@ -67,7 +67,7 @@ from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Notes
 from braidstream.state.staging import Staging
 
-__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner"]
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner", "by_slot"]
 
 LocalRunner = EpochRunner[Sequence[pa.RecordBatch]]
 
@@ -140,6 +140,10 @@ class Harness:
     def epoch(self, tables: Mapping[str, pa.Table], n_tasks: int = 2) -> None:
         """Run the next epoch; the rows of each stream come in `n_tasks` routing tasks."""
         number = self.manifest.epoch + 1
+        self.runner(self.envelopes(tables, number, n_tasks), number)
+
+    def envelopes(self, tables: Mapping[str, pa.Table], number: int, n_tasks: int = 2) -> list[pa.RecordBatch]:
+        """What the routing tasks of an epoch make of its rows."""
         batches: list[pa.RecordBatch] = []
         for branch in self._plan.branches:
             table = tables.get(branch.stream)
@@ -150,7 +154,7 @@ class Harness:
             for begin in range(0, table.num_rows, size):
                 piece = self._branch_table(branch, table.slice(begin, size))
                 batches += router.envelopes(iter([piece]))
-        self.runner(batches, number)
+        return batches
 
     def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
         """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
@@ -211,7 +215,7 @@ class Harness:
             queries,
             {branch.stream: self._delays_us[branch.stream] for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
-            LocalCluster(self._root),
+            self._cluster(),
             LocalOutlets(self._root, self._sinks, self._late),
             silence_us,
             Decider(
@@ -222,6 +226,9 @@ class Harness:
         runner = EpochRunner(flow, manifest)
         runner.prepare()
         return runner
+
+    def _cluster(self) -> LocalCluster:
+        return LocalCluster(self._root)
 
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
@@ -309,7 +316,7 @@ class LocalCluster:
         """Slot after slot, stage after stage."""
         del before
         for stage in stages:
-            envelopes = _exchanged(envelopes, stage)
+            envelopes = self.exchanged(envelopes, stage)
         return [report.as_py() for batch in envelopes for report in batch.column("report")]
 
     def run_nodes(self, rows: Sequence[pa.RecordBatch], stages: Sequence[NodeStage]) -> list[bytes]:
@@ -317,7 +324,7 @@ class LocalCluster:
         first, *later = stages
         envelopes = list(first.run(iter(rows)))
         for stage in later:
-            envelopes = _exchanged(envelopes, stage.run)
+            envelopes = self.exchanged(envelopes, stage.run)
         return [blob.as_py() for batch in envelopes for blob in batch.column("blob")]
 
     def ticks(self, n_slots: int) -> Sequence[pa.RecordBatch]:
@@ -334,6 +341,10 @@ class LocalCluster:
         computed = {**dict(plan.enumeration.columns), DEADLINE: DEADLINE}
         found = [evaluate(self._read(name), computed, plan.enumeration.residual) for name in files]
         return [batch for rows in found for batch in route(iter(rows.to_batches()))]
+
+    def exchanged(self, batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
+        """The envelopes at their slots, and what each slot makes of its own."""
+        return [made for _, own in sorted(by_slot(batches).items()) for made in run(iter(own))]
 
     def together(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> Sequence[pa.RecordBatch]:
         """One after the other."""
@@ -376,12 +387,13 @@ class LocalOutlets:
         return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
 
 
-def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
-    by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+def by_slot(batches: Sequence[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
+    """Envelopes by the slot that they go to."""
+    found: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
         for at, slot in enumerate(batch.column("slot").to_pylist()):
-            by_slot[slot].append(batch.slice(at, 1))
-    return [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+            found[slot].append(batch.slice(at, 1))
+    return found
 
 
 def _finish(query: Query, raw: pa.Table) -> pa.Table:
