@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import braidstream
 from braidstream import jobs
 from braidstream.errors import InputError, QueryError
+from braidstream.jobs.checking import check_job
 from braidstream.lab.testing.batch import same_rows
 from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
@@ -160,6 +161,6 @@ def test_a_job_file_allows_it(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(job)
     with pytest.raises(QueryError, match="no join predicate"):
-        jobs.check_job(jobs.read(file))
+        check_job(jobs.read(file))
     file.write_text(job.replace("[queries.q]", '[queries.q]\nallow = "no-equality"'))
-    assert jobs.check_job(jobs.read(file)).queries["q"].is_unkeyed
+    assert check_job(jobs.read(file)).queries["q"].is_unkeyed
