@@ -13,7 +13,7 @@ RUN := . .venv/setup.env &&
 PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all world check lint types rules docs bench clean
+.PHONY: help setup demo test test-all world check lint types rules docs site bench clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -35,7 +35,7 @@ world: setup ## run the tests against real servers: Delta, Iceberg, PostgreSQL, 
 	@tools/world.sh
 	@$(RUN) $(BIN)/python -m pytest --world tests/world -n 2 --dist loadfile --durations 10 $(ARGS)
 
-check: ## ruff, mypy, the rules of the repository and the documentation's code blocks (all of them, even if one fails)
+check: ## ruff, mypy, the rules of the repository, the documentation's site and its code blocks (all of them, even if one fails)
 	@$(MAKE) --no-print-directory --keep-going lint types rules docs
 
 lint: setup ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -44,7 +44,10 @@ types: setup ; $(BIN)/mypy && $(BIN)/mypy tools
 
 rules: setup ; $(BIN)/python -m tools.rules
 
-docs: setup ; $(RUN) $(BIN)/python -m tools.docs
+docs: setup ; $(BIN)/python -m tools.site && $(RUN) $(BIN)/python -m tools.docs
+
+site: setup ## build the documentation's site into build/site
+	@$(BIN)/python -m tools.site
 
 bench: setup ## measure against Spark's built-in join; the table is also in build/bench.json
 	@$(RUN) $(BIN)/braid bench $(ARGS)

@@ -59,7 +59,7 @@ CASES = [
 
 def keywords(call: Callable[..., Any]) -> dict[str, Any]:
     known = inspect.signature(call).parameters
-    return {name: one.default for name, one in known.items() if name not in ("self", "spark", "controller")}
+    return {name: one.default for name, one in known.items() if name not in ("self", "spark")}
 
 
 def test_calls_have_a_keyword_for_each_option_and_no_other() -> None:

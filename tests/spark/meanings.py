@@ -294,7 +294,7 @@ def batch(spark: SparkSession, case: Case) -> Answer:
         frame = spark.sql(case.sql)
         types = types_of(frame.schema.jsonValue())
     except (AnalysisException, ParseException) as error:
-        return Answer(refused=str(error).splitlines()[0])
+        return Answer(refused=str(error).strip().splitlines()[0])
     try:
         return Answer(rows_of(frame.toArrow()), types)
     except (PySparkException, ValueError, pa.ArrowException) as error:

@@ -15,27 +15,34 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from braidstream import __version__
 from braidstream.errors import BraidstreamError, Note
 
-__all__ = ["JOBS", "RESEARCH", "TRY", "app", "main"]
+__all__ = ["JOBS", "RESEARCH", "START", "TRY", "app", "main"]
 
-JOBS, TRY, RESEARCH = "Jobs", "Try, measure and plan", "Research: the papers' experiments and simulations"
+START, JOBS, TRY = "Begin", "Jobs", "Try, measure and plan"
+RESEARCH = "Research: the papers' experiments and simulations"
 """The panels of the help."""
 
 app = typer.Typer(
     name="braid",
     help="Adaptive, skew-proof, exactly-once stream joins on Spark.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
+_VERSION = typer.Option(
+    False, "--version", help="Print the versions of Braidstream, Spark, Java, Arrow and Python.", is_eager=True
+)
+
+
 @app.callback(invoke_without_command=True)
-def _top(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
+def _top(version: bool = _VERSION) -> None:
     if version:
-        typer.echo(f"braid {__version__}")
+        from braidstream.cli.installed import versions  # noqa: PLC0415
+
+        for name, found in versions().items():
+            typer.echo(f"{name} {found}")
         raise typer.Exit
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from braidstream.control.controller import Controller
 from braidstream.control.regridding import GridSettings
 from braidstream.epoch.regridder import GridRouter
 from braidstream.errors import CheckpointMismatch, InputError
@@ -44,6 +45,12 @@ class Routing(RouterOptions):
         if self.router != _BICLIQUE:
             return None
         return max(n_slots // 4, 1) if self.subgroups is None else self.subgroups
+
+    def steered(self, controller: Controller | bool | None) -> Controller | None:
+        """A flow's controller: the usual one unless another is named; none over a biclique, whose layout is fixed."""
+        if controller is True:
+            return None if self.router == _BICLIQUE else Controller()
+        return controller or None
 
     def check(self, stores: Sequence[Store], joins: Sequence[Join], options: Mapping[str, object]) -> None:
         """Refuse what a biclique cannot do. `options` are those of the flow that it has no use for."""

@@ -5,7 +5,7 @@
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [types.NAME]            the fields of a stream type (docs/functions.md)
     [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
-    [control]               enabled, and the controller's settings (docs/controller.md)
+    [control]               the controller's settings, and enabled (docs/controller.md)
     [spark]                 settings of Spark; `master` is short for spark.master, `packages` lists spark.jars.packages
 
 The options are those of `braidstream.options`; docs/options.md lists them. The form is a contract: it is extended,
@@ -59,7 +59,7 @@ class Job:
     queries: Mapping[str, JobQuery]
     spark: Mapping[str, str] = field(default_factory=dict)
     control: Settings | None = None
-    """The controller's settings; None: groups stay where they are."""
+    """The controller's settings; None: groups stay where they are. What `read` gives has them unless it is off."""
     types: Mapping[str, StreamType] = field(default_factory=dict)
     functions: Mapping[str, JobFunction] = field(default_factory=dict)
     """A flow has queries, or one function."""
@@ -74,7 +74,7 @@ def read(file: str | Path) -> Job:
     streams = {name: _stream(path, table) for name, table in top.tables("streams")}
     types, functions = _functions(path, top, streams)
     queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
-    control = read_control(top, flow.epoch)
+    control = read_control(top, flow)
     return Job(path, _at_home(path, flow), streams, queries, _settings(top), control, types, functions)
 
 
@@ -83,8 +83,9 @@ def build(job: Job, spark: Any) -> Flow:
     from braidstream.control.controller import Controller  # noqa: PLC0415
     from braidstream.spark.flow import Flow  # noqa: PLC0415  (brings Spark along)
 
-    controller = None if job.control is None else Controller(job.control)
-    flow = Flow(spark, **vars(chosen(FlowOptions, vars(job.flow))), controller=controller)
+    # What nobody set is left to the flow: a biclique has no use for a controller, and refuses one that is named.
+    controller = job.control is not None if job.control in (None, Settings()) else Controller(job.control)
+    flow = Flow(spark, **{**vars(chosen(FlowOptions, vars(job.flow))), "controller": controller})
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
     for name, entry in job.queries.items():

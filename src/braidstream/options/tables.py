@@ -72,6 +72,9 @@ class LayoutOptions(Checked):
     silence: str | timedelta | None = option(
         Duration(), None, "10 minutes", "How long a stream may be silent before work that waits for it is suspended"
     )
+    controller: bool = option(
+        Flag(), True, False, "Whether the controller balances the slots; `[control]`, or a Controller, has its settings"
+    )
 
 
 @dataclass(frozen=True)
@@ -300,6 +303,13 @@ class Settings(Checked):
         0.1,
         "A move leaves the supplier's load above the consumer's by this share (ours)",
     )
+    certainty: float = option(
+        Number(least=0), 4.0, 0.0,
+        "By how many standard errors of its epochs a load must exceed another before anything moves (ours; WSJ: 0)",
+    )  # fmt: skip
+    least_s: float = option(
+        Number(least=0), 0.05, 0.2, "A slot that is busy for less than this in an epoch yields nothing (ours; WSJ: 0)"
+    )
     min_span_s: float = option(
         Number(least=0), 0.0, 15.0, "The least time between two adaptations (D-CAPE 5.2: 15 to 45 s)"
     )
@@ -376,7 +386,7 @@ class Settings(Checked):
 
 @dataclass(frozen=True)
 class _Enabled(Checked):
-    enabled: bool = option(Flag(), MISSING, True, "Whether there is a controller")
+    enabled: bool = option(Flag(), True, False, "Whether there is a controller")
 
 
 @dataclass(frozen=True)

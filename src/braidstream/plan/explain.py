@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
 from braidstream.kernels.families import dimensions_of, shown_dimension
 from braidstream.kernels.measures import Periods
@@ -19,7 +20,7 @@ from braidstream.query import Query, describe_duration
 from braidstream.query.duration import describe_signed
 from braidstream.query.tree import Node
 
-__all__ = ["explain", "explain_memory", "explain_options"]
+__all__ = ["explain", "explain_layout", "explain_memory"]
 
 
 def explain(
@@ -78,7 +79,17 @@ def _decided(plan: Plan) -> set[str]:
     return {store.name for store in found} | {plan.stores[s.keyless].name for s in found if s.keyless is not None}
 
 
-def explain_options(options: Checked) -> Iterator[str]:
+def explain_layout(controller: Controller | None, options: Checked) -> Iterator[str]:
+    """Whether groups move, and the options that were chosen."""
+    if controller is None:
+        yield "  controller: off; groups stay where they are"
+    else:
+        looks = f"looks at the slots' loads every {controller.settings.every} epochs"
+        yield f"  controller: {looks}; the layout of two runs may differ, their results do not"
+    yield from _chosen_options(options)
+
+
+def _chosen_options(options: Checked) -> Iterator[str]:
     """The options that are not as they would be if nothing were said."""
     values = vars(options)
     said = [replace(one, example=values[one.name]) for one in options_of(type(options)).values()]

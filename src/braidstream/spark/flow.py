@@ -39,7 +39,7 @@ from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, without_query
-from braidstream.plan.explain import explain, explain_memory, explain_options
+from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, known_statistics
 from braidstream.plan.told import check_told, told
@@ -98,7 +98,7 @@ class Flow:
         slots: int | None = None,
         groups: int = 64,
         silence: str | timedelta | None = None,
-        controller: Controller | None = None,
+        controller: Controller | bool | None = True,
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
@@ -108,13 +108,13 @@ class Flow:
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
-        self.options = chosen(FlowOptions, locals())
+        is_on = isinstance(controller, Controller) or controller or False
+        self.options = chosen(FlowOptions, {**locals(), "controller": is_on})
         check_session(spark)
-        self.spark, self.name = spark, name
-        self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
-        budget = default_memory(spark) if memory is None else parse_size(memory)
-        self.is_budgeted = memory is not None
+        self.spark, self.name, self.slots, self.groups, self.silence = spark, name, slots, groups, silence
+        self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
+        self.controller = self.routing.steered(controller)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: FlowHandle | None = None
         self._streams: dict[str, Stream] = {}
@@ -291,7 +291,8 @@ class Flow:
         streams = shapes_of({**self._streams, **self._arranged})
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, (self.slots or cores(self.spark)))
-        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)])
+        memory, layout = explain_memory(self.overflow, plan), explain_layout(self.controller, self.options)
+        return "\n".join([shown, *stages, *memory, *layout])
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(
@@ -409,9 +410,8 @@ class Flow:
 
         def prepare(launch: Launch, manifest: Manifest) -> Change:
             added = self._made(text, name, recovered=False, allow=allow).to(to, path, **options)
-            added.since = manifest.epoch
+            added.since, own = manifest.epoch, added.query.name
             made.append(added)
-            own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
             entry = Submitted(added.query.text, to if isinstance(to, str) else None, path, texts_of(options))
 

@@ -1,6 +1,6 @@
 """What a story's queries have put out beside what they should have: the difference in words, with some rows of it.
 
-Results are multisets, compared by DuckDB. An aggregate query puts out changes; what is left of them after each epoch is
+Results are multisets. An aggregate query puts out changes; what is left of them after each epoch is
 compared. Numbers with fractions may differ in the last digits.
 
 Cost: some milliseconds a query.
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.kernels.measures import EPOCH, WATERMARK
-from braidstream.lab.testing.batch import same_rows
 from braidstream.lab.torture.asking import columns, cql
 from braidstream.lab.torture.reference import Reference
 from braidstream.lab.torture.story import Ask, Story
@@ -52,8 +51,17 @@ def _compared(story: Story, ask: Ask, reference: Reference, folder: Path, met: C
     found = _plain(read(folder), expected.schema)
     met[f"query: {ask.kind}{_form(ask)}"] += 1
     met[f"rows: {ask.kind}"] += expected.num_rows
-    same = same_rows(found, expected)
-    return "" if same else f"found (left) and expected (right): {same}"
+    return _difference(found, expected)
+
+
+def _difference(found: pa.Table, expected: pa.Table) -> str:
+    """In words; "" when they are the same as multisets."""
+    rows, wanted = (Counter(tuple(row.values()) for row in table.to_pylist()) for table in (found, expected))
+    if rows == wanted:
+        return ""
+    more, missing = rows - wanted, wanted - rows
+    told = f"{rows.total()} rows for {wanted.total()}: {more.total()} too many, {missing.total()} missing"
+    return f"{told}\n  too many: {list(more.items())[:5]}\n  missing: {list(missing.items())[:5]}"
 
 
 def _form(ask: Ask) -> str:
@@ -116,6 +124,8 @@ def _compare_late(
         met["rows: late"] += len(rows)
         expected = story.table(rows)
         found = read(folder / name)
-        same = same_rows(story.schema.empty_table() if found is None else found, expected)
-        if not same:
-            raise wrong(f"the late rows of {name}, found (left) and expected (right): {same}")
+        told = _difference(
+            story.schema.empty_table() if found is None else found.select(expected.column_names), expected
+        )
+        if told:
+            raise wrong(f"the late rows of {name} differ: {told}")

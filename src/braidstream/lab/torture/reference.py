@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from braidstream.lab.testing.expressions import connection
 from braidstream.lab.torture.asking import KINDS, columns
 from braidstream.lab.torture.story import Ask, Input, Row, Story
 from braidstream.model.values import changed
@@ -29,12 +30,9 @@ class Reference:
     """A story's rows in DuckDB."""
 
     def __init__(self, story: Story) -> None:
-        import duckdb  # noqa: PLC0415  an extra: only who tests needs it
-
         self.story = story
         self.watermarks, on_time, self.late = _split(story)
-        self._connection = duckdb.connect()
-        self._connection.execute("SET threads = 1; SET TimeZone = 'UTC'")
+        self._connection = connection()
         names = ["k", "j", "v", "t", "e", "id"]
         key = story.schema.field("k").type
         types = [key, *[pa.int64()] * 5]
@@ -44,8 +42,9 @@ class Reference:
             self._connection.register(f"rows of {stream}", pa.table(data, names))
 
     def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
+        """Forget the rows."""
+        for stream in self.story.streams:
+            self._connection.unregister(f"rows of {stream}")
 
     def watermark_after(self, number: int) -> int:
         """The watermark after an epoch; before all times when there is none."""
