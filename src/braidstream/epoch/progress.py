@@ -96,6 +96,8 @@ class EpochProgress:
     warnings: tuple[str, ...] = ()
     """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far; a stream
     has fallen silent."""
+    sealing_s: float = 0.0
+    """Time that slots have spent on checksums, of `busy_s`."""
     idle: tuple[str, ...] = ()
     """Streams that the watermark does not wait for any more, because they say nothing."""
 
@@ -154,6 +156,7 @@ class EpochProgress:
             ran=len(at_home),
             fetched=sum(report.fetched for report in reports),
             busy_s=tuple(report.busy_s for report in reports),
+            sealing_s=sum(report.sealing_s for report in reports),
             peak_mb=max((report.peak_mb for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),

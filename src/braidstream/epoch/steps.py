@@ -34,6 +34,7 @@ from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.epoch_task import EpochTask, routes_of
 from braidstream.slot.task import slot_task
 from braidstream.state.manifest import Manifest
+from braidstream.state.staging import check_staged
 
 __all__ = ["PHASES", "Epoch", "run_epoch"]
 
@@ -75,7 +76,8 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
     if not plans:
         return
     cluster, task, before = flow.cluster, epoch.task, epoch.before
-    staged = {plan.query: staged_files(composites_of(plan), epoch.reports) for plan in plans}
+    root = flow.checkpoint.root
+    staged = {p.query: check_staged(root, staged_files(composites_of(p), epoch.reports)) for p in plans}
     parts = [cluster.ticks(before.n_slots)]
     for plan in (plan for plan in plans if staged[plan.query]):
         route = route_composites(plan, task.manifest, routes_of)
@@ -119,7 +121,7 @@ def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Results and late tuples to their sinks."""
     reach("after-join", epoch=epoch.number)
-    deliver_epoch(flow, epoch.number, epoch.reports)
+    epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports))
     reach("after-results", epoch=epoch.number)
 
 

@@ -30,6 +30,7 @@ from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.faults import reach
+from braidstream.model.snapshots import Placed
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -68,6 +69,7 @@ class FunctionRun(Generic[RowsT]):
             self.outlets.staging(self.outlet),
             plan.gives,
             self.time_type,
+            self.checkpoint.durable,
         )
 
 
@@ -82,6 +84,7 @@ class FunctionEpoch(Generic[RowsT]):
     after: Manifest
     started: float
     done: Sequence[Done] = ()
+    delivered: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -115,13 +118,14 @@ def deliver(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     reach("after-join", epoch=epoch.number)
     run.checkpoint.fence()
     staged = [one.result.file for one in epoch.done if one.result is not None and one.result.file]
-    run.outlets.deliver(run.outlet, epoch.number, staged)
+    epoch.delivered = run.outlets.deliver(run.outlet, epoch.number, staged)
     reach("after-results", epoch=epoch.number)
 
 
 def fold(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     """The manifest after the reports."""
-    epoch.after = after_nodes(epoch.before, epoch.number, epoch.done, run.name, run.setup.stream)
+    after = after_nodes(epoch.before, epoch.number, epoch.done, run.name, run.setup.stream)
+    epoch.after = replace(after, delivered=epoch.delivered)
 
 
 def decide(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "Result",
     "SampleCounts",
     "SlotReport",
+    "StagedFile",
     "Tally",
     "brought_by",
     "decoded",
@@ -82,11 +83,19 @@ class Tally(Value, frozen=True):
         return _TALLIES.decode(blob)
 
 
+class StagedFile(Value, frozen=True):
+    """A file of results on its way to a sink."""
+
+    name: str
+    bytes: int
+    checksum: int
+
+
 class Result(Value, frozen=True):
     """What a slot has staged of a query: so many rows, in a file if there are any and the sink takes files."""
 
     rows: int
-    file: str | None = None
+    file: StagedFile | None = None
 
 
 class GroupCount(Value, frozen=True, array_like=True):
@@ -187,6 +196,8 @@ class _Ran(Value, frozen=True, kw_only=True):
     fetched: int = 0
     """Segments that had to be fetched from a remote state folder."""
     busy_s: float = 0.0
+    sealing_s: float = 0.0
+    """What of it went into checksums."""
     peak_mb: float = 0.0
     """The largest memory that the worker process has had."""
 
@@ -207,7 +218,7 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """Intermediate results, by join."""
     probes: Mapping[str, Mapping[int, tuple[int, int]]] = msgspec.field(default_factory=dict)
     """(probes, matches) by join and probed input."""
-    late: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    late: Mapping[str, StagedFile] = msgspec.field(default_factory=dict)
     """The files of late rows, by stream."""
     groups: GroupCounts = GroupCounts()
     """Groups with new rows or matches."""

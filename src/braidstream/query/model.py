@@ -31,9 +31,11 @@ __all__ = [
     "UNKEYED",
     "Aggregate",
     "Band",
+    "Enriched",
     "Gap",
     "Input",
     "KeyClass",
+    "Lookup",
     "Match",
     "Output",
     "Query",
@@ -125,6 +127,41 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """A table that is joined to a stream before its rows are routed: rows without a match have NULL in its columns."""
+
+    table: str
+    name: str
+    """Under which its columns stand beside the stream's: `name.column`."""
+    condition: str
+    """Bare, over the stream's columns and those of tables that were joined so far."""
+
+    @property
+    def flag(self) -> str:
+        """The column that is true where the table has a match, and NULL elsewhere."""
+        return f"{self.name} is there"
+
+    def column(self, name: str) -> str:
+        """A column of the table as the enriched stream calls it."""
+        return f"{self.name}.{name}"
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """A stream with the tables that are joined to it. Queries that say the same share it."""
+
+    stream: str
+    lookups: tuple[Lookup, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """What it is called: as its parts, and a digest of how they are joined."""
+        form = json.dumps([[one.table, one.condition] for one in self.lookups], ensure_ascii=True)
+        digest = hashlib.sha256(form.encode()).hexdigest()[:6]
+        return "+".join([self.stream, *(one.table for one in self.lookups)]) + f".{digest}"
+
+
+@dataclass(frozen=True)
 class Output:
     """A named column of the result. `column` is (alias, column) iff it is a column of an input as it is."""
 
@@ -190,6 +227,8 @@ class Query:
     """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
     window: TimeWindow | None = None
     """Of an aggregate query whose groups are put out once, when their window is over."""
+    enriched: tuple[Enriched, ...] = ()
+    """The streams among its inputs that are joined with tables before they are routed."""
     identity: str = ""
     """The digest of the query as written, where windows and predicates were derived from its conditions."""
 
@@ -228,7 +267,7 @@ class Query:
         if self.identity:
             return self.identity
         left_out = {"name", "text", "identity", "bands"} | {
-            field for field in ("gaps", "window") if not getattr(self, field)
+            field for field in ("gaps", "window", "enriched") if not getattr(self, field)
         }
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds

@@ -45,7 +45,7 @@ from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
 from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import SlotId
-from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, Tally, encoded
+from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, StagedFile, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
@@ -60,10 +60,11 @@ from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
 from braidstream.slot.section_writing import Merged, written
 from braidstream.slot.sharing import CompositeBatch, shared, told_columns
-from braidstream.state import adoption, compaction
+from braidstream.state import adoption, compaction, syncing
 from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Segment
+from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import Place
 from braidstream.state.staging import Writer
 
@@ -144,10 +145,10 @@ class _Slot:
     """One slot in one stage of one epoch."""
 
     def __init__(self, task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> None:
-        self.started = time.perf_counter()
+        self.started, self.sealed_s = time.perf_counter(), seal_seconds()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
-        self.files = Files(task.root)
+        self.files = Files(task.root, run=task.run)
         self.section = self.manifest.section((stage, slot))
         self.groups: tuple[Group, ...] = self.section.groups
         self.lows: U64 = np.array([group.first for group in self.groups], dtype=np.uint64)
@@ -156,7 +157,7 @@ class _Slot:
         self.probes: dict[str, dict[int, list[int]]] = {}
         self.bytes = sum(blob.size for _, blob in received)
         self.tallies: list[Tally] = []
-        self.late: dict[str, str | None] = {}
+        self.late: dict[str, StagedFile] = {}
         self.seen: list[Tally] = []
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
@@ -228,6 +229,8 @@ class _Slot:
         reach("task-after-section", epoch=self.task.epoch)
         if (self.task.epoch + self.slot) % 64 == 0:
             self.files.drop_copies()
+        staged = {query: Result(w.rows, w.close()) for query, w in results.items()}
+        syncing.settle(durable=self.task.durable)
         slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
         report = SlotReport(
             slot=self.slot,
@@ -238,7 +241,7 @@ class _Slot:
             bytes=self.bytes,
             section=section,
             adopted=adopted,
-            results={query: Result(w.rows, w.close()) for query, w in results.items()},
+            results=staged,
             produced=self.produced,
             probes={join: {at: (n, m) for at, (n, m) in own.items()} for join, own in self.probes.items()},
             late=self.late,
@@ -249,6 +252,7 @@ class _Slot:
             shed={} if self.counting is None else self.counting.sent(),
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,
+            sealing_s=seal_seconds() - self.sealed_s,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
         yield Envelope(self.slot, Kind(Content.REPORT), encoded(report))
@@ -269,13 +273,13 @@ class _Slot:
                 tables[kind].append(unpack(blob))
         for branch in self.task.branches:
             late = tables.pop(Kind(Content.LATE, branch.index), [])
-            if late:
-                self.late[branch.stream] = self._write_late(branch, late)
+            if late and (staged := self._write_late(branch, late)):
+                self.late[branch.stream] = staged
         rows = {kind: sort_rows(joined(parts)) for kind, parts in sorted(tables.items())}
         in_cells = {(kind.number, kind.use): own for kind, own in rows.items() if kind.content is Content.CELLS}
         return {kind.number: own for kind, own in rows.items() if kind.content is Content.ROWS}, in_cells
 
-    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
+    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> StagedFile | None:
         names = [user_name(name) for name in envelopes[0].column_names]
         schema = envelopes[0].rename_columns(names).schema
         writer = self.task.late[branch.stream].writer(schema, self.task.epoch, self.slot)

@@ -168,7 +168,7 @@ def _runner(store: Checkpoint, prepared: PreparedFunction, cluster: SparkCluster
         prepared.reader,
         arrow_schema(stream.schema).field(stream.time).type,
         cluster,
-        SparkOutlets(lambda: cluster.session, store.root, {query.name: prepared.sink}),
+        SparkOutlets(lambda: cluster.session, store.root, {query.name: prepared.sink}, durable=store.durable),
         query.monitor,
     )
     return FunctionRunner(run, prepared.manifest)

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
 from braidstream.model.declarations import Target
+from braidstream.model.snapshots import UNSEALED, Placed
 from braidstream.spark.causes import in_expression, one_line
 from braidstream.spark.delta_sink import DeltaSink
 from braidstream.spark.extras import has_extra
@@ -39,10 +40,11 @@ from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
+from braidstream.state import syncing
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
-from braidstream.state.whole_epochs import begin_marks, unmark, whole
+from braidstream.state.whole_epochs import MARKS, begin_marks, unmark, whole
 
 __all__ = [
     "CallableSink",
@@ -116,7 +118,7 @@ class FileSink(Sink):
         """Refuse a file, and a folder that is another flow's."""
         if self._owner() not in (None, flow):
             raise SinkError(
-                f"the sink path {self.path!r} belongs to another flow",
+                f"the sink path {self.path!r} belongs to another flow ({self.files.path(OWNER)} says so)",
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )
@@ -164,10 +166,23 @@ class FileSink(Sink):
         for name in old:
             self.files.delete(name)
         put = self._placed.put(delivery, lambda i, ending: f"{begins}{i:04d}.{ending}")
+        self.placed = {resolved(self.path): self._noted(put, delivery)}
         delivery.reach("delivery-put")
         if put:
             whole(self.files, delivery.number)
+        if delivery.durable and self.files.has_renames and (put or old):
+            syncing.sync_folders(self.files.path(name) for name in ("", MARKS))
         delivery.reach("delivery-done")
+
+    def _noted(self, put: Sequence[str], delivery: Delivery) -> tuple[Placed, ...]:
+        """What is there now, so that a later start can tell whether somebody has changed it."""
+        if not put:
+            return ()
+        is_as_staged = delivery.finished and self._placed.is_native
+        sums = [delivery.checksums.get(name, UNSEALED) for name in sorted(delivery.staged)] if is_as_staged else []
+        sums += [UNSEALED] * (len(put) - len(sums))
+        stamps = self.files.stamps("")
+        return tuple(Placed(name, *stamps[name], own) for name, own in zip(put, sums, strict=True) if name in stamps)
 
 
 class TableSink(Sink):

@@ -39,6 +39,7 @@ __all__ = [
     "Router",
     "Stream",
     "direct_frame",
+    "general_columns",
     "general_frame",
 ]
 
@@ -151,10 +152,10 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def general_frame(stream: Stream, router: Router) -> DataFrame:
-    """The branch of any stream: Spark computes what routing needs, Python routes."""
-    columns = {TIME: column_of(stream.time)}
-    for store in router.branch.stores:
+def general_columns(time: str, branch: Branch) -> dict[str, Column]:
+    """What routing needs of a stream's rows, as Spark computes it, in the order in which routing takes it."""
+    columns = {TIME: column_of(time)}
+    for store in branch.stores:
         keys = [F.expr(key) for key in store.key]
         present = reduce(Column.__and__, [key.isNotNull() for key in keys])
         columns[store.branch_column(HASH)] = F.when(present, F.xxhash64(*keys))
@@ -162,10 +163,15 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
             columns |= {store.branch_column(f"{KEY}{i}"): F.expr(key) for i, key in enumerate(store.compared)}
         if store.filters:
             columns[store.branch_column(MASK)] = _mask(store.filters)
-    for added in router.branch.computed:
+    for added in branch.computed:
         key = F.expr(added.key)
         columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
-    columns |= {name: column_of(user_name(name)) for name in router.branch.payload}
+    return columns | {name: column_of(user_name(name)) for name in branch.payload}
+
+
+def general_frame(stream: Stream, router: Router) -> DataFrame:
+    """The branch of any stream: Spark computes what routing needs, Python routes."""
+    columns = general_columns(stream.time, router.branch)
     names = list(columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

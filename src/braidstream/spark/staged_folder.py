@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import SinkError
 from braidstream.spark.sink import Delivery
+from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
@@ -71,7 +72,8 @@ class StagedFolder:
     def put(self, delivery: Delivery, name: Callable[[int, str], str]) -> list[str]:
         """Move the results into place; `name` gives a file's new name by its number and ending."""
         if delivery.finished and self.is_native:
-            return [self._moved(own, name(i, "parquet")) for i, own in enumerate(sorted(delivery.staged))]
+            placed = [self._moved(own, name(i, "parquet")) for i, own in enumerate(sorted(delivery.staged))]
+            return self._settled(placed, [], delivery)
         if not delivery.staged:
             return []
         own = uuid.uuid4().hex
@@ -81,7 +83,14 @@ class StagedFolder:
         made = [n for n in self.files.names(folder) if not n.startswith(("_", "."))]
         moved = [self._moved(f"{folder}/{own}", name(i, own.split(".", 1)[-1])) for i, own in enumerate(made)]
         self.files.delete_folder(folder)
-        return moved
+        return self._settled(moved, moved, delivery)
+
+    def _settled(self, placed: list[str], unsynced: list[str], delivery: Delivery) -> list[str]:
+        """What was placed, on the disk: what Spark wrote, and which files there are; slots have synced their own."""
+        if delivery.durable and self.files.has_renames:
+            syncing.sync_files(self.files.path(name) for name in unsynced)
+            syncing.sync_folders([self.files.path("")])
+        return placed
 
     def _moved(self, name: str, new_name: str) -> str:
         self.files.move(name, self.files, new_name)

@@ -39,10 +39,10 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 class Files:
-    """A folder. Paths given to its methods are relative to it."""
+    """A folder. Paths given to its methods are relative to it. `run`: the start of a flow that it is opened in."""
 
-    def __init__(self, root: str, cache: str | None = None) -> None:
-        self.root = root
+    def __init__(self, root: str, cache: str | None = None, run: str | None = None) -> None:
+        self.root, self.run = root, run
         self._system, self._base = _resolve(root.removeprefix(COPY))
         self.is_local = isinstance(self._system, fs.LocalFileSystem) and not root.startswith(COPY)
         own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
@@ -82,6 +82,20 @@ class Files:
         """The files in a folder with their sizes."""
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
         return {info.base_name: info.size for info in self._system.get_file_info(selector) if info.is_file}
+
+    def listed(self) -> list[fs.FileInfo]:
+        """All files below the root, however deep; the root itself where it is a file."""
+        root = self._system.get_file_info(self.path(""))
+        if root.is_file:
+            return [root]
+        selector = fs.FileSelector(self.path(""), allow_not_found=True, recursive=True)
+        return [info for info in self._system.get_file_info(selector) if info.is_file]
+
+    def stamps(self, folder: str) -> dict[str, tuple[int, int]]:
+        """The files in a folder with their sizes, and when they were modified, in nanoseconds."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        found = (info for info in self._system.get_file_info(selector) if info.is_file)
+        return {info.base_name: (info.size, info.mtime_ns or 0) for info in found}
 
     def folders(self, folder: str) -> list[str]:
         """The folders in a folder, sorted; empty when there is no such folder."""
@@ -162,6 +176,12 @@ class Files:
             with beside.open("rb") as source, self.create(name) as target:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
+
+    def reading(self, name: str) -> pa.NativeFile:
+        """A file to read from its beginning, piece by piece; a remote one is fetched first."""
+        if self.is_local:
+            return self._system.open_input_stream(self.path(name), compression=None)
+        return self.map(name)
 
     def map(self, name: str) -> pa.NativeFile:
         """Open a file for reading, memory-mapped; a remote one is fetched first."""

@@ -23,12 +23,12 @@ from pathlib import Path
 
 from braidstream.state.files import Files
 
-__all__ = ["MARKS", "begin_marks", "result_files", "shown_number", "unmark", "whole"]
+__all__ = ["MARKS", "begin_marks", "remove_after", "result_files", "shown_number", "unmark", "whole"]
 
 MARKS = "_epochs"
 _BEGUN = "begun"
 """A file among the marks, so that the folder is there before the first of them."""
-_FILE = re.compile(r"part-[^-]+-(c?\d+)-\d+\..+$")
+_FILE = re.compile(r"part-([^-]+)-(c?\d+)-\d+\..+$")
 
 
 def result_files(path: str | Path) -> list[str]:
@@ -57,7 +57,7 @@ def begin_marks(files: Files, staging: str) -> None:
 
 def _numbers(files: Files) -> dict[str, str]:
     """The epoch, as its mark has it, of each file."""
-    return {name: match[1] for name in files.names("") if (match := _FILE.match(name))}
+    return {name: match[2] for name in files.names("") if (match := _FILE.match(name))}
 
 
 def shown_number(number: int) -> str:
@@ -68,6 +68,28 @@ def shown_number(number: int) -> str:
 def unmark(files: Files, number: int) -> None:
     """Before an epoch is taken away."""
     files.delete(f"{MARKS}/{shown_number(number)}")
+
+
+def remove_after(files: Files, flow: str, epoch: int, step: int) -> list[str]:
+    """Take away what a flow has delivered after an epoch, and in steps after `step`; gives the names of the files.
+
+    The marks go first: a reader that asks for whole epochs never sees a part of one.
+    """
+    found = {}
+    for name in files.names(""):
+        match = _FILE.match(name)
+        if match and match[1] == flow[:12] and _is_after(match[2], epoch, step):
+            found[name] = match[2]
+    for number in sorted(set(found.values()) | {n for n in files.names(MARKS) if _is_after(n, epoch, step)}):
+        files.delete(f"{MARKS}/{number}")
+    for name in found:
+        files.delete(name)
+    return sorted(found)
+
+
+def _is_after(number: str, epoch: int, step: int) -> bool:
+    plain = number.removeprefix("c")
+    return plain.isdecimal() and int(plain) > (epoch if plain == number else step)
 
 
 def whole(files: Files, number: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, SPARK_ROCKSDB, Case
+from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, INNER, SPARK_ROCKSDB, Case
 from braidstream.lab.bench.printed import Printed
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
@@ -54,7 +54,7 @@ def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpo
         condition = F.col("k") == F.col(f"{name}_k")
         for before in ("ts", *plain):
             condition &= F.expr(_within(before, f"{name}_ts", case.window_s))
-        joined = joined.join(other, condition).select(
+        joined = joined.join(other, condition, case.how).select(
             "k", "ts", *(column for column in joined.columns if column not in ("k", "ts")),
             F.col(f"{name}_v").alias(f"{name.lower()}v"),
             F.expr(f"timestamp_micros(unix_micros({name}_ts))").alias(f"{name}_time"),
@@ -80,11 +80,15 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
             flow.files(name, folder / name, schema=SCHEMA, time="ts", options=options)
         else:
             flow.stream(name, _stream(spark, case, folder, name), time="ts")
-    streams = ", ".join(f"{name} [RANGE {case.window_s} SECONDS]" for name in case.streams)
+    windows = [f"{name} [RANGE {case.window_s} SECONDS]" for name in case.streams]
+    is_left = case.how == "left" and system != INNER
+    streams = f"{windows[0]} LEFT JOIN {windows[1]}" if is_left else ", ".join(windows)
     outputs = ", ".join(f"{name}.v AS {name.lower()}v" for name in case.streams)
     same = " = ".join(f"{name}.k" for name in case.streams)
     for number in range(case.n_queries):
-        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} WHERE {same}").to("noop")
+        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} {'ON' if is_left else 'WHERE'} {same}").to(
+            "noop"
+        )
     handle = flow.start(checkpoint)
     handle.await_termination()
     measured = _epochs(handle._query.recentProgress)

@@ -53,6 +53,8 @@ from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.numbers import BEFORE_FIRST
+from braidstream.model.reports import StagedFile
+from braidstream.model.snapshots import Placed
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -65,7 +67,7 @@ from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Notes
-from braidstream.state.staging import Staging
+from braidstream.state.staging import Staging, check_staged
 
 __all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner", "by_slot"]
 
@@ -113,7 +115,9 @@ class Harness:
         restless_spills: int | None = None,
         leased: bool = False,
         patience: Patience | None = None,
+        durable: bool = False,
     ) -> None:
+        self._durable = durable
         self._patience = patience or Patience()
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
@@ -161,6 +165,7 @@ class Harness:
         checkpoint = self._checkpoint()
         self._sinks = {name: self._sink(name) for name in self._sinks}  # the runner before keeps its own
         self._late = {name: FileSink("parquet", sink.path, {}) for name, sink in self._late.items()}
+        self._identity = checkpoint.identity() or self._identity
         last = checkpoint.latest()
         checkpoint.verify(last)
         n_slots = slots or last.n_slots
@@ -171,7 +176,7 @@ class Harness:
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
-        checkpoint = Checkpoint(self._root, self._keep)
+        checkpoint = Checkpoint(self._root, self._keep, durable=self._durable)
         if self._leased:
             checkpoint.take(ttl_s=0.0)
         return checkpoint
@@ -216,7 +221,7 @@ class Harness:
             {branch.stream: self._delays_us[branch.stream] for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
             self._cluster(),
-            LocalOutlets(self._root, self._sinks, self._late),
+            LocalOutlets(self._root, self._sinks, self._late, durable=self._durable),
             silence_us,
             Decider(
                 None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
@@ -361,27 +366,35 @@ def _no_frame() -> NoReturn:
 class LocalOutlets:
     """The folders that a harness's results go to."""
 
-    def __init__(self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink]) -> None:
+    def __init__(
+        self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink], *, durable: bool = False
+    ) -> None:
+        self._durable = durable
         self._root, self._files, self._sinks, self._late = root, Files(root), sinks, late
 
     def staging(self, outlet: Outlet) -> Staging:
         """Where the outlet's sink takes files from."""
         return self._sink(outlet).staging(self._root, outlet.finished)
 
-    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> Mapping[str, tuple[Placed, ...]]:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
         sink, query = self._sink(outlet), outlet.query
         if query is not None and not outlet.finished:
-            finished = [_finish(query, pq.read_table(self._files.path(name))) for name in files]
-            for name in files:
+            names = check_staged(self._root, files)
+            finished = [_finish(query, pq.read_table(self._files.path(name))) for name in names]
+            for name in names:
                 self._files.delete(name)
             staging = sink.staging(self._root, True)
             files = [file for rows in finished if (file := _staged(rows, staging, number))]
+            names = [file.name for file in files]
         else:
             staging = self.staging(outlet)
-        deliver(sink, Delivery(outlet.shown, number, files, _no_frame, finished=True))
+            names = check_staged(staging.root or self._root, files)
+        sums = {one.name: one.checksum for one in files}
+        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, True, sums, self._durable))
         if staging.root is not None:
-            sink.end(Files(staging.root), files)
+            sink.end(Files(staging.root), names)
+        return sink.placed
 
     def _sink(self, outlet: Outlet) -> FileSink:
         return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
@@ -404,7 +417,7 @@ def _finish(query: Query, raw: pa.Table) -> pa.Table:
     return evaluate(raw, outputs, query.residual)
 
 
-def _staged(rows: pa.Table, staging: Staging, epoch: int) -> str | None:
+def _staged(rows: pa.Table, staging: Staging, epoch: int) -> StagedFile | None:
     writer = staging.writer(rows.schema, epoch, 0)
     for batch in rows.combine_chunks().to_batches():
         writer.write(batch.columns)

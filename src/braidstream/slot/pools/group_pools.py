@@ -72,8 +72,15 @@ class Pools:
     def _pool(self, index: int, since: int) -> Pool | None:
         hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
         segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
-        found = (self._gather(s, hashes, index) for s in segments)
+        found = (self._gather(s, hashes, index) for s in segments if self._may_match(s, index))
         return made_pool([*found, *self._returned(index, hashes, since)], self._new.get(index))
+
+    def _may_match(self, segment: Segment, index: int) -> bool:
+        """Whether the windows reach a segment: rows that others are still decided by are kept for longer."""
+        window_us = self._windows[index]
+        if self._watermark is None or window_us is None or self._stores[index].derived:
+            return True
+        return segment.newest + window_us >= self._watermark
 
     def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
