@@ -49,7 +49,7 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, own_session
+from braidstream.spark.session import cores, in_session, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
@@ -248,22 +248,23 @@ class Launch:
     def _union(self, plan: Plan, run: str, enriched: Sequence[Enriched], manifest: Manifest) -> DataFrame:
         """All streams, in the order of declaration, because Spark knows a query's sources by their order.
 
-        Where all streams are files read directly, on a session of our own with settings of ours.
+        On a session of our own with settings of ours.
         """
         root, streams = self.checkpoint.root, self.streams
         routers = {b.stream: Router(root, run, b, arrow_schema(streams[b.stream].schema)) for b in plan.branches}
-        spark = own_session(self.flow.spark, root) if all(n in plan.direct for n in routers) else self.flow.spark
+        spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
         tables = self.flow.tables.frames(manifest.notes.tables, needed)
         frames: list[DataFrame] = []
         for is_direct, names in groupby(streams.declared, lambda name: name in plan.direct):
             if is_direct:
                 readers = [(streams[name], self._direct(plan, routers[name])) for name in names]
-                frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
+                frames.append(direct_frame(spark, readers, n_tasks))
                 continue
             for name in names:
                 others = [(one.lookups, routers[one.name]) for one in enriched if one.stream == name]
-                frames.append(variants_frame(streams[name], [((), routers[name]), *others], tables))
+                frame = variants_frame(streams[name], [((), routers[name]), *others], tables, n_tasks)
+                frames.append(in_session(frame, spark))
         return reduce(DataFrame.unionByName, frames)
 
     def _direct(self, plan: Plan, router: Router) -> DirectRouter:

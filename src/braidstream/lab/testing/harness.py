@@ -5,7 +5,7 @@
     harness.restart(slots=5)
     harness.results("pairs")
 
-All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
+All that the engine does with rows and files is its own code: `Router` routes, `SlotTask` joins and stores,
 `EpochRunner` commits, `FileSink` delivers. `LocalCluster` is in Spark's place, with a dict of envelopes by slot for the
 exchange; what Spark computes upstream of the routing (key hashes and filters) is done here with NumPy. `hash_keys` may
 be replaced, to make keys collide. `braidstream.lab.testing.queries` takes CQL instead of joins on columns.
