@@ -117,6 +117,7 @@ class EpochProgress:
         reports: Sequence[Report],
         seconds: Mapping[str, float],
         spare_s: float = 0.0,
+        step: int = 0,
     ) -> EpochProgress:
         """The progress of the epoch between two manifests."""
         slots = slot_reports(reports)
@@ -172,6 +173,7 @@ class EpochProgress:
             spilled_groups=len(held_groups(after)) if inactive else 0,
             recovered=dict(recovered),
             spare_s=spare_s,
+            step=step,
             completeness=completeness,
             completeness_so_far=so_far,
             shed_bytes=shedding.shed_bytes,

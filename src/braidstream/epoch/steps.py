@@ -62,7 +62,7 @@ def run_epoch(
     reach("epoch-start", epoch=number)
     epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
     run_phases(PHASES, flow, epoch)
-    return epoch.after, EpochProgress.of(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
+    return epoch.after, flow.told(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
 
 
 def join(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:

@@ -126,6 +126,7 @@ def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
         flow.checkpoint,
         epoch=flow.epoch,
         keep=flow.keep,
+        history=flow.history,
         durability=flow.durability,
         final=flow.final,
         wait=wait,
@@ -158,7 +159,8 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
 
     if stream.value is not None and stream.schema is not None:
         keeps_bad = stream.bad is not None
-        frame = kafka_frame(spark, name, stream.schema, stream.time, stream.options, keeps_bad=keeps_bad)
+        fields = (stream.schema, stream.time, stream.options)
+        frame = kafka_frame(spark, name, *fields, value=stream.value, keeps_bad=keeps_bad)
     else:
         frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
     flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds", idle=stream.idle)

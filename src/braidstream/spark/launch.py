@@ -17,7 +17,7 @@ import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from braidstream.epoch.ending import is_ended
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
@@ -53,6 +54,7 @@ from braidstream.spark.session import cores, in_session, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
+from braidstream.spark.starting import own_seconds, record_start
 from braidstream.spark.variants import variants_frame
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.foreign_changes import foreign_changes
@@ -117,6 +119,11 @@ class Launch:
     def is_finite(self) -> bool:
         """Whether the flow ends by itself, with all that was there."""
         return bool(self.trigger.get("availableNow"))
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Who records the epochs of all starts."""
+        return Recorder(self.checkpoint)
 
     def prepare(
         self, queries: Mapping[str, ContinuousQuery], manifest: Manifest, added: Collection[str] | None = None
@@ -197,8 +204,10 @@ class Launch:
         runner.prepare()
         if is_ended(runner.manifest):  # a lost process had begun that; what else has arrived is not read
             return Ended(), runner
+        record_start(self.recorder, self.checkpoint, manifest, {n: q.query.text for n, q in prepared.queries.items()})
         writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
+        self.recorder.engine_s = partial(own_seconds, query)
         return query, runner
 
     def settled(self, held: Mapping[str, ContinuousQuery], manifest: Manifest, ends: Collection[str]) -> Manifest:
@@ -242,6 +251,7 @@ class Launch:
             replace(self.decider, spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s)),
             Patience({n: s.idle_us for n, s in self.streams.items() if s.idle_us is not None}),
             self.is_final,
+            self.recorder,
         )
         return EpochRunner(running, manifest, self.progress), cluster
 

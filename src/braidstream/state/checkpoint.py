@@ -7,6 +7,7 @@
     sections/            what each slot has of the state (`state.section`)
     segments/*.arrow     state
     staged/              results on their way to a sink
+    history/             what the last epochs did (`state.history`); nothing depends on it
 
 Commit order: segments, sections, results, routing table and ledger, root, Spark's offset commit. A crash anywhere
 replays the epoch from the manifest before it; what the lost attempt wrote is an orphan, and is swept at the next start.
@@ -17,7 +18,9 @@ Nothing is deleted unless every kept manifest could be read: a damaged checkpoin
 
 Who starts a flow takes the lease first. Commits are create-if-absent and pass through the lease's gate like every other
 change; Spark knows nothing of gates, so whoever takes over from an owner that did not release renames Spark's folder,
-and what the other's JVM still writes goes where nobody looks.
+and what the other's JVM still writes goes where nobody looks. In an object store, which has no gates, who takes over
+writes the last root again and claims the next one, so that whoever had the checkpoint before cannot commit, and copies
+Spark's folder (`state.objects`).
 """
 
 from __future__ import annotations
@@ -26,14 +29,14 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost, RunError
 from braidstream.model import snapshots as sections
+from braidstream.state import history, segments, syncing
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
-from braidstream.state import segments, syncing
 from braidstream.state.files import Files, unwritable
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
@@ -47,6 +50,8 @@ _log = logging.getLogger("braidstream")
 OFFSETS, STAGED = "offsets", "staged"
 INTENT = "rollback.json"
 """There while a rollback is on its way (`state.rolling_back`)."""
+_COPIED = "_copied"
+"""In a copy of Spark's log: all of it is there."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,8 @@ class _Kept:
 class Checkpoint:
     """A checkpoint folder."""
 
-    def __init__(self, root: str, keep: int = 10, *, durable: bool = False) -> None:
-        self.root, self.keep, self.durable = root, keep, durable
+    def __init__(self, root: str, keep: int = 10, *, history: int = 0, durable: bool = False) -> None:
+        self.root, self.keep, self.history, self.durable = root, keep, history, durable
         self.files = Files(root)
         self._kept: dict[int, _Kept] = {}
         self._last: Manifest | None = None
@@ -83,8 +88,22 @@ class Checkpoint:
             self.lease = leases.take(self.files, wait_s=wait_s, ttl_s=ttl_s)
         except OSError as error:
             raise _unusable(error, self.root) from None
-        self.files.gate = self.lease.gate
+        self.files.gate, self.files.check = self.lease.gate, self.lease.check
+        if self.files.objects is not None and self.lease.term > 1:
+            self._bar()
         self._log = self._renamed(self.lease) if self.lease.took_over else self._found_log()
+
+    def _bar(self) -> None:
+        """Without a gate: who had the checkpoint before can neither replace the last root nor add one."""
+        while epochs := Manifest.epochs(self.files):
+            self.files.expect(manifest_name(epochs[-1]))
+            try:
+                with suppress(DamagedState):  # said where it is read for the start
+                    Manifest.read(self.files, epochs[-1]).write(self.files)
+                self.files.claim(manifest_name(epochs[-1] + 1))
+                return
+            except FileExistsError:  # it has committed in between
+                continue
 
     @contextmanager
     def starting(self, *, wait_s: float = 0.0) -> Iterator[None]:
@@ -112,8 +131,8 @@ class Checkpoint:
 
     @property
     def owner(self) -> str:
-        """The holder of the lease, by id; empty without one."""
-        return "" if self.lease is None else self.lease.owner.id
+        """The holder of the lease, by term and id, so in their order; empty without one."""
+        return "" if self.lease is None else f"{self.lease.term:010d}-{self.lease.owner.id}"
 
     def fence(self) -> None:
         """Refuse to go on when the lease is another's by now."""
@@ -142,15 +161,23 @@ class Checkpoint:
     def _renamed(self, lease: Lease) -> OffsetLog:
         """Spark's log under a name that the owner before does not know."""
         log, name = self._found_log(), f"{OFFSETS}-{lease.term}"
-        if self.files.has_renames and self.files.exists(log.folder):
+        if not self.files.exists(log.folder) or not (self.files.has_renames or self.files.objects):
+            return log
+        if self.files.objects is None:
             self.files.move(log.folder, self.files, name)
-            return OffsetLog(self.files, name)
-        return log
+        else:
+            self.files.objects.copy_folder(self.files.path(log.folder), self.files.path(name))
+            self.files.replace(f"{name}/{_COPIED}", b"")
+        return OffsetLog(self.files, name)
 
     def _found_log(self) -> OffsetLog:
         """Spark's log: the last one, should an owner of earlier terms have made its own again."""
-        known = {int(name.partition("-")[2] or 0): name for name in self.files.folders("") if _is_log(name)}
+        known = {int(name.partition("-")[2] or 0): name for name in self.files.folders("") if self._is_whole_log(name)}
         return OffsetLog(self.files, known[max(known)] if known else OFFSETS)
+
+    def _is_whole_log(self, name: str) -> bool:
+        is_copy = _is_log(name) and name != OFFSETS and self.files.objects is not None
+        return _is_log(name) and (not is_copy or self.files.exists(f"{name}/{_COPIED}"))
 
     @property
     def log(self) -> OffsetLog:
@@ -161,7 +188,8 @@ class Checkpoint:
     def offsets(self) -> str:
         """Where Spark keeps its offset log."""
         base = self.root.removeprefix("copy+")
-        return f"{base}/{self.log.folder}" if "://" in base else self.files.path(self.log.folder)
+        is_told = "://" in base and self.files.objects is None
+        return f"{base}/{self.log.folder}" if is_told else self.files.address(self.log.folder)
 
     def identity(self) -> Identity | None:
         """What the checkpoint belongs to; None when there is none yet."""
@@ -346,11 +374,12 @@ class Checkpoint:
             for name in (f"{folder}/{base}" for base in self.files.names(folder))
             if name not in kept
         ]
-        return orphans + self.log.leftovers(_latest(read))
+        return [*orphans, *self.log.leftovers(_latest(read)), *history.leftovers(self.files)]
 
     def _swept(self, read: Sequence[Manifest]) -> list[str]:
         orphans, unused = self._orphans(read), self.log.is_unused(_latest(read))
         outlived = [name for name in self.files.folders("") if _is_log(name) and name != self.log.folder]
+        self.fence()  # without a gate: what is listed now is not a successor's
         for folder in [*outlived, *([self.log.folder] if unused else [])]:
             self.files.delete_folder(folder)
         for name in orphans:

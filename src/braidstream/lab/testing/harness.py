@@ -36,6 +36,7 @@ from braidstream.epoch.decider import Decider, Regridder
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.outlets import Outlet
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import EpochRunner
@@ -107,6 +108,7 @@ class Harness:
         keep: int = 10,
         late: bool = False,
         root: str | None = None,
+        out: str | None = None,
         controller: Controller | None = None,
         regridder: Regridder | None = None,
         biclique: int | None = None,
@@ -115,21 +117,21 @@ class Harness:
         restless_spills: int | None = None,
         leased: bool = False,
         patience: Patience | None = None,
+        history: int = 0,
         durable: bool = False,
     ) -> None:
-        self._durable = durable
+        self._history, self._durable = history, durable
         self._patience = patience or Patience()
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
         self._regridder = regridder
-        self._root = root or str(self.folder / "ck")
+        self._root, self._out = root or str(self.folder / "ck"), out or str(self.folder)
         self._conditions: dict[str, Condition] = {}
         self._delays_us = {name: (delays_us or {}).get(name, 0) for name in schemas}
         self._plan = self._planned(joins, late=late)
         self._sinks = {name: self._sink(name) for name in joins}
-        late_to = self.folder / "late"
-        self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
+        self._late = {name: FileSink("parquet", f"{self._out}/late/{name}", {}) for name in schemas} if late else {}
         checkpoint = self._checkpoint()
         self._identity = Identity.new("harness", {}, {})
         first = Manifest(BEFORE_FIRST, Directory.of(groups, slots), slots, notes=Notes(biclique=biclique))
@@ -176,7 +178,7 @@ class Harness:
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
-        checkpoint = Checkpoint(self._root, self._keep, durable=self._durable)
+        checkpoint = Checkpoint(self._root, self._keep, history=self._history, durable=self._durable)
         if self._leased:
             checkpoint.take(ttl_s=0.0)
         return checkpoint
@@ -188,14 +190,14 @@ class Harness:
 
     def results(self, join: str) -> list[dict[str, Any]]:
         """All results of a join, as a reader of its sink's folder sees them."""
-        return _rows_in(self.folder / "out" / join)
+        return _rows_in(f"{self._out}/out/{join}")
 
     def late(self, stream: str) -> list[dict[str, Any]]:
         """The late rows of a stream."""
-        return _rows_in(self.folder / "late" / stream)
+        return _rows_in(f"{self._out}/late/{stream}")
 
     def _sink(self, name: str) -> FileSink:
-        return FileSink("parquet", str(self.folder / "out" / name), {})
+        return FileSink("parquet", f"{self._out}/out/{name}", {})
 
     def _start(self, checkpoint: Checkpoint) -> LocalRunner:
         queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
@@ -227,6 +229,7 @@ class Harness:
                 None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
             ),
             replace(self._patience),
+            recorder=Recorder(checkpoint),
         )
         runner = EpochRunner(flow, manifest)
         runner.prepare()
@@ -356,7 +359,7 @@ class LocalCluster:
         return [batch for part in parts for batch in part]
 
     def _read(self, name: str) -> pa.Table:
-        return pq.read_table(self._files.path(name))
+        return _table(self._files, name)
 
 
 def _no_frame() -> NoReturn:
@@ -381,7 +384,7 @@ class LocalOutlets:
         sink, query = self._sink(outlet), outlet.query
         if query is not None and not outlet.finished:
             names = check_staged(self._root, files)
-            finished = [_finish(query, pq.read_table(self._files.path(name))) for name in names]
+            finished = [_finish(query, _table(self._files, name)) for name in names]
             for name in names:
                 self._files.delete(name)
             staging = sink.staging(self._root, True)
@@ -428,6 +431,12 @@ def _filter_name(condition: Condition) -> str:
     return f"filter {id(condition)}"
 
 
-def _rows_in(folder: Path) -> list[dict[str, Any]]:
-    files = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith(("_", ".")))
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
+def _rows_in(folder: str) -> list[dict[str, Any]]:
+    files = Files(folder)
+    names = [name for name in files.names("") if name.endswith(".parquet") and not name.startswith(("_", "."))]
+    return [row for name in names for row in _table(files, name).to_pylist()]
+
+
+def _table(files: Files, name: str) -> pa.Table:
+    with files.open(name) as source:
+        return pq.read_table(source)
