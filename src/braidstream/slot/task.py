@@ -209,8 +209,7 @@ class _Slot:
                         self._put_out(join, found, results[join.query])
                     else:
                         yield from self._derive(join, found)
-        self._pair(cells, results)
-        self._close(results)
+        self._put_others_out(cells, results)
         reach("task-before-segment", epoch=self.task.epoch)
         joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
@@ -393,6 +392,11 @@ class _Slot:
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
                 yield CompositeBatch(side.pools, found)
+
+    def _put_others_out(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
+        """What joins put out that does not come of composites on a key."""
+        self._pair(cells, results)
+        self._close(results)
 
     def _pair(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
         """What the cells of the slot produce for joins without an equality, each batch once for all that are alike."""
