@@ -115,6 +115,23 @@ def test_a_bucket_that_is_not_there_is_refused_and_named(s3: S3) -> None:
         pass
 
 
+def test_folders_that_other_clients_mark_are_folders(root: str) -> None:
+    """Spark's client and pyarrow's put an empty object with a slash at its end for a folder."""
+    base = root.removeprefix("s3://")
+    for folder in ("offsets", "offsets/commits", "offsets/offsets"):
+        readers.s3_client().create_dir(f"{base}/{folder}")
+    files = Files(root)
+    files.replace("offsets/offsets/0", b"v1")
+    assert files.folders("offsets") == ["commits", "offsets"]
+    assert files.names("offsets") == files.names("offsets/commits") == []
+    assert files.objects is not None
+    files.objects.copy_folder(files.path("offsets"), files.path("offsets-2"))
+    assert files.read("offsets-2/offsets/0") == b"v1"
+    files.move("offsets", files, "elsewhere")
+    assert files.names("elsewhere/offsets") == ["0"]
+    assert files.names("offsets/offsets") == []
+
+
 class Story:
     """A flow on Spark whose checkpoint, Parquet results and Delta table are in S3."""
 
