@@ -33,6 +33,7 @@ from tests.state import object_stories as stories
 from tests.world import readers
 from tests.world.servers import S3, s3a_jars
 from tests.world.test_deaths import CHILD, LIMIT_S, POINTS, ROOT
+from tests.world.test_zombies import EXPECTED, Process
 
 pytestmark = pytest.mark.world
 
@@ -130,6 +131,20 @@ def test_folders_that_other_clients_mark_are_folders(root: str) -> None:
     files.move("offsets", files, "elsewhere")
     assert files.names("elsewhere/offsets") == ["0"]
     assert files.names("offsets/offsets") == []
+
+
+def test_a_delta_table_in_s3_takes_an_epoch_once(root: str) -> None:
+    declared = {"target": "delta", "path": f"{root}/delta"}
+    late, now = Process(declared, "0000000001-late"), Process(declared, "0000000002-now")
+    delivery = late.delivery(0)
+    now.sink.deliver(now.delivery(0))
+    late.sink.deliver(delivery)
+    assert readers.delta_rows(f"{root}/delta") == in_order(EXPECTED)
+    late.delivery(1)
+    Process(declared, "0000000003-next").sink.sweep()
+    assert Files(f"{root}/delta").folders("_staging/flow") == []
+    now.sink.deliver(now.delivery(1))
+    assert readers.delta_rows(f"{root}/delta") == in_order(EXPECTED * 2)
 
 
 class Story:
