@@ -78,8 +78,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     reach("clean-up-end", epoch=before.epoch)
     ended = time.perf_counter()
     seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
-    entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
-    return after, replace(entry, step=step)
+    return after, flow.told(before, after, reports, {**seconds, "total": ended - started}, step=step)
 
 
 def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> tuple[Manifest, Reports]:

@@ -32,7 +32,7 @@ from braidstream.model.values import changed
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.epoch_task import EpochTask, routes_of
-from braidstream.slot.task import slot_task
+from braidstream.slot.task import SlotTask
 from braidstream.state.manifest import Manifest
 from braidstream.state.staging import check_staged
 
@@ -62,7 +62,7 @@ def run_epoch(
     reach("epoch-start", epoch=number)
     epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
     run_phases(PHASES, flow, epoch)
-    return epoch.after, EpochProgress.of(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
+    return epoch.after, flow.told(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
 
 
 def join(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
@@ -85,7 +85,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
     seen = tallies_of(slot_reports(epoch.reports)).values()
     reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark, task.idle)
-    last = slot_task(replace(task, reached=reached), Stage.COMPOSITES)
+    last = SlotTask(replace(task, reached=reached), Stage.COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
     for name in (name for names in staged.values() for name in names):
         flow.checkpoint.files.delete(name)

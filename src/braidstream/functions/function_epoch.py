@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from braidstream.epoch.outlets import Outlet, Outlets
 from braidstream.epoch.phases import Steps, commit, retire, run_phases
+from braidstream.epoch.recorder import NO_RECORDER, Recorder
 from braidstream.functions.arrays import result_schema
 from braidstream.functions.function_plans import after_nodes, plan_of, with_plan
 from braidstream.functions.function_progress import FunctionProgress
@@ -51,6 +52,7 @@ class FunctionRun(Generic[RowsT]):
     cluster: NodeCluster[RowsT]
     outlets: Outlets
     monitor: Monitor | None = None
+    recorder: Recorder = NO_RECORDER
 
     @property
     def outlet(self) -> Outlet:
@@ -101,7 +103,9 @@ def run_function_epoch(
     reach("epoch-start", epoch=number)
     epoch = FunctionEpoch(number, rows, before, run.task(before, number), before, started)
     run_phases(PHASES, run, epoch)
-    return epoch.after, FunctionProgress.of(epoch.task.setup, epoch.after, epoch.nodes, epoch.seconds)
+    progress = FunctionProgress.of(epoch.task.setup, epoch.after, epoch.nodes, epoch.seconds)
+    run.recorder.entry(progress.entry(epoch.after.newest, {run.setup.stream: run.setup.delay_us}))
+    return epoch.after, progress
 
 
 def compute(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:

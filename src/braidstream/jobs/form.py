@@ -126,6 +126,7 @@ def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
         flow.checkpoint,
         epoch=flow.epoch,
         keep=flow.keep,
+        history=flow.history,
         durability=flow.durability,
         final=flow.final,
         wait=wait,

@@ -57,6 +57,9 @@ class Tally(Value, frozen=True):
     """Late rows that have no time."""
     oldest_late: int | None = None
     """The oldest time of the other late rows."""
+    began: float = 0.0
+    """When the task began, in seconds since 1970 on its machine's clock; 0: it does not say."""
+    ended: float = 0.0
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
@@ -71,6 +74,8 @@ class Tally(Value, frozen=True):
             max(times) if times else None,
             self.untimed + other.untimed,
             min(late) if late else None,
+            min((t for t in (self.began, other.began) if t), default=0.0),
+            max(self.ended, other.ended),
         )
 
     def pack(self) -> bytes:
@@ -206,6 +211,10 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """A slot at one stage of an epoch."""
 
     stage: int
+    began: float = 0.0
+    """When it began, in seconds since 1970 on its machine's clock."""
+    store_s: float = 0.0
+    """Of its busy time, what went into segments, merges and its section."""
     tallies: tuple[Tally, ...] = ()
     rows: int = 0
     bytes: int = 0

@@ -15,8 +15,8 @@ import resource
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,7 +50,7 @@ from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
-from braidstream.slot.allocators import give_back
+from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
@@ -67,9 +67,8 @@ from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import Place
 from braidstream.state.staging import Writer
 
-__all__ = ["REPORTS", "REPORTS_SCHEMA", "executor", "failure_of", "slot_task"]
+__all__ = ["REPORTS_SCHEMA", "SlotTask", "executor", "failure_of"]
 
-REPORTS = "report binary"
 REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
@@ -84,26 +83,33 @@ class _Side:
     """Where they are not those of the join's inputs."""
 
 
-def slot_task(
-    task: EpochTask, stage: int = 0, *, is_last: bool = True
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+@dataclass(frozen=True)
+class SlotTask:
     """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task: EpochTask
+    stage: int = 0
+    is_last: bool = True
+
+    def at(self, epoch: int) -> SlotTask:
+        """The same for another epoch: all else of most epochs is alike."""
+        return replace(self, task=replace(self.task, epoch=epoch))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the slots that the envelopes are for, nearly always one."""
+        spare_what_stays("slot")
         own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
                 envelope = Envelope(slots[i].as_py(), Kind.of(kinds[i].as_py()), blobs[i].as_buffer())
-                if _is_for_later(task, stage, envelope.kind):
-                    yield from _sent(envelope, is_last)
+                if _is_for_later(self.task, self.stage, envelope.kind):
+                    yield from _sent(envelope, self.is_last)
                 else:
                     own[SlotId(envelope.slot)].append((envelope.kind, envelope.blob))
         for slot, received in own.items():
-            for envelope in _guarded(task, stage, slot, received):
-                yield from _sent(envelope, is_last)
-
-    return run
+            for envelope in _guarded(self.task, self.stage, slot, received):
+                yield from _sent(envelope, self.is_last)
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
@@ -144,7 +150,7 @@ class _Slot:
     """One slot in one stage of one epoch."""
 
     def __init__(self, task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> None:
-        self.started, self.sealed_s = time.perf_counter(), seal_seconds()
+        self.started, self.began, self.sealed_s = time.perf_counter(), time.time(), seal_seconds()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
         self.files = Files(task.root, run=task.run)
@@ -189,7 +195,7 @@ class _Slot:
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
         for alike in shared(composed, self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
-            sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            sides = [_Side(one, self.lows, self.matches) for one in pools.sides(join, deferred)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
             whole = np.zeros(1, dtype=np.uint64)
             sides += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
@@ -201,6 +207,7 @@ class _Slot:
                         yield from self._derive(join, found)
         self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
+        joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
@@ -218,6 +225,7 @@ class _Slot:
         merged = [self._merge(place, merge) for merge in self._merges()]
         adopted = self._adopted(place)
         section = self._written(segments, merged)
+        stored_s = time.perf_counter() - self.started
         reach("task-after-section", epoch=self.task.epoch)
         if (self.task.epoch + self.slot) % 64 == 0:
             self.files.drop_copies()
@@ -227,6 +235,8 @@ class _Slot:
         report = SlotReport(
             slot=self.slot,
             stage=self.stage,
+            began=self.began,
+            store_s=stored_s - joined_s,
             executor=executor(),
             tallies=tuple(self.tallies),
             rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),

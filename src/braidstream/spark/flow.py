@@ -208,6 +208,7 @@ class Flow(FlowInputs):
         *,
         epoch: str | timedelta = "available",
         keep: int = 10,
+        history: int = 4096,
         durability: str = "power",
         final: bool = False,
         warm: bool = True,
@@ -222,7 +223,8 @@ class Flow(FlowInputs):
         chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
-        trigger, store = trigger_of(epoch), Checkpoint(located(checkpoint), keep, durable=durability == "power")
+        trigger, is_durable = trigger_of(epoch), durability == "power"
+        store = Checkpoint(located(checkpoint), keep, history=history, durable=is_durable)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)

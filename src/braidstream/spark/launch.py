@@ -17,7 +17,7 @@ import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from braidstream.epoch.ending import is_ended
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
@@ -48,10 +49,11 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, own_session
+from braidstream.spark.session import cores, in_session, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
+from braidstream.spark.starting import own_seconds, record_start
 from braidstream.spark.variants import variants_frame
 from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
@@ -117,6 +119,11 @@ class Launch:
     def is_finite(self) -> bool:
         """Whether the flow ends by itself, with all that was there."""
         return bool(self.trigger.get("availableNow"))
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Who records the epochs of all starts."""
+        return Recorder(self.checkpoint)
 
     def prepare(
         self, queries: Mapping[str, ContinuousQuery], manifest: Manifest, added: Collection[str] | None = None
@@ -198,8 +205,10 @@ class Launch:
         runner.prepare()
         if is_ended(runner.manifest):  # a lost process had begun that; what else has arrived is not read
             return Ended(), runner
+        record_start(self.recorder, self.checkpoint, manifest, {n: q.query.text for n, q in prepared.queries.items()})
         writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
+        self.recorder.engine_s = partial(own_seconds, query)
         return query, runner
 
     def settled(self, held: Mapping[str, ContinuousQuery], manifest: Manifest, ends: Collection[str]) -> Manifest:
@@ -243,28 +252,30 @@ class Launch:
             replace(self.decider, spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s)),
             Patience({n: s.idle_us for n, s in self.streams.items() if s.idle_us is not None}),
             self.is_final,
+            self.recorder,
         )
         return EpochRunner(running, manifest, self.progress), cluster
 
     def _union(self, plan: Plan, run: str, enriched: Sequence[Enriched], manifest: Manifest) -> DataFrame:
         """All streams, in the order of declaration, because Spark knows a query's sources by their order.
 
-        Where all streams are files read directly, on a session of our own with settings of ours.
+        On a session of our own with settings of ours.
         """
         root, streams = self.checkpoint.root, self.streams
         routers = {b.stream: Router(root, run, b, arrow_schema(streams[b.stream].schema)) for b in plan.branches}
-        spark = own_session(self.flow.spark, root) if all(n in plan.direct for n in routers) else self.flow.spark
+        spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
         tables = self.flow.tables.frames(manifest.notes.tables, needed)
         frames: list[DataFrame] = []
         for is_direct, names in groupby(streams.declared, lambda name: name in plan.direct):
             if is_direct:
                 readers = [(streams[name], self._direct(plan, routers[name])) for name in names]
-                frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
+                frames.append(direct_frame(spark, readers, n_tasks))
                 continue
             for name in names:
                 others = [(one.lookups, routers[one.name]) for one in enriched if one.stream == name]
-                frames.append(variants_frame(streams[name], [((), routers[name]), *others], tables))
+                frame = variants_frame(streams[name], [((), routers[name]), *others], tables, n_tasks)
+                frames.append(in_session(frame, spark))
         return reduce(DataFrame.unionByName, frames)
 
     def _direct(self, plan: Plan, router: Router) -> DirectRouter:

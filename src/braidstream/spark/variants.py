@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.kernels.routing import ENVELOPE
 from braidstream.query.model import Lookup
 from braidstream.spark.joined_tables import enriched_frame
 from braidstream.spark.names import column_of
 from braidstream.spark.sources import Router, Stream, general_columns, general_frame
+from braidstream.spark.tasks import ENVELOPE
 
 __all__ = ["variants_frame"]
 
@@ -32,12 +32,12 @@ _BYTES_AT_ONCE = 1 << 27
 Way = tuple[Sequence[Lookup], Router]
 
 
-def variants_frame(stream: Stream, ways: Sequence[Way], tables: Mapping[str, DataFrame]) -> DataFrame:
+def variants_frame(stream: Stream, ways: Sequence[Way], tables: Mapping[str, DataFrame], n_tasks: int) -> DataFrame:
     """The envelopes of a stream, read in each of the ways that some query needs."""
     used = [way for way in ways if way[1].branch.stores] or list(ways[:1])
     if len(used) == 1:
         ((lookups, router),) = used
-        return general_frame(replace(stream, frame=enriched_frame(stream.frame, lookups, tables)), router)
+        return general_frame(replace(stream, frame=enriched_frame(stream.frame, lookups, tables)), router, n_tasks)
     frame = stream.frame.withColumn(_WAY, F.explode(F.array(*map(F.lit, range(len(used))))))
     columns = frame.columns
     names: list[list[str]] = []
@@ -64,7 +64,7 @@ def variants_frame(stream: Stream, ways: Sequence[Way], tables: Mapping[str, Dat
                 waiting, size = [[] for _ in routers], 0
         yield from _routed(routers, waiting)
 
-    return frame.select(*rows).mapInArrow(run, ENVELOPE)
+    return frame.select(*rows).coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
 def _only(lookup: Lookup, place: int) -> Lookup:

@@ -7,6 +7,7 @@
     sections/            what each slot has of the state (`state.section`)
     segments/*.arrow     state
     staged/              results on their way to a sink
+    history/             what the last epochs did (`state.history`); nothing depends on it
 
 Commit order: segments, sections, results, routing table and ledger, root, Spark's offset commit. A crash anywhere
 replays the epoch from the manifest before it; what the lost attempt wrote is an orphan, and is swept at the next start.
@@ -33,9 +34,9 @@ from dataclasses import dataclass, replace
 
 from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost, RunError
 from braidstream.model import snapshots as sections
+from braidstream.state import history, segments, syncing
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
-from braidstream.state import segments, syncing
 from braidstream.state.files import Files, unwritable
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
@@ -68,8 +69,8 @@ class _Kept:
 class Checkpoint:
     """A checkpoint folder."""
 
-    def __init__(self, root: str, keep: int = 10, *, durable: bool = False) -> None:
-        self.root, self.keep, self.durable = root, keep, durable
+    def __init__(self, root: str, keep: int = 10, *, history: int = 0, durable: bool = False) -> None:
+        self.root, self.keep, self.history, self.durable = root, keep, history, durable
         self.files = Files(root)
         self._kept: dict[int, _Kept] = {}
         self._last: Manifest | None = None
@@ -373,7 +374,7 @@ class Checkpoint:
             for name in (f"{folder}/{base}" for base in self.files.names(folder))
             if name not in kept
         ]
-        return orphans + self.log.leftovers(_latest(read))
+        return [*orphans, *self.log.leftovers(_latest(read)), *history.leftovers(self.files)]
 
     def _swept(self, read: Sequence[Manifest]) -> list[str]:
         orphans, unused = self._orphans(read), self.log.is_unused(_latest(read))

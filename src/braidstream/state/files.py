@@ -145,6 +145,14 @@ class Files:
         with self._through(gate or self.gate):
             self._beside(name, content, gate or self.gate).replace(self.path(name))
 
+    def note(self, name: str, content: bytes) -> None:
+        """Write a file that may be lost with the machine: as `replace`, but nothing waits for the disk."""
+        if not self.has_renames:
+            self.replace(name, content)
+            return
+        with self._through(self.gate):
+            self._beside(name, content, self.gate, sync=False).replace(self.path(name))
+
     def expect(self, name: str) -> None:
         """Let the next `replace` of an object fail, FileExistsError, if it is not the one that is there now."""
         if self.objects is not None:
@@ -176,14 +184,15 @@ class Files:
             finally:
                 beside.unlink(missing_ok=True)
 
-    def _beside(self, name: str, content: bytes, gate: str | None) -> Path:
+    def _beside(self, name: str, content: bytes, gate: str | None, *, sync: bool = True) -> Path:
         """The content in a file of the same file system, on its way."""
         target = Path(self.path(name))
         beside = (target.parent if gate is None else Path(self.path(gate))) / f".{target.name}.{uuid.uuid4().hex}"
         with beside.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         return beside
 
     @contextmanager

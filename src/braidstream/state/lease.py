@@ -40,7 +40,7 @@ import msgspec
 from braidstream.errors import CheckpointInUse, LeaseLost
 from braidstream.state.files import Files
 
-__all__ = ["FOLDER", "TTL_VARIABLE", "Lease", "Owner", "holder", "take"]
+__all__ = ["FOLDER", "TTL_VARIABLE", "Lease", "Owner", "holder", "last_owner", "take"]
 
 FOLDER = "lease"
 TTL_VARIABLE = "BRAIDSTREAM_LEASE_TTL"
@@ -239,6 +239,11 @@ def holder(files: Files) -> Owner | None:
     _, owner = _newest(files)
     is_known = owner is not None and owner.is_near and not (owner.is_gone or _is_forgotten(owner) or _has_ended(owner))
     return owner if is_known else None
+
+
+def last_owner(files: Files) -> Owner | None:
+    """Who took the lease last, alive or not."""
+    return _newest(files)[1]
 
 
 def _has_ended(owner: Owner) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,11 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
     handle.await_termination()
     measured = _epochs(handle._query.recentProgress)
     last = handle.progress[-1]
+    entries = (entry for entry in handle.progress if sum(entry.rows.values()))
+    parts = [_parts(entry.parts, ms) for entry, ms in zip(entries, measured["epoch_ms"], strict=False)]
     return {
         **measured,
+        "parts": parts,
         "matches": sum(sum(entry.matches.values()) for entry in handle.progress),
         "stored_rows": last.state_rows,
         "stored_bytes": last.state_bytes,
@@ -102,6 +106,12 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
         "balance": dict(last.balance),
         "heavy": [asdict(key) for key in last.heavy],
     }
+
+
+def _parts(seconds: Mapping[str, float], epoch_ms: float) -> dict[str, float]:
+    """The parts of an epoch in milliseconds; what is none of ours is Spark's."""
+    own = {name: 1000 * value for name, value in seconds.items() if name != "engine"}
+    return {**own, "spark": max(epoch_ms - sum(own.values()), 0.0)}
 
 
 def _epochs(progress: Any) -> Printed:

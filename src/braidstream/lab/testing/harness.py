@@ -5,7 +5,7 @@
     harness.restart(slots=5)
     harness.results("pairs")
 
-All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
+All that the engine does with rows and files is its own code: `Router` routes, `SlotTask` joins and stores,
 `EpochRunner` commits, `FileSink` delivers. `LocalCluster` is in Spark's place, with a dict of envelopes by slot for the
 exchange; what Spark computes upstream of the routing (key hashes and filters) is done here with NumPy. `hash_keys` may
 be replaced, to make keys collide. `braidstream.lab.testing.queries` takes CQL instead of joins on columns.
@@ -36,6 +36,7 @@ from braidstream.epoch.decider import Decider, Regridder
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.outlets import Outlet
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import EpochRunner
@@ -115,9 +116,10 @@ class Harness:
         restless_spills: int | None = None,
         leased: bool = False,
         patience: Patience | None = None,
+        history: int = 0,
         durable: bool = False,
     ) -> None:
-        self._durable = durable
+        self._history, self._durable = history, durable
         self._patience = patience or Patience()
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
@@ -175,7 +177,7 @@ class Harness:
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
-        checkpoint = Checkpoint(self._root, self._keep, durable=self._durable)
+        checkpoint = Checkpoint(self._root, self._keep, history=self._history, durable=self._durable)
         if self._leased:
             checkpoint.take(ttl_s=0.0)
         return checkpoint
@@ -225,6 +227,7 @@ class Harness:
                 None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
             ),
             replace(self._patience),
+            recorder=Recorder(checkpoint),
         )
         runner = EpochRunner(flow, manifest)
         runner.prepare()
