@@ -194,11 +194,10 @@ class Story:
         assert readers.delta_rows(f"{self.root}/delta") == expected
 
 
+@pytest.mark.acceptance
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "points", [("delivery-put", "before-manifest"), pytest.param(POINTS, marks=pytest.mark.acceptance)]
-)
+@pytest.mark.parametrize("points", [("delivery-put", "before-manifest"), POINTS])
 def test_a_flow_with_all_it_has_in_s3_dies_and_goes_on(tmp_path: Path, s3: S3, points: tuple[str, ...]) -> None:
     story, random = Story(tmp_path, s3, len(points) + 2), Random(7)
     for epoch, point in enumerate(points, 1):
