@@ -19,6 +19,7 @@ from pathlib import Path
 from braidstream.epoch.ending import is_ended, refuse_ended
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
 from braidstream.jobs.form import Job, JobStream, with_place
+from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
 from braidstream.options import JobTableOptions
 from braidstream.plan.catalogue import held_streams
@@ -132,6 +133,7 @@ def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
+    stream = replace(stream, options=resolved_options(stream.options, f"stream {name!r}"))
     check_source(name, stream.format, stream.options)
     _check_order(name, stream)
     if stream.value is not None:

@@ -35,7 +35,7 @@ from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST
-from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
 from braidstream.plan.explain import explain, explain_layout, explain_memory
@@ -54,6 +54,7 @@ from braidstream.spark.declared import (
     interval_s,
     located,
     sink_again,
+    submitted_of,
     trigger_of,
 )
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
@@ -73,7 +74,7 @@ from braidstream.spark.starting import begin, identity_of
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Notes, Submitted
+from braidstream.state.notes import Notes
 
 __all__ = ["ContinuousQuery", "Flow"]
 
@@ -324,9 +325,7 @@ class Flow(FlowInputs):
             made.append(added)
             own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
-            target = to if isinstance(to, str) else None
-            texts = texts_of(options)
-            entry = Submitted(added.query.text, target, path, texts)
+            entry = submitted_of(added, to, path, options)
 
             def noted(last: Manifest) -> Manifest:
                 added.since = last.epoch
