@@ -107,7 +107,7 @@ def build(job: Job, spark: Any) -> Flow:
     for name, table in job.tables.items():
         with_place(job, f"[tables.{name}]", _declare_table, flow, name, table)
     for name, entry in job.queries.items():
-        added = partial(flow.query, recovered=entry.recovered)
+        added = partial(flow.query, recovered=entry.recovered, allow=entry.allow)
         query = with_place(job, f"[queries.{name}] cql", added, entry.cql, name)
         with_place(job, f"[queries.{name}] sink", _send, query.to, spark, entry.sink)
         if entry.late is not None:
