@@ -23,6 +23,7 @@ from braidstream.options import (
     JobQuery,
     JobSink,
     JobStream,
+    JobTableOptions,
     Option,
     StartOptions,
     options_of,
@@ -36,6 +37,7 @@ from tools.options import SECTIONS
 FORMS: dict[str, type] = {
     "flow": JobFlow,
     "streams.R": JobStream,
+    "tables.T": JobTableOptions,
     "queries.q": JobQuery,
     "queries.q.sink": JobSink,
     "functions.f": JobFunction,

@@ -4,6 +4,7 @@
     ├── InputError              wrong input, found before anything was started      (exit code 2)
     │   ├── QueryError          a query that cannot be parsed or does not fit its streams
     │   ├── StreamError         a stream whose declaration does not fit its DataFrame
+    │   ├── TableError          a table that streams cannot be joined with
     │   ├── JobError            a job file
     │   ├── SinkError           a sink or its path
     │   ├── CheckpointMismatch  a checkpoint that belongs to something else
@@ -35,6 +36,7 @@ __all__ = [
     "SinkError",
     "SinkFailed",
     "StreamError",
+    "TableError",
     "nearest",
 ]
 
@@ -86,6 +88,10 @@ class QueryError(InputError):
 
 class StreamError(InputError):
     """A stream whose declaration does not fit its DataFrame."""
+
+
+class TableError(InputError):
+    """A table that streams cannot be joined with."""
 
 
 class JobError(InputError):

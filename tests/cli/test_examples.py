@@ -63,3 +63,12 @@ def test_an_example_verifies_its_answer_and_draws_it(clone: Path, example: str, 
     assert "verified: " in shown
     assert said in shown
     assert (clone / "build" / "examples" / f"{example.replace('_', '-')}.png").stat().st_size > 10_000
+
+
+def test_orders_are_enriched_from_the_table_of_their_time(clone: Path) -> None:
+    shown = run(clone / "examples/orders.py")
+    assert "order 2 of Blaise of Paris: 5.5 by card" in shown
+    assert "order 1 of Ada of London: 20.0 by cash" in shown, "it was read when she lived there"
+    assert "order 4 of Ada of Oxford: 1.0 by card" in shown
+    assert "order 3 of somebody: 9.0 by card" in shown
+    assert "order 5 of Carl of Berlin: 2.0 by cash" in shown

@@ -19,6 +19,15 @@ def delta_rows(path: str, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[
     return _rows(pa.table(DeltaTable(path).to_pyarrow_table()), columns)
 
 
+def s3_rows(paths: list[str], columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:
+    """By pyarrow's own client of S3."""
+    import pyarrow.parquet as pq
+    from pyarrow import fs
+
+    found = [pq.read_table(path.removeprefix("s3a://"), filesystem=fs.S3FileSystem()) for path in paths]
+    return in_order(row for table in found for row in _rows(table, columns))
+
+
 def iceberg_rows(path: str, name: str, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:
     from pyiceberg.catalog import load_catalog
 

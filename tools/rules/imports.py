@@ -47,6 +47,7 @@ FORBIDDEN = {
     "query": (*_DRIVES, "braidstream.plan"),
     "plan": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
     "functions": (*_DRIVES, "braidstream.plan"),
+    "watch": (*_DRIVES, "braidstream.slot", "braidstream.epoch", "braidstream.functions", "braidstream.plan"),
     "spark": ("braidstream.jobs", "braidstream.cli", "braidstream.lab"),
     "lab/sim": ("braidstream.spark",),
     "lab/overlay": ("braidstream.spark",),

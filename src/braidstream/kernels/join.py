@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels import sizes
+from braidstream.kernels.loops import matches, members
 from braidstream.kernels.rows import I64, U64, Rows, key_columns
 from braidstream.model.stores import JoinGap
 
@@ -123,7 +124,10 @@ def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | N
     """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and which are not expired."""
     if not len(segment) or not len(hashes):
         return np.empty(0, dtype=np.int64)
-    if len(segment) <= 2 * len(hashes):
+    found = members(segment.hashes, hashes)
+    if found is not None:
+        rows = found
+    elif len(segment) <= 2 * len(hashes):
         at = np.searchsorted(hashes, segment.hashes)
         at[at == len(hashes)] = 0
         rows = np.flatnonzero(hashes[at] == segment.hashes)
@@ -264,14 +268,11 @@ class _Partial:
 
     def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
         newest, low, high = self._bounds(target, build)
-        start, stop, is_narrow = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
+        hashes = self.new.hashes[self.bound[self.source]]
         counts = self.probes.setdefault(target, [0, 0])
-        counts[0] += len(start)
-        for needles, rows in _chunks(start, stop, self.limit):
+        counts[0] += len(hashes)
+        for needles, rows in _pairs(build, hashes, low, high, self.limit):
             keep = None
-            if not is_narrow[needles[0] : needles[-1] + 1].all():
-                times = build.times[rows]
-                keep = (times >= low[needles]) & (times <= high[needles])
             if build.deadlines is not None and not self.lives:
                 keep = _both(keep, build.deadlines[rows] >= newest[needles])
             keep = _both(keep, self._passes(target, build, rows))
@@ -360,6 +361,25 @@ def equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 def _both(one: Flags | None, other: Flags | None) -> Flags | None:
     """The rows that pass two filters; None is one that all pass."""
     return other if one is None else one if other is None else one & other
+
+
+def _pairs(build: Rows, hashes: U64, low: I64, high: I64, limit: int) -> Iterator[tuple[I64, I64]]:
+    """(needle, row) for all rows of `build` with the hash of a needle and a time in [low, high], by needle.
+
+    Hashes of needles ascend. At most `limit` pairs at a time.
+    """
+    found = matches(build.hashes, build.times, hashes, low, high, limit)
+    if found is not None:
+        yield from found
+        return
+    start, stop, is_narrow = _ranges(build, hashes, low, high)
+    for needles, rows in _chunks(start, stop, limit):
+        if is_narrow[needles[0] : needles[-1] + 1].all():
+            yield needles, rows
+            continue
+        times = build.times[rows]
+        keep = (times >= low[needles]) & (times <= high[needles])
+        yield needles[keep], rows[keep]
 
 
 def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64, Flags]:

@@ -34,6 +34,7 @@ __all__ = [
     "JobQuery",
     "JobSink",
     "JobStream",
+    "JobTableOptions",
     "RouterOptions",
     "Settings",
     "StartOptions",
@@ -44,7 +45,8 @@ RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
-VALUES = ("json",)
+VALUES = ("json", "avro")
+DURABILITIES = ("power", "process")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -141,6 +143,15 @@ class StartOptions(Checked):
         'How long an epoch is; "available": what is there, then stop',
     )
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
+    history: int = option(
+        Count(0, 1 << 20), 4096, 100_000, "How many epochs the history remembers (docs/dashboard.md); 0: there is none"
+    )
+    durability: str = option(
+        Choice(DURABILITIES),
+        "power",
+        "process",
+        'What an epoch outlives: "power", also a machine that loses power; "process", only the death of processes',
+    )
     final: bool = option(
         Flag(), False, True, "Whether the input ends with what is there: open windows are closed, then the checkpoint"
     )
@@ -222,6 +233,21 @@ class JobStream(Checked):
         if is_kafka and self.schema is not None and self.value is None:
             wrong = "schema for a Kafka stream without a value"
             raise InputError(wrong, "what the values of messages are", 'add value = "json"')
+
+
+@dataclass(frozen=True)
+class JobTableOptions(Checked):
+    """`[tables.NAME]`: a table that queries may join to streams (docs/guide.md)."""
+
+    format: str = option(Text(), MISSING, "delta", 'A batch format of Spark; "delta" and "iceberg" keep versions')
+    path: str | None = option(_FILES, None, "data/customers", "The folder of its files")
+    schema: str | None = option(Text(), None, "id long, name string", "Its columns", unset="as they are found there")
+    refresh: str | None = option(
+        Duration(), None, "10 minutes", "How often a running flow looks for a newer snapshot", unset="at each start"
+    )
+    options: Mapping[str, str] = option(
+        Words(), {}, {"table": "shop.customers"}, "Options of Spark's reader, or of Iceberg"
+    )
 
 
 @dataclass(frozen=True)

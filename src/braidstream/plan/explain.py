@@ -8,6 +8,7 @@ from itertools import combinations
 
 from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
+from braidstream.kernels import loops
 from braidstream.kernels.families import dimensions_of, shown_dimension
 from braidstream.kernels.measures import Periods
 from braidstream.model.join_kinds import JoinKind
@@ -48,6 +49,8 @@ def explain(
     lines += _routing(plan, router)
     for query in queries:
         lines += _query(query, plan, sinks, (better or {}).get(query.name))
+    if missing := loops.missing():
+        lines.append(f"  kernels: NumPy's ({missing}); compiled ones are about twice as fast")
     return "\n".join(lines)
 
 

@@ -26,7 +26,19 @@ from functools import cached_property
 
 from braidstream.model.join_kinds import JoinKind
 
-__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Gap", "Input", "KeyClass", "Match", "Output", "Query", "TimeWindow"]
+__all__ = [
+    "AGGREGATE_FUNCTIONS",
+    "Aggregate",
+    "Enriched",
+    "Gap",
+    "Input",
+    "KeyClass",
+    "Lookup",
+    "Match",
+    "Output",
+    "Query",
+    "TimeWindow",
+]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
 
@@ -85,6 +97,41 @@ class Gap:
     low_us: int | None
     high_us: int | None
     """None is no bound."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A table that is joined to a stream before its rows are routed: rows without a match have NULL in its columns."""
+
+    table: str
+    name: str
+    """Under which its columns stand beside the stream's: `name.column`."""
+    condition: str
+    """Bare, over the stream's columns and those of tables that were joined so far."""
+
+    @property
+    def flag(self) -> str:
+        """The column that is true where the table has a match, and NULL elsewhere."""
+        return f"{self.name} is there"
+
+    def column(self, name: str) -> str:
+        """A column of the table as the enriched stream calls it."""
+        return f"{self.name}.{name}"
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """A stream with the tables that are joined to it. Queries that say the same share it."""
+
+    stream: str
+    lookups: tuple[Lookup, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """What it is called: as its parts, and a digest of how they are joined."""
+        form = json.dumps([[one.table, one.condition] for one in self.lookups], ensure_ascii=True)
+        digest = hashlib.sha256(form.encode()).hexdigest()[:6]
+        return "+".join([self.stream, *(one.table for one in self.lookups)]) + f".{digest}"
 
 
 @dataclass(frozen=True)
@@ -151,6 +198,8 @@ class Query:
     """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
     window: TimeWindow | None = None
     """Of an aggregate query whose groups are put out once, when their window is over."""
+    enriched: tuple[Enriched, ...] = ()
+    """The streams among its inputs that are joined with tables before they are routed."""
     identity: str = ""
     """The digest of the query as written, where windows and predicates were derived from its intervals."""
 
@@ -183,7 +232,9 @@ class Query:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
         if self.identity:
             return self.identity
-        left_out = {"name", "text", "identity"} | {field for field in ("gaps", "window") if not getattr(self, field)}
+        left_out = {"name", "text", "identity"} | {
+            field for field in ("gaps", "window", "enriched") if not getattr(self, field)
+        }
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds
             del meaning["kind"], meaning["on"]

@@ -15,8 +15,8 @@ import resource
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,12 +45,12 @@ from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
 from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import SlotId
-from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, Tally, encoded
+from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, StagedFile, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
-from braidstream.slot.allocators import give_back
+from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
@@ -59,16 +59,16 @@ from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
 from braidstream.slot.section_writing import Merged, written
 from braidstream.slot.sharing import CompositeBatch, shared, told_columns
-from braidstream.state import adoption, compaction
+from braidstream.state import adoption, compaction, syncing
 from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Segment
+from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import Place
 from braidstream.state.staging import Writer
 
-__all__ = ["REPORTS", "REPORTS_SCHEMA", "executor", "failure_of", "slot_task"]
+__all__ = ["REPORTS_SCHEMA", "SlotTask", "executor", "failure_of"]
 
-REPORTS = "report binary"
 REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
@@ -83,26 +83,33 @@ class _Side:
     """Where they are not those of the join's inputs."""
 
 
-def slot_task(
-    task: EpochTask, stage: int = 0, *, is_last: bool = True
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+@dataclass(frozen=True)
+class SlotTask:
     """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task: EpochTask
+    stage: int = 0
+    is_last: bool = True
+
+    def at(self, epoch: int) -> SlotTask:
+        """The same for another epoch: all else of most epochs is alike."""
+        return replace(self, task=replace(self.task, epoch=epoch))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the slots that the envelopes are for, nearly always one."""
+        spare_what_stays("slot")
         own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
                 envelope = Envelope(slots[i].as_py(), Kind.of(kinds[i].as_py()), blobs[i].as_buffer())
-                if _is_for_later(task, stage, envelope.kind):
-                    yield from _sent(envelope, is_last)
+                if _is_for_later(self.task, self.stage, envelope.kind):
+                    yield from _sent(envelope, self.is_last)
                 else:
                     own[SlotId(envelope.slot)].append((envelope.kind, envelope.blob))
         for slot, received in own.items():
-            for envelope in _guarded(task, stage, slot, received):
-                yield from _sent(envelope, is_last)
-
-    return run
+            for envelope in _guarded(self.task, self.stage, slot, received):
+                yield from _sent(envelope, self.is_last)
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
@@ -143,10 +150,10 @@ class _Slot:
     """One slot in one stage of one epoch."""
 
     def __init__(self, task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> None:
-        self.started = time.perf_counter()
+        self.started, self.began, self.sealed_s = time.perf_counter(), time.time(), seal_seconds()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
-        self.files = Files(task.root)
+        self.files = Files(task.root, run=task.run)
         self.section = self.manifest.section((stage, slot))
         self.groups: tuple[Group, ...] = self.section.groups
         self.lows: U64 = np.array([group.first for group in self.groups], dtype=np.uint64)
@@ -155,7 +162,7 @@ class _Slot:
         self.probes: dict[str, dict[int, list[int]]] = {}
         self.bytes = sum(blob.size for _, blob in received)
         self.tallies: list[Tally] = []
-        self.late: dict[str, str | None] = {}
+        self.late: dict[str, StagedFile] = {}
         self.seen: list[Tally] = []
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
@@ -188,7 +195,7 @@ class _Slot:
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
         for alike in shared(composed, self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
-            sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            sides = [_Side(one, self.lows, self.matches) for one in pools.sides(join, deferred)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
             whole = np.zeros(1, dtype=np.uint64)
             sides += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
@@ -200,6 +207,7 @@ class _Slot:
                         yield from self._derive(join, found)
         self._close(results)
         reach("task-before-segment", epoch=self.task.epoch)
+        joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
@@ -217,20 +225,25 @@ class _Slot:
         merged = [self._merge(place, merge) for merge in self._merges()]
         adopted = self._adopted(place)
         section = self._written(segments, merged)
+        stored_s = time.perf_counter() - self.started
         reach("task-after-section", epoch=self.task.epoch)
         if (self.task.epoch + self.slot) % 64 == 0:
             self.files.drop_copies()
+        staged = {query: Result(w.rows, w.close()) for query, w in results.items()}
+        syncing.settle(durable=self.task.durable)
         slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
         report = SlotReport(
             slot=self.slot,
             stage=self.stage,
+            began=self.began,
+            store_s=stored_s - joined_s,
             executor=executor(),
             tallies=tuple(self.tallies),
             rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
             bytes=self.bytes,
             section=section,
             adopted=adopted,
-            results={query: Result(w.rows, w.close()) for query, w in results.items()},
+            results=staged,
             produced=self.produced,
             probes={join: {at: (n, m) for at, (n, m) in own.items()} for join, own in self.probes.items()},
             late=self.late,
@@ -241,6 +254,7 @@ class _Slot:
             shed={} if self.counting is None else self.counting.sent(),
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,
+            sealing_s=seal_seconds() - self.sealed_s,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
         yield Envelope(self.slot, Kind(Content.REPORT), encoded(report))
@@ -261,13 +275,13 @@ class _Slot:
                 tables[kind].append(unpack(blob))
         for branch in self.task.branches:
             late = tables.pop(Kind(Content.LATE, branch.index), [])
-            if late:
-                self.late[branch.stream] = self._write_late(branch, late)
+            if late and (staged := self._write_late(branch, late)):
+                self.late[branch.stream] = staged
         rows = {kind: sort_rows(joined(parts)) for kind, parts in sorted(tables.items())}
         in_cells = {(kind.number, kind.use): own for kind, own in rows.items() if kind.content is Content.CELLS}
         return {kind.number: own for kind, own in rows.items() if kind.content is Content.ROWS}, in_cells
 
-    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
+    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> StagedFile | None:
         names = [user_name(name) for name in envelopes[0].column_names]
         schema = envelopes[0].rename_columns(names).schema
         writer = self.task.late[branch.stream].writer(schema, self.task.epoch, self.slot)

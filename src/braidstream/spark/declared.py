@@ -52,7 +52,8 @@ BadTarget = tuple[Any, "str | Path | None", Mapping[str, str]]
 
 def bad_of(known: Mapping[str, BadTarget], query: Query) -> dict[str, BadTarget]:
     """The targets of the streams that a query reads."""
-    return {stream: known[stream] for stream in query.streams if stream in known}
+    base = {one.name: one.stream for one in query.enriched}
+    return {stream: known[own] for stream in query.streams if (own := base.get(stream, stream)) in known}
 
 
 @dataclass

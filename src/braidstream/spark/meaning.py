@@ -33,7 +33,9 @@ from pyspark.sql.types import (
 
 from braidstream.errors import StreamError, nearest
 from braidstream.query.meaning import Typed, Uncomputable
+from braidstream.query.model import Enriched
 from braidstream.query.types import quote_name
+from braidstream.spark.joined_tables import AllStreams
 from braidstream.spark.sources import Stream
 
 __all__ = ["SparkMeaning", "refuse_mixed_times", "type_text"]
@@ -42,10 +44,14 @@ __all__ = ["SparkMeaning", "refuse_mixed_times", "type_text"]
 class SparkMeaning:
     """What Spark says of expressions over declared streams, of which there may come more. Answers are remembered."""
 
-    def __init__(self, spark: SparkSession, streams: Mapping[str, Stream]) -> None:
+    def __init__(self, spark: SparkSession, streams: AllStreams) -> None:
         self._spark, self._streams = spark, streams
         self._frame_of = lru_cache(maxsize=None)(self._frame)
         self._same: dict[tuple[object, ...], bool] = {}
+
+    def enrich(self, made: Enriched) -> None:
+        """Know a stream with tables."""
+        self._streams.add(made)
 
     def same(self, inputs: Mapping[str, str], written: str, canonical: str, groups: Sequence[str] | None) -> bool:
         """Whether both are the same expression to the analyzer, or become so when constants are computed."""

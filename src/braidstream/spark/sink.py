@@ -16,14 +16,15 @@ of epochs grow, and so do those of steps, so a mark is one number for each: the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from braidstream.model.declarations import Target
 from braidstream.model.faults import reach
+from braidstream.model.snapshots import Placed
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 from braidstream.state.whole_epochs import shown_number
@@ -72,6 +73,10 @@ class Delivery:
     """The results as a DataFrame, for sinks that go through Spark."""
     finished: bool
     """Whether the staged files have the results themselves; if not, only the frame has."""
+    checksums: Mapping[str, int] = field(default_factory=dict)
+    """Of the staged files."""
+    durable: bool = False
+    """Whether files are to be on the disk when it is done."""
 
     def reach(self, point: str) -> None:
         """A fault point of this delivery."""
@@ -85,6 +90,8 @@ class Sink(ABC):
     """With its guarantee, for `explain`."""
     idempotent = True
     """Whether an epoch that is delivered again is there once."""
+    placed: Mapping[str, tuple[Placed, ...]] = {}
+    """Of a sink that puts files into folders: those of the last delivery."""
     recognizes = False
     """Whether it is so because the sink knows what it took, from whatever query of that name: not by replacing it."""
 
