@@ -28,7 +28,7 @@ def api_page(package: Path) -> str:
         module = _parsed(package / file)
         homes = _homes(module, name)
         for one in sorted(_public(module) - {"__version__"}, key=str.lower):
-            lines += _entry(one, *_found(package, homes.get(one, name), one))
+            lines += _entry(package, one, *_found(package, homes.get(one, name), one))
     return "\n".join(lines)
 
 
@@ -49,11 +49,14 @@ def _homes(module: ast.Module, package: str) -> dict[str, str]:
     return {alias.name: node.module or package for node in imports for alias in node.names}
 
 
+def _file(package: Path, home: str) -> Path:
+    place = package / "/".join(home.split(".")[1:])
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
 def _found(package: Path, home: str, name: str) -> tuple[ast.stmt | None, str]:
     """The definition of a name, through packages that only pass it on, and the module that has it."""
-    place = package / "/".join(home.split(".")[1:])
-    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    module = _parsed(file)
+    module = _parsed(_file(package, home))
     for node in module.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
             return node, home
@@ -61,7 +64,7 @@ def _found(package: Path, home: str, name: str) -> tuple[ast.stmt | None, str]:
     return _found(package, further, name) if further and further != home else (None, home)
 
 
-def _entry(name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
+def _entry(package: Path, name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
     yield f"### {name}\n"
     if isinstance(node, ast.FunctionDef):
         yield f"```text\n{_signature(name, node)}\n```\n"
@@ -76,11 +79,25 @@ def _entry(name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
     if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
         yield f"{_told(node)}\n\nIn `{home}`.\n"
     if isinstance(node, ast.ClassDef):
-        yield from _members(node)
+        yield from _members([*_inherited(package, node, home), *_methods(node)])
 
 
-def _members(node: ast.ClassDef) -> Iterator[str]:
-    methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+def _inherited(package: Path, node: ast.ClassDef, home: str) -> Iterator[ast.FunctionDef]:
+    """The public methods of bases that the package has, but for those of its errors."""
+    for base in node.bases:
+        if isinstance(base, ast.Name) and not home.endswith("errors"):
+            place = _homes(_parsed(_file(package, home)), home).get(base.id, home)
+            found, at = _found(package, place, base.id) if place.startswith("braidstream") else (None, place)
+            if isinstance(found, ast.ClassDef):
+                yield from _inherited(package, found, at)
+                yield from _methods(found)
+
+
+def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+
+
+def _members(methods: list[ast.FunctionDef]) -> Iterator[str]:
     for one in methods:
         if ast.get_docstring(one):
             is_property = any("property" in ast.unparse(mark) for mark in one.decorator_list)
