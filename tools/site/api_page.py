@@ -49,14 +49,11 @@ def _homes(module: ast.Module, package: str) -> dict[str, str]:
     return {alias.name: node.module or package for node in imports for alias in node.names}
 
 
-def _file(package: Path, home: str) -> Path:
-    place = package / "/".join(home.split(".")[1:])
-    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-
-
 def _found(package: Path, home: str, name: str) -> tuple[ast.stmt | None, str]:
     """The definition of a name, through packages that only pass it on, and the module that has it."""
-    module = _parsed(_file(package, home))
+    place = package / "/".join(home.split(".")[1:])
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    module = _parsed(file)
     for node in module.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
             return node, home
@@ -79,22 +76,19 @@ def _entry(package: Path, name: str, node: ast.stmt | None, home: str) -> Iterat
     if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
         yield f"{_told(node)}\n\nIn `{home}`.\n"
     if isinstance(node, ast.ClassDef):
-        yield from _members([*_inherited(package, node, home), *_methods(node)])
+        yield from _members(_methods(package, node, home))
 
 
-def _inherited(package: Path, node: ast.ClassDef, home: str) -> Iterator[ast.FunctionDef]:
-    """The public methods of bases that the package has, but for those of its errors."""
+def _methods(package: Path, node: ast.ClassDef, home: str) -> list[ast.FunctionDef]:
+    """The public methods of a class, those of its bases in the package first."""
+    found: list[ast.FunctionDef] = []
+    imported = _homes(_parsed(package / ("/".join(home.split(".")[1:]) + ".py")), home) if node.bases else {}
     for base in node.bases:
-        if isinstance(base, ast.Name) and not home.endswith("errors"):
-            place = _homes(_parsed(_file(package, home)), home).get(base.id, home)
-            found, at = _found(package, place, base.id) if place.startswith("braidstream") else (None, place)
-            if isinstance(found, ast.ClassDef):
-                yield from _inherited(package, found, at)
-                yield from _methods(found)
-
-
-def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
-    return [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+        place = imported.get(ast.unparse(base), "")
+        own, further = _found(package, place, ast.unparse(base)) if place.startswith("braidstream.") else (None, "")
+        if isinstance(own, ast.ClassDef):
+            found += _methods(package, own, further)
+    return [*found, *(one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"))]
 
 
 def _members(methods: list[ast.FunctionDef]) -> Iterator[str]:
