@@ -52,7 +52,10 @@ def inner(epochs: Any, table: list[Row]) -> Iterator[tuple[Any, ...]]:
             yield r["v"], s["v"], t["w"]
 
 
-@pytest.mark.parametrize("directly", [True, False], ids=["of files", "of rows from Spark"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("directly", [True, pytest.param(False, marks=SLOW)], ids=["of files", "of rows from Spark"])
 def test_streams_read_in_several_ways_at_once(spark: SparkSession, tmp_path: Path, directly: bool) -> None:
     """One stream as it is, with a table joined by INNER and LEFT JOIN, with two, and each as if it were alone."""
     epochs, table, other = some_epochs(11), some_table(1), some_table(2, "aab")
@@ -110,6 +113,7 @@ def test_streams_read_in_several_ways_at_once(spark: SparkSession, tmp_path: Pat
     assert "has no versions" in flow.explain()
 
 
+@SLOW
 def test_outer_joins_keep_rows_of_streams_with_tables(spark: SparkSession, tmp_path: Path) -> None:
     epochs, table = some_epochs(13), some_table(3)
     flow = declare(Flow(spark, slots=2, groups=4), write(tmp_path, epochs))
@@ -173,6 +177,7 @@ def test_a_running_flow_sees_what_a_table_is_after_a_refresh(spark: SparkSession
     assert found(query) == wanted
 
 
+@SLOW
 def test_a_refresh_comes_by_itself(spark: SparkSession, tmp_path: Path) -> None:
     tables = iter([some_table(6)] * 2)
     made: list[Any] = []
@@ -191,6 +196,46 @@ def test_a_refresh_comes_by_itself(spark: SparkSession, tmp_path: Path) -> None:
     while handle.manifest.notes.tables["T"] == first:
         assert not handle.await_termination(0.05)
     handle.stop()
+
+
+@SLOW
+def test_queries_with_tables_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
+    """Sources stay as many as they were: a stream read directly, then in two ways, then as it was, over a restart."""
+    epochs, table = some_epochs(23, 4), some_table(10)
+
+    def flow() -> Any:
+        made = declare(Flow(spark, slots=2, groups=4), {name: tmp_path / name for name in "RS"})
+        made.table("T", spark.createDataFrame(pa.Table.from_pylist(table, SCHEMA)))
+        made.query(f"SELECT R.v AS rv, S.v AS sv {FROM}", name="plain").to("parquet", tmp_path / "plain")
+        return made
+
+    def read(handle: Any, n_epochs: int) -> None:
+        while handle.totals.get("S.rows", 0) < sum(len(epoch["S"]) for epoch in epochs[:n_epochs]):
+            assert not handle.await_termination(0.05)
+
+    write(tmp_path, epochs[:1])
+    first = flow()
+    handle = first.start(tmp_path / "ck", epoch="50 milliseconds", warm=False)
+    read(handle, 1)
+    text = f"SELECT R.v AS rv, S.v AS sv, t.w {FROM} JOIN T t ON R.name = t.id"
+    first.submit(text, name="more", to="parquet", path=str(tmp_path / "more"))
+    assert "read in the routing task" not in next(one for one in first.explain().splitlines() if "stream R:" in one)
+    write(tmp_path, epochs[1:2])
+    read(handle, 2)
+    handle.stop()
+    second = flow()  # what was submitted is remembered
+    handle = second.start(tmp_path / "ck", epoch="50 milliseconds", warm=False)
+    write(tmp_path, epochs[2:3])
+    read(handle, 3)
+    handle.withdraw("more")
+    write(tmp_path, epochs[3:])
+    read(handle, 4)
+    handle.stop()
+    plain, more = (
+        Counter(tuple(r) for r in spark.read.parquet(str(tmp_path / n)).collect()) for n in ("plain", "more")
+    )
+    assert plain == Counter((r["v"], s["v"]) for r, s in pairs(epochs, (20, 5)))
+    assert more == Counter(inner(epochs[1:3], table))
 
 
 def delta(folder: Path, rows: list[Row]) -> None:
@@ -213,6 +258,7 @@ class Iceberg:
         self.table.overwrite(pa.Table.from_pylist(rows, SCHEMA))
 
 
+@SLOW
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_an_epoch_that_is_done_again_sees_the_version_that_it_saw(
     spark: SparkSession, tmp_path: Path, kind: str
@@ -279,6 +325,7 @@ def test_what_is_no_table_is_refused(spark: SparkSession, tmp_path: Path) -> Non
         flow.query(f"SELECT nosuchfunction(t.w) AS x {FROM} JOIN T t ON R.name = t.id")
 
 
+@SLOW
 def test_a_table_whose_columns_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "T"
     paths = write(tmp_path, some_epochs(21, 1))
@@ -294,3 +341,6 @@ def test_a_table_whose_columns_changed_is_refused(spark: SparkSession, tmp_path:
     flow(["id", "w", "next"]).start(tmp_path / "ck", warm=False).await_termination()
     with pytest.raises((TableError, CheckpointMismatch), match="has other columns now"):
         flow(["id", "w"]).start(tmp_path / "ck", warm=False)
+    gone = declare(Flow(spark, slots=2, groups=4), paths)
+    gone.query(f"SELECT R.v AS w {FROM}", name="query1").to("noop")
+    assert "what it read until now is not declared any more" in "".join(gone.check(tmp_path / "ck"))

@@ -142,7 +142,7 @@ def _unreadable_leases_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(leases, "_TTL_S", 0.0)
 
 
-@settings(max_examples=examples(150, least=25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, least=5), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.sampled_from(EPOCH_POINTS), min_size=1, max_size=3),
     st.sampled_from(sorted(DAMAGES)),
@@ -177,7 +177,7 @@ class Clock:
         self.then(self.now)
 
 
-@settings(max_examples=examples(100, least=20), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, least=5), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.floats(0.35, 3.0),
     st.floats(-1e12, 1e12),

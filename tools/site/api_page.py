@@ -28,7 +28,7 @@ def api_page(package: Path) -> str:
         module = _parsed(package / file)
         homes = _homes(module, name)
         for one in sorted(_public(module) - {"__version__"}, key=str.lower):
-            lines += _entry(one, *_found(package, homes.get(one, name), one))
+            lines += _entry(package, one, *_found(package, homes.get(one, name), one))
     return "\n".join(lines)
 
 
@@ -61,7 +61,7 @@ def _found(package: Path, home: str, name: str) -> tuple[ast.stmt | None, str]:
     return _found(package, further, name) if further and further != home else (None, home)
 
 
-def _entry(name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
+def _entry(package: Path, name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
     yield f"### {name}\n"
     if isinstance(node, ast.FunctionDef):
         yield f"```text\n{_signature(name, node)}\n```\n"
@@ -76,11 +76,22 @@ def _entry(name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
     if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
         yield f"{_told(node)}\n\nIn `{home}`.\n"
     if isinstance(node, ast.ClassDef):
-        yield from _members(node)
+        yield from _members(_methods(package, node, home))
 
 
-def _members(node: ast.ClassDef) -> Iterator[str]:
-    methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+def _methods(package: Path, node: ast.ClassDef, home: str) -> list[ast.FunctionDef]:
+    """The public methods of a class, those of its bases in the package first."""
+    found: list[ast.FunctionDef] = []
+    imported = _homes(_parsed(package / ("/".join(home.split(".")[1:]) + ".py")), home) if node.bases else {}
+    for base in node.bases:
+        place = imported.get(ast.unparse(base), "")
+        own, further = _found(package, place, ast.unparse(base)) if place.startswith("braidstream.") else (None, "")
+        if isinstance(own, ast.ClassDef):
+            found += _methods(package, own, further)
+    return [*found, *(one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"))]
+
+
+def _members(methods: list[ast.FunctionDef]) -> Iterator[str]:
     for one in methods:
         if ast.get_docstring(one):
             is_property = any("property" in ast.unparse(mark) for mark in one.decorator_list)

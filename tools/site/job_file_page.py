@@ -21,6 +21,7 @@ explains, [Options](../options.md) has the ranges.
 _TABLES: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("[flow]", (options.StartOptions, options.FlowOptions)),
     ("[streams.NAME]", (options.JobStream,)),
+    ("[tables.NAME]", (options.JobTableOptions,)),
     ("[queries.NAME]", (options.JobQuery,)),
     ("[functions.NAME]", (options.FunctionOptions,)),
     ("[control]", (options.JobControl,)),

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ def composites(
         counts = {} if probes is None else probes
         partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, gaps, across)
         for done in partial.extend(sequence):
-            index = tuple(done.bound[j] + offset if j == source else done.bound[j] for j in range(m))
+            index = tuple(done.bound[j] + offset if offset and j == source else done.bound[j] for j in range(m))
             yield from widths.cut(Composites(source, index, offset, done.times_and_deadlines))
 
 
@@ -268,7 +269,7 @@ class _Partial:
 
     def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
         newest, low, high = self._bounds(target, build)
-        hashes = self.new.hashes[self.bound[self.source]]
+        hashes = self._of_source(self.new.hashes)
         counts = self.probes.setdefault(target, [0, 0])
         counts[0] += len(hashes)
         for needles, rows in _pairs(build, hashes, low, high, self.limit):
@@ -280,11 +281,24 @@ class _Partial:
             same = self._same_keys(build, found, fitting)
             if same is not None:
                 fitting, found = fitting[same], found[same]
-            bound = {j: np.take(index, fitting) for j, index in self.bound.items()}
+            bound = {j: self._chosen(j, fitting) for j in self.bound}
             bound[target] = found + offset if offset else found
             counts[1] += len(found)
             is_fresh = self.is_fresh and build is self.pools[target].new
             yield from replace(self, bound=bound, is_fresh=is_fresh).extend(rest)
+
+    @cached_property
+    def _has_all(self) -> bool:
+        """Whether nothing but the source is bound yet, with all its new rows."""
+        return len(self.bound) == 1 and len(self.bound[self.source]) == len(self.new)
+
+    def _of_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values of the source's new rows that are bound."""
+        return values if self._has_all else values[self.bound[self.source]]
+
+    def _chosen(self, j: int, needles: I64) -> I64:
+        """The rows of a bound input that some of the partial composites have."""
+        return needles if self._has_all else np.take(self.bound[j], needles)
 
     def _bounds(self, target: int, build: Rows) -> tuple[I64, I64, I64]:
         """Of each partial composite: its newest time, and the interval of times that may extend it."""
@@ -326,7 +340,7 @@ class _Partial:
     def _values(self, j: int, of: Callable[[Rows], I64]) -> I64:
         rows, pool = self.bound[j], self.pools[j]
         if j == self.source:
-            return of(self.new)[rows]
+            return self._of_source(of(self.new))
         from_new = _safe_take(of(pool.new), rows - len(pool.stored))
         return np.where(rows < len(pool.stored), _safe_take(of(pool.stored), rows), from_new)
 

@@ -109,6 +109,10 @@ class Tables:
                 _refuse_other_columns(name, known.schema, newest.schema)
             if known is None or not is_replay:
                 notes[name] = newest
+                if known is not None and known.location != newest.location:
+                    told.append(
+                        f"table {name!r} is {newest.location} now, until epoch {manifest.epoch} {known.location}"
+                    )
                 continue
             if known.location != newest.location:
                 wrong = f"table {name!r} is {newest.location}, and epoch {manifest.epoch + 1}, which was begun, saw "

@@ -15,6 +15,7 @@ from braidstream.lab.torture.drawing import draw_story
 from braidstream.lab.torture.playing import play
 from braidstream.lab.torture.record import described, drawn, torture
 from braidstream.lab.torture.shrinking import shrink
+from braidstream.lab.torture.spark_playing import play_on_spark
 from braidstream.lab.torture.story import Story
 from braidstream.spark.sink import Mark
 from braidstream.state import section
@@ -29,7 +30,7 @@ def test_a_seed_gives_one_story_and_a_story_is_json() -> None:
         assert msgspec.json.decode(msgspec.json.encode(story), type=Story) == story
 
 
-@pytest.mark.parametrize("seed", range(examples(40, least=2)))
+@pytest.mark.parametrize("seed", range(examples(10, least=2)))
 def test_random_flows_that_crash_give_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
     story = drawn(seed)
     assert not (wrong := play(story, tmp_path).wrong), f"seed {seed}: {wrong}\n{described(story)}"
@@ -130,3 +131,19 @@ def replace_final(story: Story) -> Any:
     from braidstream.model.values import changed
 
     return changed(Options(), final=story.options.final, biclique=story.options.biclique)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_flow_on_spark_whose_processes_are_killed_gives_what_duckdb_gives(tmp_path: Path) -> None:
+    outcome = play_on_spark(drawn(1), tmp_path)
+    assert not outcome.wrong, outcome.wrong
+    assert outcome.met["event: a process"] >= 2
+
+
+@pytest.mark.acceptance
+@pytest.mark.spark
+def test_a_hundred_flows_on_spark_whose_processes_are_killed_give_what_duckdb_gives() -> None:
+    record = torture(range(100), play_on_spark, shrink_s=0)
+    print(json.dumps(record.as_json()["met"], indent=1))
+    assert [(failure.seed, failure.wrong) for failure in record.failures] == []

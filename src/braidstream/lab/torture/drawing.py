@@ -59,7 +59,7 @@ def _options(random: Random, asks: tuple[Ask, ...], *, is_biclique: bool) -> Opt
     slots, shaken = random.randint(1, 4), random.random() < 0.4
     if is_biclique:
         return Options(slots=max(slots, 2), groups=1, biclique=1, shaken=shaken, final=random.random() < 0.5)
-    is_plain = all(ask.kind in ("inner", "on_top", "left", "right", "full", "semi", "anti") for ask in asks)
+    is_plain = all(ask.kind not in ("asof", "asof_left", "aggregate", "counted") for ask in asks)
     return Options(
         slots=slots,
         groups=random.choice([1, 2, 4, 8, 16]),
@@ -72,7 +72,7 @@ def _options(random: Random, asks: tuple[Ask, ...], *, is_biclique: bool) -> Opt
         n_hashes=random.choice([0, 0, 0, 3]) if is_plain else 0,
         fan=random.choice([0, 2, 2]),
         shaken=shaken,
-        final=random.random() < 0.7 or any(ask.bounds and ask.kind != "inner" for ask in asks),
+        final=random.random() < 0.7,
         takes_late=random.random() < 0.15,
     )
 

@@ -29,9 +29,7 @@ def draw_ask(random: Random, name: str, streams: list[str], kind: str = "", *, p
     if kind == "counted":
         return _counted(random, name, streams)
     chosen = random.sample(streams, random.randint(2, len(streams)))
-    if kind == "aggregate":
-        return _aggregate(random, name, chosen)
-    return _inner(random, name, chosen)
+    return (_aggregate if kind == "aggregate" else _inner)(random, name, chosen)
 
 
 def _inner(random: Random, name: str, chosen: list[str]) -> Ask:

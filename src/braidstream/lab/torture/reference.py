@@ -115,7 +115,7 @@ class Reference:
         for place in kind.kept:
             own, other = (left, right) if place == 0 else (right, left)
             entry = ask.inputs[place]
-            end = f"{entry.alias}.t" + ("" if kind.is_asof else f" + {entry.window_us or 0}")
+            end = f"{entry.alias}.t" + ("" if kind.is_asof else f" + {_wait(entry, ask)}")
             parts.append(
                 f"SELECT {_select(ask)} FROM {own} LEFT JOIN {other} ON false "
                 f"WHERE NOT EXISTS (FROM {other} WHERE {matched}) AND {end} < {watermark} AND {where}"
@@ -194,6 +194,14 @@ def _equal(ask: Ask) -> list[str]:
 
 def _bounds(ask: Ask) -> list[str]:
     return [f"{b.second}.t - {b.first}.t BETWEEN {b.low_us} AND {b.high_us}" for b in ask.bounds]
+
+
+def _wait(entry: Input, ask: Ask) -> int:
+    """How long after a row its last partner may come, by its window and by intervals."""
+    waits = [] if entry.window_us is None else [entry.window_us]
+    waits += [bound.high_us for bound in ask.bounds if bound.first == entry.alias]
+    waits += [-bound.low_us for bound in ask.bounds if bound.second == entry.alias]
+    return max(min(waits, default=0), 0)
 
 
 def _windows(inputs: Sequence[Input]) -> list[str]:
