@@ -22,6 +22,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from braidstream.hiding import scrubbed
+
 __all__ = [
     "BraidstreamError",
     "CheckpointInUse",
@@ -53,6 +55,7 @@ class BraidstreamError(Exception):
     """The file with the whole stack, where there is one."""
 
     def __init__(self, wrong: str, expected: str = "", fix: str = "") -> None:
+        wrong, expected, fix = scrubbed(wrong), scrubbed(expected), scrubbed(fix)
         self.wrong, self.expected, self.fix = wrong, expected, fix
         parts = [wrong, f"expected: {expected}" if expected else "", f"hint: {fix}" if fix else ""]
         super().__init__("\n  ".join(part for part in parts if part))

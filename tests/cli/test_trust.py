@@ -84,7 +84,7 @@ def test_export_and_repair(braid: Braid, copied: Workshop, tmp_path: Path) -> No
     for name, n in rows.items():
         found = pq.read_table(tmp_path / "state" / name)
         assert found.num_rows == n
-        assert {"k", "v", "__t"} <= set(found.column_names)
+        assert {"v", "__t"} <= set(found.column_names)
     orphan = ck / "segments" / "0000000001-0-left.arrow"
     orphan.write_bytes(b"x")
     shown = braid("repair", ck, "--dry-run")

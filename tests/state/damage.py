@@ -64,6 +64,7 @@ def finished(flow: Harness) -> list[tuple[Any, ...]]:
     """The rest of the stream, and all results."""
     for number in range(flow.manifest.epoch + 1, BEFORE + AFTER):
         flow.epoch(epoch_of(number))
+        spark_logs(flow.folder / "ck" / Checkpoint(flow._root).log.folder, number)
     flow.finish()
     return sorted(tuple(sorted((name, str(value)) for name, value in row.items())) for row in flow.results("q"))
 

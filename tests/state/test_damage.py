@@ -35,6 +35,7 @@ def test_damage_is_refused_or_harmless(campaign: Campaign, part: int) -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(3 * 3600)
 def test_a_thousand_damages(campaign: Campaign) -> None:
     campaign.outcomes.clear()
     for seed in range(1000):

@@ -19,7 +19,7 @@ from braidstream.state.manifest import Manifest
 from braidstream.state.rolling_back import plan_rollback, roll_back
 from braidstream.state.verifying import verify
 from braidstream.state.whole_epochs import result_files
-from tests.state.damage import AFTER, BEFORE, N, epoch_of, finished, flow_in, spark_logs
+from tests.state.damage import AFTER, BEFORE, N, epoch_of, finished, flow_in
 
 
 def noted(flow: Harness) -> Harness:
@@ -59,8 +59,6 @@ def test_results_of_steps_after_the_epoch_go_too(tmp_path: Path) -> None:
     flow = noted(flow_in(tmp_path / "flow"))
     expected = finished(flow)
     assert flow.manifest.notes.steps > 0
-    for number in range(BEFORE, BEFORE + AFTER):
-        spark_logs(flow.folder / "ck" / Checkpoint(flow._root).log.folder, number)
     rolled(flow, BEFORE + AFTER - 2)
     flow.restart()
     assert finished(flow) == expected

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from braidstream.errors import BraidstreamError, Note
+from braidstream.hiding import scrubbed
 
 __all__ = ["JOBS", "RESEARCH", "START", "TRY", "app", "main"]
 
@@ -69,7 +70,7 @@ def main() -> None:
 
             _say(f"error: Spark failed: {'its process has ended' if has_gone(error) else one_line(error)}")
             sys.exit(3)
-        traceback.print_exc()
+        sys.stderr.write(scrubbed(traceback.format_exc()))
         _say(f"unexpected error: {error!r}")
         sys.exit(3)
 
@@ -86,7 +87,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(text)
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(scrubbed(text))
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -59,12 +59,12 @@ class Routing(RouterOptions):
         for name, value in options.items():
             if value is not None:
                 raise InputError(f"router {_BICLIQUE!r} with {name}", f"no {name}", 'use router = "auto"')
-        inner = all(join.kind is JoinKind.INNER for join in joins)
+        inner = all(join.kind is JoinKind.INNER and not join.is_unkeyed for join in joins)
         pairs = inner and all(len({entry.store for entry in join.inputs}) == 2 == len(join.inputs) for join in joins)
         if not pairs or any(store.derived or len(store.places) != 1 or max(store.places) > 1 for store in stores):
             raise InputError(
                 f"router {_BICLIQUE!r} with these queries",
-                "inner joins of two streams, each stream and key in one of them, without aggregates",
+                "inner joins of two streams on a key, each stream and key in one of them, without aggregates",
                 'use router = "auto"',
             )
 

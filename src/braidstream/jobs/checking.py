@@ -19,10 +19,12 @@ from pathlib import Path
 from braidstream.epoch.ending import is_ended, refuse_ended
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
 from braidstream.jobs.form import Job, JobStream, with_place
+from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
 from braidstream.options import JobTableOptions
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
@@ -112,8 +114,8 @@ class _Found:
     def is_all(self, job: Job) -> bool:
         return len(self.streams) == len(job.streams) and len(self.tables) == len(job.tables)
 
-    def parse(self, text: str, name: str) -> Query:
-        return parse(text, self.streams, name, tables=self.tables)
+    def parse(self, text: str, name: str, allow: str | None = NO_EQUALITY) -> Query:
+        return parse(text, self.streams, name, tables=self.tables, allow=allow)
 
 
 def _table_of(name: str, table: JobTableOptions) -> Schema | None:
@@ -132,6 +134,7 @@ def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
+    stream = replace(stream, options=resolved_options(stream.options, f"stream {name!r}"))
     check_source(name, stream.format, stream.options)
     _check_order(name, stream)
     if stream.value is not None:
@@ -190,7 +193,8 @@ def _queries(job: Job, found: _Found) -> dict[str, Query]:
     parsed = {}
     for name, entry in job.queries.items():
         with nullcontext() if found.is_all(job) else suppress(InputError):
-            parsed[name] = with_place(job, f"[queries.{name}] cql", found.parse, entry.cql, name)
+            read = partial(found.parse, allow=entry.allow)
+            parsed[name] = with_place(job, f"[queries.{name}] cql", read, entry.cql, name)
     return parsed
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from braidstream.errors import BraidstreamError, InputError, JobError, nearest
 from braidstream.functions.jobfile import JobFunction, read_tables
 from braidstream.jobs.control import read_control
+from braidstream.model.secrets import resolved_options
 from braidstream.options import (
     FlowOptions,
     JobFlow,
@@ -106,7 +107,7 @@ def build(job: Job, spark: Any) -> Flow:
     for name, table in job.tables.items():
         with_place(job, f"[tables.{name}]", _declare_table, flow, name, table)
     for name, entry in job.queries.items():
-        added = partial(flow.query, recovered=entry.recovered)
+        added = partial(flow.query, recovered=entry.recovered, allow=entry.allow)
         query = with_place(job, f"[queries.{name}] cql", added, entry.cql, name)
         with_place(job, f"[queries.{name}] sink", _send, query.to, spark, entry.sink)
         if entry.late is not None:
@@ -150,6 +151,7 @@ def with_place(job: Job, place: str, action: Callable[..., Result], *arguments: 
 
 
 def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
+    stream = replace(stream, options=resolved_options(stream.options, f"stream {name!r}"))
     if stream.format.lower() == "parquet" and stream.path and stream.schema:
         read = {"delay": stream.delay, "options": stream.options, "order": stream.order, "idle": stream.idle}
         flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from braidstream.kernels.loops import native
 
-__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable", "is_text", "unhashed"]
+__all__ = ["INJECTIVE", "SEED", "UNKEYED_HASH", "hash_columns", "hashable", "is_text", "unhashed", "unkeyed_hashes"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -67,6 +67,11 @@ def hash_columns(columns: Sequence[pa.Array]) -> tuple[U64, npt.NDArray[np.bool_
         hashes = hashed if column.null_count == 0 else np.where(present, hashed, hashes)
         valid &= present
     return hashes, valid
+
+
+def unkeyed_hashes(rows: int) -> pa.Array:
+    """The hash of rows that share one key (`UNKEYED_KEY`), for each of them."""
+    return pa.repeat(pa.scalar(int(UNKEYED_HASH.view(np.int64)), pa.int64()), rows)
 
 
 def unhashed(hash_: int, kind: str) -> int | None:
@@ -208,3 +213,7 @@ def _avalanche(hashes: U64) -> U64:
 
 def _to_numpy(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+UNKEYED_HASH = hash_columns([pa.array([0], pa.int32())])[0][0]
+"""The hash of `UNKEYED_KEY`."""

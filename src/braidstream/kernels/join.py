@@ -41,7 +41,8 @@ from braidstream.kernels.rows import I64, U64, Rows, key_columns
 from braidstream.model.stores import JoinGap
 
 __all__ = [
-    "LIMIT", "Composites", "Pool", "batch_bytes", "bisect", "composites", "expand", "gather", "limit_of", "probe",
+    "LIMIT", "Composites", "Pool", "Widths", "batch_bytes", "bisect", "chunks", "composites", "expand", "gather",
+    "limit_of", "probe",
 ]  # fmt: skip
 
 LIMIT = 1 << 17
@@ -183,7 +184,7 @@ def composites(
     `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
-    widths = _Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
+    widths = Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
     spans = [UNBOUNDED if window is None else window for window in windows]
     for source in range(m):
         new = pools[source].new
@@ -202,7 +203,7 @@ def composites(
             yield from widths.cut(Composites(source, index, offset, done.times_and_deadlines))
 
 
-class _Widths:
+class Widths:
     """What the columns that are taken of composites take: by input, of its stored and of its new rows."""
 
     def __init__(self, pools: Sequence[Pool], taken: Sequence[Collection[str]] | None, most_bytes: int) -> None:
@@ -387,7 +388,7 @@ def _pairs(build: Rows, hashes: U64, low: I64, high: I64, limit: int) -> Iterato
         yield from found
         return
     start, stop, is_narrow = _ranges(build, hashes, low, high)
-    for needles, rows in _chunks(start, stop, limit):
+    for needles, rows in chunks(start, stop, limit):
         if is_narrow[needles[0] : needles[-1] + 1].all():
             yield needles, rows
             continue
@@ -423,7 +424,7 @@ def bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
     return low
 
 
-def _chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
+def chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
     """The pairs of `expand`, at most `limit` at a time, even where one needle alone has more."""
     count = stop - start
     ends = np.cumsum(count)

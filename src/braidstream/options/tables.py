@@ -46,6 +46,7 @@ CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json", "avro")
+ALLOWED = ("no-equality",)
 DURABILITIES = ("power", "process")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
@@ -263,6 +264,10 @@ class JobQuery(Checked):
         "Where late tuples go",
         unset="nowhere: counted",
     )
+    allow: str | None = option(
+        Choice(ALLOWED), None, "no-equality",
+        'What is else refused for its cost; "no-equality": a join that may look at every pair of rows in the windows',
+    )  # fmt: skip
     recovered: bool = option(
         Flag(), False, True, "Whether results carry the columns `recovered` and `epoch` (docs/memory.md)"
     )

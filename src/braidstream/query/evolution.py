@@ -147,7 +147,7 @@ def lack(old: Query, new: Query) -> str:
     """What the state that was kept for one query has not, and another needs; empty if nothing."""
     if old.is_aggregate or new.is_aggregate:
         return "what an aggregate keeps is made for its text"
-    if (old.kind, sorted(map(repr, old.on))) != (new.kind, sorted(map(repr, new.on))):
+    if (old.kind, _conditions(old)) != (new.kind, _conditions(new)):
         return (
             f"it is a {new.kind.words} with other conditions on a match" if old.kind is new.kind else _kinds(old, new)
         )
@@ -160,6 +160,11 @@ def lack(old: Query, new: Query) -> str:
     is_staged = old.type == 2 or old.kind is not JoinKind.INNER  # which rows were closed follows from the windows
     found = (_lacking(a, b, is_staged=is_staged) for a, b in zip(old.inputs, new.inputs, strict=True))
     return next((reason for reason in found if reason), "")
+
+
+def _conditions(query: Query) -> list[str]:
+    """What decides a match in the engine: the columns of these are stored with the rows."""
+    return sorted(map(repr, (*query.on, *query.bands)))
 
 
 def _kinds(old: Query, new: Query) -> str:

@@ -60,6 +60,10 @@ class Meaning(Types, Protocol):
         """Whether every day has 24 hours in the session's zone."""
         ...
 
+    def is_ansi(self) -> bool:
+        """Whether whole numbers that overflow are an error, instead of wrapping around."""
+        ...
+
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
         """Whether Spark can compute all of them, and the conditions are conditions."""
         ...

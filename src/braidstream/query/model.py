@@ -28,7 +28,9 @@ from braidstream.model.join_kinds import JoinKind
 
 __all__ = [
     "AGGREGATE_FUNCTIONS",
+    "UNKEYED",
     "Aggregate",
+    "Band",
     "Enriched",
     "Gap",
     "Input",
@@ -41,6 +43,8 @@ __all__ = [
 ]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
+UNKEYED = "0"
+"""The key of a join without an equality: all rows have the same."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,29 @@ class Match:
     type: str
     alias: str = ""
     """Of more than two inputs: that of the left side; the right side is the last input's."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """What a match of a join without an equality satisfies: low <= left - right <= high, or of left + right (`is_sum`).
+
+    Bare expressions over the first and the second input, with their types. Of whole numbers (`is_whole`) the bounds
+    decide; of others they are necessary, and the predicate that they follow from is left for Spark.
+    """
+
+    left: str
+    left_type: str
+    right: str
+    right_type: str
+    low: float | None
+    high: float | None
+    is_sum: bool = False
+    is_whole: bool = False
+
+    @property
+    def width(self) -> float:
+        """How narrow it is."""
+        return float("inf") if self.low is None or self.high is None else self.high - self.low
 
 
 @dataclass(frozen=True)
@@ -193,7 +220,9 @@ class Query:
     group_by: tuple[Output, ...] = ()
     kind: JoinKind = JoinKind.INNER
     on: tuple[Match, ...] = ()
-    """Of a join that is no inner one: comparisons between its inputs that a match satisfies."""
+    """Comparisons between its inputs that a match satisfies, of a join that is no inner one, or has no equality."""
+    bands: tuple[Band, ...] = ()
+    """Of a join without an equality, the narrowest first."""
     gaps: tuple[Gap, ...] = ()
     """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
     window: TimeWindow | None = None
@@ -201,12 +230,17 @@ class Query:
     enriched: tuple[Enriched, ...] = ()
     """The streams among its inputs that are joined with tables before they are routed."""
     identity: str = ""
-    """The digest of the query as written, where windows and predicates were derived from its intervals."""
+    """The digest of the query as written, where windows and predicates were derived from its conditions."""
 
     @property
     def type(self) -> int:
         """DHTJoin's type: 1 if one key partitions all inputs, 2 if the join is a pipeline over several attributes."""
         return 1 if self.key_classes else 2
+
+    @property
+    def is_unkeyed(self) -> bool:
+        """Whether no equality joins its inputs: all rows have one key, which every slot has a part of."""
+        return any(expression == UNKEYED for one in self.key_classes for _, expression in one.members)
 
     @property
     def is_aggregate(self) -> bool:
@@ -232,7 +266,7 @@ class Query:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
         if self.identity:
             return self.identity
-        left_out = {"name", "text", "identity"} | {
+        left_out = {"name", "text", "identity", "bands"} | {
             field for field in ("gaps", "window", "enriched") if not getattr(self, field)
         }
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}

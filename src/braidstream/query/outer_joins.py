@@ -27,7 +27,16 @@ from braidstream.query.predicates import Joined, conjunction, join_condition, ty
 from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import Source, bare_sql, sql_of
 
-__all__ = ["comparisons_of", "join_word", "kind_of", "kind_of_join", "matched_condition", "require_windows"]
+__all__ = [
+    "OPERATORS",
+    "comparisons_of",
+    "join_word",
+    "kind_of",
+    "kind_of_join",
+    "matched_condition",
+    "require_windows",
+    "single_comparisons",
+]
 
 _KINDS = {
     (): JoinKind.INNER,
@@ -47,7 +56,7 @@ _KINDS = {
     ("ASOF", "LEFT"): JoinKind.ASOF_LEFT,
 }
 _SUPPORTED = "JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, LEFT SEMI JOIN, LEFT ANTI JOIN, ASOF JOIN or ASOF LEFT JOIN"
-_OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
+OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.EQ: ("=", "="),
     exp.NEQ: ("!=", "!="),
     exp.NullSafeEQ: ("<=>", "<=>"),
@@ -163,11 +172,12 @@ def comparisons_of(scope: Scope, node: exp.Expr) -> Iterator[Match]:
     """The comparisons that a conjunct of ON consists of, each with the first stream's side first."""
     if not scope.means(node):
         raise _not_compared(scope, node)
-    for one in _comparisons(node):
+    for one in single_comparisons(node):
         yield _match(scope, node, one)
 
 
-def _comparisons(node: exp.Expr) -> Iterable[exp.Expr]:
+def single_comparisons(node: exp.Expr) -> Iterable[exp.Expr]:
+    """A conjunct as comparisons: BETWEEN is two of them."""
     if not isinstance(node, exp.Between):
         return (node,)
     low, high = node.args["low"], node.args["high"]
@@ -175,7 +185,7 @@ def _comparisons(node: exp.Expr) -> Iterable[exp.Expr]:
 
 
 def _match(scope: Scope, whole: exp.Expr, node: exp.Expr) -> Match:
-    operators = _OPERATORS.get(type(node))
+    operators = OPERATORS.get(type(node))
     if operators is None:
         raise _not_compared(scope, whole)
     sides = node.this.unnest(), node.expression.unnest()

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.control.probing import probing_order
-from braidstream.errors import RunError
+from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
@@ -54,6 +54,7 @@ from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
+from braidstream.slot.pairing import pairs_of
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
@@ -172,6 +173,9 @@ class _Slot:
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before, task.idle)
         if task.ends:
             self.reached = END
+        lost = next((task.stores[i].name for i in self.new if task.stores[i].is_unkeyed), None)
+        if lost is not None:
+            raise DamagedState(task.root, f"rows of {lost} came to a group: the manifest has no grid for them")
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
 
@@ -193,7 +197,7 @@ class _Slot:
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
-        for alike in shared(composed, self.task.deferred):
+        for alike in shared([join for join in composed if not join.is_unkeyed], self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
             sides = [_Side(one, self.lows, self.matches) for one in pools.sides(join, deferred)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
@@ -205,7 +209,7 @@ class _Slot:
                         self._put_out(join, found, results[join.query])
                     else:
                         yield from self._derive(join, found)
-        self._close(results)
+        self._put_others_out(cells, results)
         reach("task-before-segment", epoch=self.task.epoch)
         joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
@@ -388,6 +392,19 @@ class _Slot:
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
                 yield CompositeBatch(side.pools, found)
+
+    def _put_others_out(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
+        """What joins put out that does not come of composites on a key."""
+        self._pair(cells, results)
+        self._close(results)
+
+    def _pair(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
+        """What the cells of the slot produce for joins without an equality, each batch once for all that are alike."""
+        for alike in shared([join for join in self.joins if join.is_unkeyed], {}):
+            for code, found in pairs_of(alike[0], cells, self._taken(alike), self.task.piece_bytes):
+                self.cell_matches[np.searchsorted(self.codes, np.uint64(code))] += len(alike) * len(found.composites)
+                for join in alike:
+                    self._put_out(join, found, results[join.query])
 
     def _taken(self, alike: Sequence[Join]) -> list[set[str]]:
         """For each input the columns that some of the joins take of a composite."""

@@ -35,7 +35,7 @@ from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST
-from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
 from braidstream.plan.explain import explain, explain_layout, explain_memory
@@ -54,6 +54,7 @@ from braidstream.spark.declared import (
     interval_s,
     located,
     sink_again,
+    submitted_of,
     trigger_of,
 )
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
@@ -73,7 +74,7 @@ from braidstream.spark.starting import begin, identity_of
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Notes, Submitted
+from braidstream.state.notes import Notes
 
 __all__ = ["ContinuousQuery", "Flow"]
 
@@ -147,15 +148,17 @@ class Flow(FlowInputs):
             )
         self._function = function
 
-    def query(self, text: str | Query, name: str | None = None, *, recovered: bool = False) -> ContinuousQuery:
-        """Add a continuous query in CQL; with `recovered`, results say whether clean-up found them, and their epoch."""
+    def query(
+        self, text: str | Query, name: str | None = None, *, recovered: bool = False, allow: str | None = None
+    ) -> ContinuousQuery:
+        """Add a continuous query in CQL; `recovered` and `allow` are as in job files (docs/options.md)."""
         if self._function is not None:
             raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
-        made = self._made(text, name, recovered=recovered)
+        made = self._made(text, name, recovered=recovered, allow=allow)
         self._queries[made.query.name] = made
         return made
 
-    def _made(self, text: str | Query, name: str | None, *, recovered: bool = False) -> ContinuousQuery:
+    def _made(self, text: str | Query, name: str | None, *, recovered: bool, allow: str | None) -> ContinuousQuery:
         """A query with a name of its own, parsed and checked; not one of the flow's yet."""
         if not isinstance(text, (str, Query)):
             raise InputError(
@@ -166,7 +169,7 @@ class Flow(FlowInputs):
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
-        parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen)
+        parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen, allow)
         if parsed.is_aggregate:
             draft(parsed, self._meaning)
         if recovered:
@@ -315,6 +318,7 @@ class Flow(FlowInputs):
         name: str | None = None,
         to: str | Callable[[DataFrame, int], Any] = "memory",
         path: str | None = None,
+        allow: str | None = None,
         **options: Any,
     ) -> ContinuousQuery:
         """Add a query to the running flow, effective at the next epoch. It sees the tuples that arrive from then on.
@@ -324,14 +328,11 @@ class Flow(FlowInputs):
         made: list[ContinuousQuery] = []
 
         def prepare(launch: Launch, manifest: Manifest) -> Change:
-            added = self._made(text, name).to(to, path, **options)
-            added.since = manifest.epoch
+            added = self._made(text, name, recovered=False, allow=allow).to(to, path, **options)
+            added.since, own = manifest.epoch, added.query.name
             made.append(added)
-            own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
-            target = to if isinstance(to, str) else None
-            texts = texts_of(options)
-            entry = Submitted(added.query.text, target, path, texts)
+            entry = submitted_of(added, to, path, options)
 
             def noted(last: Manifest) -> Manifest:
                 added.since = last.epoch
@@ -417,8 +418,7 @@ class Flow(FlowInputs):
         """The manifest of a new checkpoint; `before` is that of one without commits, whose notes stay."""
         n_slots = self.slots or cores(self.spark)
         known = Notes() if before is None else before.notes
-        biclique = self.routing.biclique(n_slots)
-        notes = Notes(biclique=biclique, submitted=known.submitted, withdrawn=known.withdrawn)
+        notes = Notes(biclique=self.routing.biclique(n_slots), submitted=known.submitted, withdrawn=known.withdrawn)
         return Manifest(BEFORE_FIRST, Directory.of(self.groups, n_slots), n_slots, notes=notes)
 
     def _resumed(self, store: Checkpoint, last: Manifest) -> Manifest:

@@ -17,6 +17,7 @@ from braidstream.arguments import checked_arguments
 from braidstream.errors import InputError, StreamError, TableError, nearest
 from braidstream.options import JobTableOptions, options_of, texts_of
 from braidstream.query import Query, Schema, parse, parse_duration
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.spark.bad_rows import BAD
 from braidstream.spark.declared import NAME, delay_us, folders, idle_us, located
 from braidstream.spark.declared_files import checked_stream, declared_files, read_schema, schema_of
@@ -165,8 +166,9 @@ class FlowInputs:
         """The schemas of the declared streams, as the query language knows them."""
         return {name: schema_of(stream) for name, stream in self._streams.items()}
 
-    def _parsed(self, text: str, name: str) -> Query:
-        return parse(text, self.schemas, name, meaning=self._meaning, tables=self.tables.schemas)
+    def _parsed(self, text: str, name: str, allow: str | None = NO_EQUALITY) -> Query:
+        """A query; what is in a checkpoint was taken before, and needs no leave."""
+        return parse(text, self.schemas, name, meaning=self._meaning, tables=self.tables.schemas, allow=allow)
 
     def _add(self, stream: Stream) -> None:
         if stream.name in self.tables.declared:

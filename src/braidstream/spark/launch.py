@@ -33,6 +33,7 @@ from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
+from braidstream.epoch.single_grids import with_grids
 from braidstream.errors import SinkError
 from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
@@ -55,7 +56,6 @@ from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
 from braidstream.spark.starting import own_seconds, record_start
 from braidstream.spark.variants import variants_frame
-from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.foreign_changes import foreign_changes
 from braidstream.state.manifest import Manifest
@@ -192,11 +192,10 @@ class Launch:
 
         Keys with a grid over stores that are not joined any more are light again.
         """
-        stores = prepared.plan.stores
-        families = {store.family for store in stores if store.family and self.decider.regridder is not None}
+        stores, keeps_heavy = prepared.plan.stores, self.decider.regridder is not None
         planned = with_regions(with_plan(manifest, prepared.plan), stores, self.flow.groups)
         folders = (resolved(sink.path) for sink in prepared.file_sinks)
-        planned = with_folders(without_families(planned, families), folders)
+        planned = with_folders(with_grids(planned, stores, keeps_heavy=keeps_heavy), folders)
         return self.checkpoint.commit(planned)
 
     def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery | Ended, EpochRunner[DataFrame]]:

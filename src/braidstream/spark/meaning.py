@@ -100,6 +100,10 @@ class SparkMeaning:
         zone = self._spark.conf.get("spark.sql.session.timeZone", "UTC")
         return _is_utc(zone) or bool(re.fullmatch(r"(UTC|GMT|UT)?[+-]\d{1,2}(:?\d{2}){0,2}", zone or ""))
 
+    def is_ansi(self) -> bool:
+        """Whether the session is in ANSI mode."""
+        return (self._spark.conf.get("spark.sql.ansi.enabled", "true") or "true").lower() == "true"
+
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
         """Resolve all of them at once."""
         if not expressions and not conditions:

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.model.declarations import Target
 from braidstream.model.faults import reach
+from braidstream.model.secrets import kept_value
 from braidstream.model.snapshots import Placed
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
@@ -90,6 +91,8 @@ class Sink(ABC):
     """With its guarantee, for `explain`."""
     idempotent = True
     """Whether an epoch that is delivered again is there once."""
+    given: Mapping[str, str] = {}
+    """Its options as they were given, without secrets."""
     placed: Mapping[str, tuple[Placed, ...]] = {}
     """Of a sink that puts files into folders: those of the last delivery."""
     recognizes = False
@@ -102,8 +105,15 @@ class Sink(ABC):
 
     @property
     def target(self) -> Target:
-        """Where it is, in a form that can be written down."""
+        """Where it is."""
         return Target(None)
+
+    @property
+    def noted(self) -> Target:
+        """The same in a form that can be written down: what came from the environment by its name, and no secrets."""
+        found = self.target
+        options = {name: self.given.get(name, kept_value(name, value)) for name, value in found.options.items()}
+        return Target(found.to, found.path, options)
 
     @property
     def folder(self) -> str | None:

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
 from braidstream.model.declarations import Target
+from braidstream.model.secrets import kept_options, resolved_options
 from braidstream.model.snapshots import UNSEALED, Placed
 from braidstream.spark.causes import in_expression, one_line
 from braidstream.spark.delta_sink import DeltaSink
@@ -303,7 +304,15 @@ def _in_utc(table: pa.Table) -> pa.Table:
 def make_sink(
     target: str | Callable[[DataFrame, int], Any], path: str | Path | None, options: Mapping[str, str]
 ) -> Sink:
-    """The sink that `.to(...)` names."""
+    """The sink that `.to(...)` names; `given` are its options as they may be written down."""
+    sink = _made_sink(target, path, resolved_options(options, "a sink") if isinstance(options, Mapping) else options)
+    sink.given = kept_options(options)
+    return sink
+
+
+def _made_sink(
+    target: str | Callable[[DataFrame, int], Any], path: str | Path | None, options: Mapping[str, str]
+) -> Sink:
     if callable(target):
         if path or options:
             raise SinkError("a function as sink takes no path and no options", ".to(function)")

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from braidstream.kernels.hashing import hash_columns
+from braidstream.kernels.hashing import hash_columns, unkeyed_hashes
 from braidstream.kernels.routing import Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
@@ -235,7 +235,9 @@ class DirectRouter:
             columns[added.name] = _hashes(values) if added.is_hash else values[0]
         for store in branch.stores:
             own = [_key(found, name, kind) for name, kind in self.keys[store.index]]
-            columns[store.branch_column(HASH)] = _hashes(own[: len(store.key)])
+            columns[store.branch_column(HASH)] = (
+                unkeyed_hashes(found.num_rows) if store.is_unkeyed else _hashes(own[: len(store.key)])
+            )
             if store.verified:
                 for i, values in enumerate(own):
                     columns[store.branch_column(f"{KEY}{i}")] = values

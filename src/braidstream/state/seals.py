@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Protocol
 
 from braidstream.errors import DamagedState
@@ -29,6 +28,7 @@ __all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing
 _PIECE = 1 << 20
 _MANY = 1 << 14
 """So many files are remembered as checked."""
+_CHECKED: dict[tuple[str | None, str, str, int], None] = {}
 
 
 class _Sink(Protocol):
@@ -92,16 +92,14 @@ def check_seal(
     files: Files, name: str, checksum: int, size: int | None = None, what: str = "segment", run: str | None = None
 ) -> None:
     """Refuse a file that is not the one that was written; once for each process and run, if one is named."""
-    if checksum != UNSEALED and run is None:
-        _check(files, name, checksum, size, what)
-    elif checksum != UNSEALED:
-        _checked_once(files.root, name, checksum, size, what, run)
-
-
-@lru_cache(maxsize=_MANY)
-def _checked_once(root: str, name: str, checksum: int, size: int | None, what: str, run: str | None) -> None:
-    del run
-    _check(Files(root), name, checksum, size, what)
+    seen = (run, files.root, name, checksum)
+    if checksum == UNSEALED or seen in _CHECKED:
+        return
+    _check(files, name, checksum, size, what)
+    if run is not None:
+        _CHECKED[seen] = None
+    if len(_CHECKED) > _MANY:
+        del _CHECKED[next(iter(_CHECKED))]
 
 
 def _check(files: Files, name: str, checksum: int, size: int | None, what: str) -> None:

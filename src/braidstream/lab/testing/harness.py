@@ -41,6 +41,7 @@ from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import EpochRunner
 from braidstream.epoch.shedder import spiller_of
+from braidstream.epoch.single_grids import with_grids
 from braidstream.epoch.spiller import Spiller
 from braidstream.functions.node_cluster import NodeStage
 from braidstream.kernels.families import with_families
@@ -211,6 +212,7 @@ class Harness:
         checkpoint.sweep()
         last = checkpoint.latest()
         manifest = with_regions(last, self._plan.stores, self._groups)
+        manifest = with_grids(manifest, self._plan.stores, keeps_heavy=True)
         if manifest != last:
             manifest = checkpoint.commit(manifest)
         flow = FlowRun(

@@ -33,10 +33,10 @@ from braidstream.plan.catalogue import since_of, with_declared, with_plan, with_
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Column, Query, Schema, parse
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.evolution import Held, Step, compare
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.spark.sinks import FileSink
-from braidstream.state.cells import without_families
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.notes import Notes, Submitted
 
@@ -118,8 +118,7 @@ class QueryHarness(Harness):
         since |= {name: entry.since for name, entry in submitted.items()}
         self._plan = self._plan_of(queries, since, manifest.notes)
         self._sinks = {name: self._sink(name) for name in queries}
-        families = {store.family for store in self._plan.stores if store.family}
-        checkpoint.commit(without_families(with_plan(manifest, self._plan), families))
+        checkpoint.commit(with_plan(manifest, self._plan))
         return self._started(checkpoint, queries, self._silence_us)
 
     def _parsed(self, texts: Mapping[str, str]) -> dict[str, Query]:
@@ -167,7 +166,7 @@ class QueryHarness(Harness):
 @lru_cache(maxsize=64)
 def _parsed(text: str, schemas: tuple[tuple[str, Schema], ...], name: str) -> Query:
     """A query is a value; a start takes most of its time to read it again."""
-    return parse(text, dict(schemas), name)
+    return parse(text, dict(schemas), name, allow=NO_EQUALITY)
 
 
 def _verified(plan: Plan) -> Plan:
