@@ -36,6 +36,7 @@ prepare_world() {
   world_jars avro "$AVRO" || no_jars "$AVRO"
   world_s3a
   world_minio
+  world_browser
 }
 
 world_packages() {
@@ -53,6 +54,15 @@ world_postgresql() {
   postgresql_programs >/dev/null || die "there is no PostgreSQL server" "initdb and postgres in /usr/lib/postgresql/*/bin" \
     "sudo apt-get update && sudo apt-get install postgresql"
 }
+
+world_browser() {
+  if browser_programs; then return; fi
+  if may_install; then apt_install chromium chromium-driver fonts-dejavu-core || show_log; fi
+  browser_programs || die "there is no browser for the tests of the dashboard" "/usr/bin/chromium and /usr/bin/chromedriver" \
+    "sudo apt-get update && sudo apt-get install chromium chromium-driver fonts-dejavu-core"
+}
+
+browser_programs() { [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; }
 
 postgresql_programs() { ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null || command -v initdb; }
 

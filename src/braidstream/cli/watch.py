@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import typer
 
@@ -16,12 +14,12 @@ from braidstream.errors import InputError
 from braidstream.packages import need
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
+from braidstream.watch.server_process import ServerProcess
 
 __all__ = ["beside", "watch_flows"]
 
 PORT = 8787
 _LOOPBACK = "127.0.0.1"
-_BEGIN_S, _END_S = 20.0, 5.0
 
 
 @app.command("watch", rich_help_panel=JOBS)
@@ -60,24 +58,12 @@ def beside(checkpoint: str, port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    need("dashboard", "bokeh", "the dashboard")
-    command = [sys.executable, "-m", "braidstream", "watch", checkpoint, "--port", str(port)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    server = ServerProcess(checkpoint, port)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline().strip()
-        if not line:
-            _, told = process.communicate(timeout=_BEGIN_S)
-            raise InputError((told or "").strip().removeprefix("error: ") or "the dashboard did not start")
-        error_console().print(line)
+        error_console().print(f"watching at {server.url}")
         yield
     finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_S)
-        if process.poll() is None:
-            process.kill()
+        server.stop()
 
 
 def _refuse_other(checkpoint: str) -> None:

@@ -178,6 +178,8 @@ class _Slot:
             raise DamagedState(task.root, f"rows of {lost} came to a group: the manifest has no grid for them")
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
+        is_closing = any(join.kind is not JoinKind.INNER for join in self.joins) and not task.deferred
+        self.opened: dict[str, Rows] | None = {} if is_closing else None
 
     @cached_property
     def routes(self) -> Routes:
@@ -192,7 +194,7 @@ class _Slot:
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
         composed = [join for join in self.joins if join.kind.composes]
-        pools, cells = Pools(*state, self.new, composed), CellPools(*state, in_cells, composed)
+        pools, cells = Pools(*state, self.new, composed, self.opened), CellPools(*state, in_cells, composed)
         unit = BicliquePools(*state, units)
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
@@ -307,7 +309,8 @@ class _Slot:
         if not own or self.task.deferred:
             return
         stores, epoch = self.task.stores, self.task.epoch
-        closings = Closings(self.files, self.manifest, self.slot, self.groups, stores, self.new, self.reached, epoch)
+        state = (self.files, self.manifest, self.slot, self.groups, stores)
+        closings = Closings(*state, self.new, self.reached, epoch, self.opened or {})
         for join in own:
             closings.run(join, results[join.query])
 

@@ -204,6 +204,11 @@ class Flow(FlowInputs):
         tables = explain_tables(self.tables, queries, {} if manifest is None else manifest.notes.tables)
         return "\n".join([shown, *tables, *stages, *memory, *layout])
 
+    def _repr_html_(self) -> str:
+        from braidstream.spark.notebook import flow_html  # noqa: PLC0415
+
+        return flow_html(self)
+
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(
         self,

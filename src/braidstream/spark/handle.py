@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from pyspark.errors import StreamingQueryException
@@ -29,6 +29,9 @@ from braidstream.spark.causes import logged, one_line
 from braidstream.spark.ended import Ended
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from braidstream.spark.notebook import Dashboard
 
 __all__ = ["PATIENCE_S", "Handle", "Runner", "running_handles"]
 
@@ -159,6 +162,17 @@ class Handle(Generic[ProgressT]):
     def withdraw(self, name: str) -> None:
         """Remove a query from a running flow, effective at the next epoch."""
         raise InputError(f"{name!r} cannot be withdrawn", "a query of a flow of queries", "stop the flow instead")
+
+    def show(self, height: int = 900, port: int = 0) -> Dashboard:
+        """The dashboard of this flow, as a value that a notebook shows (extra `dashboard`)."""
+        from braidstream.spark.notebook import Dashboard  # noqa: PLC0415
+
+        return Dashboard(self._current.checkpoint.root, height, port)
+
+    def _repr_html_(self) -> str:
+        from braidstream.spark.notebook import handle_html  # noqa: PLC0415
+
+        return handle_html(self)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until it ends; True when it has. Raises what made it fail."""

@@ -128,8 +128,8 @@ def _with_stored_names(table: pa.Table, store: str) -> pa.Table:
     return table if names == table.column_names else table.rename_columns(names)
 
 
-_STREAM = re.compile(r"\w+\[")
-"""How the name of a store begins that holds rows of a stream; others hold intermediate results or summaries."""
+_STREAM = re.compile(r"[\w+.]+\[")
+"""How a store of a stream's rows is named, with tables or without; others hold intermediate results or summaries."""
 _OWN_OF_STREAM = re.compile(f"{HASH}|{TIME}|{MASK}|{MARK}|{KEY}[0-9]+")
 _OWN_OF_RESULT = re.compile(f"{HASH}|{TIME}|{MASK}|{MARK}|{DEADLINE}|__[gro]|{KEY}[0-9]+")
 _OLD_OF_STREAM = re.compile(r"^()__")

@@ -86,6 +86,8 @@ def rates_panel(theme: Theme, name: str, color: int, word: str) -> Panel:
     """Rows or matches a second over wall time."""
     made = plot(theme, 200, x="time", y_range=Range1d(0, 1))
     source = _source(name, "at", "value", "epoch")
+    for ticker in made.xaxis.ticker.tickers:
+        ticker.desired_num_ticks = 2
     made.varea("at", 0, "value", source=source, fill_color=theme.color(color), fill_alpha=0.18)
     line = made.line("at", "value", source=source, line_color=theme.color(color), line_width=1.8)
     tips = [("epoch", "@epoch"), (f"{word} a second", "@value{0,0}"), ("at", "@at{%H:%M:%S}")]

@@ -21,7 +21,8 @@ __all__ = ["FIRST_US", "draw_story"]
 FIRST_US = 1000 * SECOND
 STEP = 5
 """Seconds of event time in an epoch."""
-_IN_TWO = ("crash", "crash", "crash", "kill", "kill", "error", "full", "restart", "move", "budget", "zombie")
+_AT_THE_END = (*POINTS, *[point for point in POINTS if point.startswith("clean-up")] * 3)
+_WHAT = ("crash", "crash", "crash", "kill", "kill", "error", "full", "restart", "move", "budget", "zombie")
 
 
 def draw_story(seed: int, size: float = 1.0) -> Story:
@@ -130,9 +131,9 @@ def _keys(random: Random, key: str) -> list[int | str | None]:
 def _events(random: Random, n_epochs: int, options: Options) -> tuple[Event, ...]:
     made = []
     for _ in range(random.choice([0, 1, 2, 2, 3, 4, 6])):
-        epoch, what = random.randint(0, n_epochs), random.choice(_IN_TWO)
+        epoch, what = random.randint(0, n_epochs), random.choice(_WHAT)
         slots = None if options.biclique else random.choice([None, random.randint(1, 5)])
-        point = random.choice(POINTS) if what == "crash" else ""
+        point = random.choice(_AT_THE_END if epoch == n_epochs else POINTS) if what == "crash" else ""
         n, seed = int(2 ** random.uniform(0, 6)), random.randint(0, 999)
         if options.biclique and what in ("move", "budget"):
             continue

@@ -194,7 +194,8 @@ class _Play:
         final = self.story.options.final
         for fault in [*faults, None]:
             if not is_ended(self.harness.manifest):
-                self._attempt(fault, number if final else number - 1, lambda: self.harness.finish(final=final))
+                is_in_end = final and not (fault is not None and fault.point.startswith("clean-up"))
+                self._attempt(fault, number if is_in_end else number - 1, lambda: self.harness.finish(final=final))
         if final and not is_ended(self.harness.manifest):
             raise Wrong("the flow did not end")
 

@@ -46,8 +46,9 @@ class Pools:
         stores: Sequence[Store],
         new: Mapping[int, Rows],
         joins: Sequence[Join],
+        opened: dict[str, Rows] | None = None,
     ) -> None:
-        self._files, self._stores, self._new = files, stores, new
+        self._files, self._stores, self._new, self._opened = files, stores, new, opened
         self._manifest, self._slot, self._cells = manifest, section.slot, Cells(manifest)
         self._watermark, self._shed = manifest.watermark, filter_of(manifest)
         self._groups = section.groups
@@ -123,9 +124,17 @@ class Pools:
         n_needles = sum(len(self._new[other]) for other in self._partners[index] if other in self._new)
         if new is None or self._shed is not None or not _FEW <= segment.rows <= _MANY * n_needles:
             return None
-        rows = open_segment(self._files, segment)
+        rows = self._open(segment)
         is_alike = rows.table.schema.equals(new.table.schema)
         return rows if is_alike and owned_ranges(rows, segment, self._groups) == [(0, len(rows))] else None
+
+    def _open(self, segment: Segment) -> Rows:
+        """A segment; one that is opened again in this epoch, for rows that close, stays open."""
+        if self._opened is None:
+            return open_segment(self._files, segment)
+        if segment.name not in self._opened:
+            self._opened[segment.name] = open_segment(self._files, segment)
+        return self._opened[segment.name]
 
     def _may_match(self, segment: Segment, index: int) -> bool:
         """Whether the windows reach a segment: rows that others are still decided by are kept for longer."""
@@ -177,7 +186,7 @@ class Pools:
         return [s for s in self._segments[self._stores[index].name] if s.first_epoch > join.since]
 
     def _alive(self, segment: Segment, index: int) -> Rows:
-        rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
+        rows = owned_rows(self._open(segment), segment, self._groups)
         alive = rows.alive(self._watermark, self._windows[index])
         heavy = self._cells.heavy.get(segment.store)
         if heavy:
@@ -186,7 +195,7 @@ class Pools:
         return sift(rows if alive is None else Rows(rows.table.filter(pa.array(alive))), segment, self._shed)
 
     def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
-        rows = open_segment(self._files, segment)
+        rows = self._open(segment)
         found = gather(rows, hashes, self._watermark, self._windows[index])
         return sift(rows.take(owned_index(rows, found, segment, self._groups)), segment, self._shed)
 
