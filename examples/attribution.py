@@ -62,7 +62,8 @@ def verify(found: dict[str, pa.Table], streams: dict[str, pa.Table]) -> None:
     for name, table in streams.items():
         batch.register(name, table)
     for name, text in ANSWERS.items():
-        difference = same_rows(found[name], batch.sql(text).to_arrow_table())
+        expected = batch.sql(text).to_arrow_table()
+        difference = same_rows(found[name].select(expected.column_names), expected)  # counts also say their epoch
         assert difference.identical, f"{name}: {difference}"
         print(f"verified: {name}, {difference.left_rows} rows, identical to the batch answer")
 

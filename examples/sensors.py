@@ -66,7 +66,9 @@ def draw(power: np.ndarray) -> None:
     with drawing({"axes.grid": False}) as plt:
         figure, axes = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
         shape = (0, len(power) * STEP / RATE_HZ, 0, RATE_HZ / 2)
-        image = axes.imshow(10 * np.log10(power.T + 1e-6), origin="lower", aspect="auto", extent=shape, cmap="cividis")
+        decibels = 10 * np.log10(power.T + 1e-6)
+        quiet = np.quantile(decibels, 0.98)  # most of it is noise
+        image = axes.imshow(decibels, origin="lower", aspect="auto", extent=shape, cmap="cividis", vmin=quiet)
         figure.colorbar(image, label="dB")
         axes.set(xlabel="event time (seconds)", ylabel="Hz")
         head(figure, "A bearing, and what begins to ring in it")

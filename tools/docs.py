@@ -7,7 +7,8 @@ line before a block directs it:
 - ```` ```python ```` runs, unless `<!-- no-run: REASON -->` stands before it (it is counted as skipped);
 - ```` ```toml ```` with `<!-- run -->` is written to job.toml and given to `braid run`;
 - ```` ```console ```` with `<!-- run -->`: each line that starts with `$ braid` is run, and must exit with 0; the other
-  lines are the output that the reader is shown, and are not compared;
+  lines are the output that the reader is shown, and are not compared; commands share the page's JVM, and its Spark
+  session if it has one, unless they have settings of Spark of their own;
 - any block with `<!-- file: NAME -->` is written to NAME, for the blocks after it.
 
 Code that does not run must say why: a block of Python, TOML, SQL, a shell or a console without a reason fails its page.
@@ -37,6 +38,8 @@ __all__ = ["Block", "blocks", "check_file", "main"]
 LIMIT_S = 300
 _FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<language>\w*)\s*$")
 _MARK = re.compile(r"^<!--\s*(?P<word>no-run|run|file)(?::\s*(?P<name>[^>]*?))?\s*-->$")
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Sessions of pages are short: a JVM that compiles quickly takes a third less of the cores."""
 _CODE = {"python", "toml", "console", "sh", "sql"}
 
 
@@ -129,6 +132,7 @@ def _run_apart(command: list[str], folder: str, limit_s: float) -> tuple[str, st
     would keep a pipe open.
     """
     environment = dict(os.environ)
+    environment.setdefault("SPARK_SUBMIT_OPTS", _QUICK_JVM)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
@@ -201,9 +205,27 @@ def _command(command: str, place: str) -> None:
     if program != "braid":
         sys.exit(f"{place}: only braid is run here, not {program!r}")
     print(f"$ {command}", flush=True)
-    status = subprocess.run([Path(sys.executable).with_name("braid"), *arguments], check=False).returncode
+    if {"--master", "--conf", "--verbose"} & set(arguments):
+        status = subprocess.run([Path(sys.executable).with_name("braid"), *arguments], check=False).returncode
+    else:
+        status = _braid(arguments)
     if status:
         sys.exit(f"{place}: '{command}' ended with exit code {status}")
+
+
+def _braid(arguments: list[str]) -> int:
+    """The command in this process: over the page's Spark session, or one of its own in the same JVM."""
+    from braidstream.cli import main as braid  # noqa: PLC0415  (only who runs blocks needs it)
+
+    before, sys.argv = sys.argv, ["braid", *arguments]
+    try:
+        braid()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    finally:
+        sys.argv = before
+        sys.stdout.flush()
+    return 0
 
 
 def _required_name(block: Block, place: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.files import Files
 from braidstream.state.identity import FORMAT, Identity
-from braidstream.state.seals import seal_seconds
+from braidstream.state.seals import check_seal, seal_seconds, sealing
 from braidstream.state.verifying import verify
 from tests.state.damage import elsewhere, finished, flow_in
 
@@ -89,3 +91,19 @@ def test_slots_say_what_checksums_cost(tmp_path: Path) -> None:
     finished(other)
     told = sum(entry.sealing_s for entry in other.runner.progress)
     assert 0 < told <= seal_seconds() - before
+
+
+def test_a_segment_that_is_fetched_to_be_checked_counts_as_fetched(tmp_path: Path) -> None:
+    """Once: what was checked in a run is not read again."""
+    files = Files(f"copy+file://{tmp_path}/remote", cache=str(tmp_path / "copies"), run="a run")
+    files.make("segments")
+    with sealing(files, "segments/a.arrow") as sink:
+        sink.write(b"some bytes")
+    shutil.rmtree(tmp_path / "copies")
+    for _ in range(2):
+        check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+        assert files.fetched == 1
+    (tmp_path / "remote" / "segments" / "a.arrow").write_bytes(b"other byte")
+    shutil.rmtree(tmp_path / "copies")
+    with pytest.raises(DamagedState, match="its checksum does not fit"):
+        check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run="another run")

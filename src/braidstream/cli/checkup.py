@@ -220,6 +220,7 @@ def _asked(spark: Any, n_tasks: int, places: Sequence[str]) -> list[dict[str, An
     """What each worker says of itself. The function goes there by value: Braidstream may be missing there."""
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
+        import importlib  # noqa: PLC0415
         import importlib.metadata as installed  # noqa: PLC0415
         import json as text  # noqa: PLC0415
         import pathlib  # noqa: PLC0415
@@ -229,6 +230,10 @@ def _asked(spark: Any, n_tasks: int, places: Sequence[str]) -> list[dict[str, An
         import pyarrow as arrow  # noqa: PLC0415
 
         known = {one.metadata["Name"]: one.version for one in installed.distributions()}
+        try:
+            known["braidstream"] = importlib.import_module("braidstream").__version__
+        except ImportError:
+            known["braidstream"] = ""
         said = {
             "host": machine.node(),
             "python": machine.python_version(),

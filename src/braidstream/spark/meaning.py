@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -37,6 +36,7 @@ from braidstream.query.model import Enriched
 from braidstream.query.types import quote_name
 from braidstream.spark.joined_tables import AllStreams
 from braidstream.spark.sources import Stream
+from braidstream.spark.utc_schemas import utc_schema
 
 __all__ = ["SparkMeaning", "refuse_mixed_times", "type_text"]
 
@@ -93,7 +93,7 @@ class SparkMeaning:
         frame = self._frame_of(tuple(inputs.items()))
         schema = self._selected(frame, sql, () if aggregated else None).schema
         with _asked():
-            return Typed(type_text(schema.fields[0].dataType), to_arrow_schema(schema, timezone="UTC").field(0).type)
+            return Typed(type_text(schema.fields[0].dataType), utc_schema(schema).field(0).type)
 
     def has_even_days(self) -> bool:
         """Whether the session's zone is a fixed distance from UTC."""

@@ -1,7 +1,7 @@
 """Made streams with names from four trades: ads and clicks, orders and payments, a vibration, trades and quotes.
 
 Small enough to look at, and with what makes real ones awkward: few popular values, clicks that never come, orders paid
-twice or not at all, trades before the first quote. Rows are in the order of their event times.
+twice or not at all, trades between two quotes of one moment. Rows are in the order of their event times.
 
 Invariant: the same seed makes the same rows. Cost: milliseconds.
 """
