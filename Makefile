@@ -31,7 +31,7 @@ test: setup ## run the quick tests, a few examples each (ARGS="tests/kernels -k 
 test-all: setup ## run the slow tests as well, and more examples of all (ARGS="-m acceptance" for those of hours)
 	@$(PYTEST) --slow $(ARGS)
 
-world: setup ## run the tests against real servers and a cluster: Delta, Iceberg, PostgreSQL, Kafka, S3 (fetches what they need)
+world: setup ## run the tests against real servers: Delta, Iceberg, PostgreSQL, Kafka, S3 (fetches and starts what they need)
 	@tools/world.sh
 	@$(RUN) $(BIN)/python -m pytest --world tests/world -n 2 --dist loadfile --durations 10 $(ARGS)
 

@@ -104,7 +104,7 @@ world_s3a() {
   say jars "fetching ${packages%%,*}"
   rm -rf "$folder"
   resolved "$folder" --packages "$packages" \
-    --exclude-packages "$AMAZON:bundle,software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3" || no_jars "$packages"
+    --exclude-packages "$AMAZON:bundle" || no_jars "$packages"
   echo "$packages" >"$folder/package"
 }
 

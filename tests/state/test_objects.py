@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
+from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import MemoryStore
 
 from braidstream.errors import InputError
@@ -87,3 +90,39 @@ def test_copies_beyond_the_limit_go_those_unused_for_longest_first(
     with store.map(names[1]) as again:
         assert again.read() == bytes([1]) * 100_000
     assert (store.fetched, kept.fetched) == (1, 0)
+
+
+@pytest.mark.parametrize("is_done", [True, False], ids=["it was done", "it was not done"])
+@pytest.mark.parametrize("what", ["add", "replace"])
+def test_a_put_whose_answer_was_lost_is_done_once(
+    root: str, monkeypatch: pytest.MonkeyPatch, what: str, is_done: bool
+) -> None:
+    real, n_puts = obstore.put, []
+
+    def put(*given: Any, **named: Any) -> Any:
+        n_puts.append(1)
+        if len(n_puts) > 1:
+            return real(*given, **named)
+        if is_done:
+            real(*given, **named)
+        raise GenericError("connection closed before message completed")
+
+    monkeypatch.setattr(objects.obstore, "put", put)
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
+    store = Files(root)
+    getattr(store, what)("manifests/1.root", b"content")
+    assert store.read("manifests/1.root") == b"content"
+    assert len(n_puts) == (1 if is_done else 2)
+
+
+def test_who_comes_second_is_told_so_even_if_its_answer_was_lost(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other = Files(root), Files(root)
+    other.add("manifests/1.root", b"of the other")
+
+    def put(*_: Any, **__: Any) -> Any:
+        raise AlreadyExistsError("a second try of the client finds what the first has put, or another one did")
+
+    monkeypatch.setattr(objects.obstore, "put", put)
+    with pytest.raises(FileExistsError):
+        store.add("manifests/1.root", b"mine")
+    store.add("manifests/1.root", b"of the other")  # the same content is the same commit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,19 @@ def delta_rows(path: str, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[
     return _rows(pa.table(DeltaTable(path).to_pyarrow_table()), columns)
 
 
+def s3_client() -> Any:
+    """pyarrow's own client of S3, for the server of the tests."""
+    from pyarrow import fs
+
+    scheme, _, host = os.environ["AWS_ENDPOINT_URL"].partition("://")
+    return fs.S3FileSystem(endpoint_override=host, scheme=scheme)
+
+
 def s3_rows(paths: list[str], columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:
     """By pyarrow's own client of S3."""
     import pyarrow.parquet as pq
-    from pyarrow import fs
 
-    found = [pq.read_table(path.removeprefix("s3a://"), filesystem=fs.S3FileSystem()) for path in paths]
+    found = [pq.read_table(path.removeprefix("s3a://"), filesystem=s3_client()) for path in paths]
     return in_order(row for table in found for row in _rows(table, columns))
 
 

@@ -40,7 +40,7 @@ __all__ = [
 WORLD = Path(__file__).parents[2] / "build" / "world"
 NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
 KAFKA_JARS = WORLD / "kafka" / "jars"
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 def connector_jars() -> list[Path]:
@@ -246,6 +246,7 @@ class S3:
         return {
             "spark.hadoop.fs.s3a.endpoint": f"http://{self.host}:{self.port}",
             "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.input.stream.type": "classic",
             "spark.hadoop.fs.s3a.aws.credentials.provider": (
                 "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
             ),

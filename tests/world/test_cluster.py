@@ -20,6 +20,7 @@ from tests.world.faults import Feed, answers, fault_run, n_in_table
 from tests.world.servers import until
 
 pytestmark = [
+    pytest.mark.acceptance,
     pytest.mark.spark,
     pytest.mark.world,
     pytest.mark.skipif(os.getuid() != 0, reason="network namespaces need root"),
@@ -82,7 +83,6 @@ def test_faults_lose_nothing_and_repeat_nothing(cluster: Cluster) -> None:
     fault_run(cluster, kinds, len(kinds), 60, seed=1, per_s=20)
 
 
-@pytest.mark.acceptance
 def test_executors_come_and_go_and_fetch_the_state_of_their_slots_once(cluster: Cluster) -> None:
     """Dynamic allocation: one executor, more as tasks wait, one again in a silence, then more that find no copies."""
     own = {"enabled": "true", "shuffleTracking.enabled": "true", "minExecutors": "1", "maxExecutors": "3"}
@@ -125,7 +125,6 @@ def test_executors_come_and_go_and_fetch_the_state_of_their_slots_once(cluster: 
         assert found == expected, sink
 
 
-@pytest.mark.acceptance
 @pytest.mark.timeout(1500)
 def test_thirty_faults_in_ten_minutes(cluster: Cluster) -> None:
     fault_run(cluster, None, 30, 600, seed=1, per_s=20)

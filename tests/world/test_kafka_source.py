@@ -224,6 +224,7 @@ def avro(row: dict[str, Any]) -> bytes:
     return b"\0\0\0\0\7" + number(1) + b"x" + number(row["v"]) + number(row["k"]) + number(micros)
 
 
+@pytest.mark.acceptance
 def test_avro_in_and_out_and_bad_rows_beside(tmp_path: Path, kafka: Kafka) -> None:
     r, s = rows("R"), rows("S")
     names = [kafka.create(new_name(name)) for name in ("r", "s", "out", "again")]
@@ -274,6 +275,7 @@ master = "local[2]"
     assert readers.delta_rows(str(tmp_path / "again")) == pairs(r, s)
 
 
+@pytest.mark.acceptance
 def test_partitions_that_are_added_while_it_runs_are_read(tmp_path: Path, kafka: Kafka) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 

@@ -33,6 +33,7 @@ from tests.state import object_stories as stories
 from tests.world import readers
 from tests.world.servers import S3, s3a_jars
 from tests.world.test_deaths import CHILD, LIMIT_S, POINTS, ROOT
+from tests.world.test_zombies import EXPECTED, Process
 
 pytestmark = pytest.mark.world
 
@@ -115,6 +116,37 @@ def test_a_bucket_that_is_not_there_is_refused_and_named(s3: S3) -> None:
         pass
 
 
+def test_folders_that_other_clients_mark_are_folders(root: str) -> None:
+    """Spark's client and pyarrow's put an empty object with a slash at its end for a folder."""
+    base = root.removeprefix("s3://")
+    for folder in ("offsets", "offsets/commits", "offsets/offsets"):
+        readers.s3_client().create_dir(f"{base}/{folder}")
+    files = Files(root)
+    files.replace("offsets/offsets/0", b"v1")
+    assert files.folders("offsets") == ["commits", "offsets"]
+    assert files.names("offsets") == files.names("offsets/commits") == []
+    assert files.objects is not None
+    files.objects.copy_folder(files.path("offsets"), files.path("offsets-2"))
+    assert files.read("offsets-2/offsets/0") == b"v1"
+    files.move("offsets", files, "elsewhere")
+    assert files.names("elsewhere/offsets") == ["0"]
+    assert files.names("offsets/offsets") == []
+
+
+def test_a_delta_table_in_s3_takes_an_epoch_once(root: str) -> None:
+    declared = {"target": "delta", "path": f"{root}/delta"}
+    late, now = Process(declared, "0000000001-late"), Process(declared, "0000000002-now")
+    delivery = late.delivery(0)
+    now.sink.deliver(now.delivery(0))
+    late.sink.deliver(delivery)
+    assert readers.delta_rows(f"{root}/delta") == in_order(EXPECTED)
+    late.delivery(1)
+    Process(declared, "0000000003-next").sink.sweep()
+    assert Files(f"{root}/delta").folders("_staging/flow") == []
+    now.sink.deliver(now.delivery(1))
+    assert readers.delta_rows(f"{root}/delta") == in_order(EXPECTED * 2)
+
+
 class Story:
     """A flow on Spark whose checkpoint, Parquet results and Delta table are in S3."""
 
@@ -162,11 +194,10 @@ class Story:
         assert readers.delta_rows(f"{self.root}/delta") == expected
 
 
+@pytest.mark.acceptance
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "points", [("delivery-put", "before-manifest"), pytest.param(POINTS, marks=pytest.mark.acceptance)]
-)
+@pytest.mark.parametrize("points", [("delivery-put", "before-manifest"), POINTS])
 def test_a_flow_with_all_it_has_in_s3_dies_and_goes_on(tmp_path: Path, s3: S3, points: tuple[str, ...]) -> None:
     story, random = Story(tmp_path, s3, len(points) + 2), Random(7)
     for epoch, point in enumerate(points, 1):

@@ -73,7 +73,9 @@ def kafka_frame(
             *(F.col("row")[field].alias(field) for field in fields), *beside
         )
     shown = F.base64("value") if is_avro else F.col("value").cast("string")
-    known = {"reason": F.lit(f"no {value.upper()} of {schema}"), "message": shown, "topic": F.col("topic")}
+    may_be_null = F.substring("topic", 1, 0)  # as all fields of a struct that may be NULL have to be, for Arrow
+    reason = F.concat(F.lit(f"no {value.upper()} of {schema}"), may_be_null)
+    known = {"reason": reason, "message": shown, "topic": F.col("topic")}
     known = {**known, "partition": F.col("partition"), "offset": F.col("offset")}
     rows = frame.select(
         parsed.alias("row"), F.struct(*(one.alias(own) for own, one in known.items())).alias("known"), *beside

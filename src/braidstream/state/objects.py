@@ -24,7 +24,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -212,7 +212,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         with _told(path):
             found = obstore.list_with_delimiter(store, f"{key}/" if key else None)
         folders = [f"{bucket}/{name.rstrip('/')}" for name in found["common_prefixes"]]
-        files = {f"{bucket}/{one['path']}": one for one in found["objects"]}
+        files = {f"{bucket}/{one['path']}": one for one in found["objects"] if one["path"] != key}
         return folders, {name: seen for name, seen in files.items() if not _is_claim(name, seen["size"])}
 
     def create_dir(self, path: str, recursive: bool) -> None:
@@ -261,7 +261,8 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         if not names:
             raise FileNotFoundError(src)
         for name in names:
-            self.copy_file(f"{bucket}/{name}", dest + f"{bucket}/{name}"[len(src) :])
+            with suppress(FileNotFoundError):  # it has gone since, or is what other clients mark a folder by
+                self.copy_file(f"{bucket}/{name}", dest + f"{bucket}/{name}"[len(src) :])
 
     def copy_file(self, src: str, dest: str) -> None:
         """By the server, within a bucket."""

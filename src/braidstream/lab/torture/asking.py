@@ -11,7 +11,7 @@ from braidstream.model.join_kinds import JoinKind
 __all__ = ["KINDS", "columns", "cql", "shown", "statement"]
 
 KINDS = {kind.value: kind for kind in JoinKind}
-"""The kinds of joins of two streams; beside them a story has `on_top`, `aggregate` and `counted`."""
+"""The kinds of joins of two streams; beside them a story has `unkeyed`, `on_top`, `aggregate` and `counted`."""
 
 
 def shown(ask: Ask) -> list[Input]:

@@ -60,7 +60,7 @@ def _options(random: Random, asks: tuple[Ask, ...], *, is_biclique: bool) -> Opt
     slots, shaken = random.randint(1, 4), random.random() < 0.4
     if is_biclique:
         return Options(slots=max(slots, 2), groups=1, biclique=1, shaken=shaken, final=random.random() < 0.5)
-    is_plain = all(ask.kind not in ("asof", "asof_left", "aggregate", "counted") for ask in asks)
+    is_plain = all(ask.kind not in ("asof", "asof_left", "aggregate", "counted", "unkeyed") for ask in asks)
     return Options(
         slots=slots,
         groups=random.choice([1, 2, 4, 8, 16]),

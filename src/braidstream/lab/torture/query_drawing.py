@@ -12,7 +12,7 @@ __all__ = ["draw_ask"]
 
 _WEIGHTS = {
     "inner": 10, "left": 2, "right": 1, "full": 2, "semi": 2, "anti": 2, "asof": 2, "asof_left": 1, "on_top": 3,
-    "aggregate": 4, "counted": 3,
+    "aggregate": 4, "counted": 3, "unkeyed": 3,
 }  # fmt: skip
 
 
@@ -26,8 +26,8 @@ def draw_ask(random: Random, name: str, streams: list[str], kind: str = "", *, p
         return _of_kind(random, name, streams, kind)
     if kind == "on_top":
         return _on_top(random, name, random.sample(streams, 3))
-    if kind == "counted":
-        return _counted(random, name, streams)
+    if kind in ("counted", "unkeyed"):
+        return (_counted if kind == "counted" else _unkeyed)(random, name, streams)
     chosen = random.sample(streams, random.randint(2, len(streams)))
     return (_aggregate if kind == "aggregate" else _inner)(random, name, chosen)
 
@@ -44,6 +44,17 @@ def _inner(random: Random, name: str, chosen: list[str]) -> Ask:
         return Ask(name, "inner", bare, _equalities(random, chosen), predicates, bounds=_bounds(random, chosen))
     inputs = tuple(_input(random, one) for one in chosen)
     return Ask(name, "inner", inputs, _equalities(random, chosen), predicates)
+
+
+def _unkeyed(random: Random, name: str, streams: list[str]) -> Ask:
+    """Without an equality: a band, comparisons, what only Spark can decide, or nothing but windows."""
+    first, second = random.sample(streams, 2)
+    inputs = tuple(Input(one, one, random.randint(0, 8) * SECOND) for one in (first, second))
+    a, b = f"{first}.v", f"{second}.v"
+    bands = [f"ABS({a} - {b}) < 4", f"{a} < {b}", f"{b} BETWEEN {a} - 1 AND {a} + 3", f"{a} + {b} >= 30"]
+    others = [f"{a} != {b}", f"{a} * {b} > 200", f"{a} = 3 OR {b} > {a} + 20", f"{first}.j <= {second}.j"]
+    predicates = random.sample(bands, random.choice([0, 1, 1, 1])) + random.sample(others, random.choice([0, 0, 1]))
+    return Ask(name, "unkeyed", inputs, (), tuple(f"({one})" for one in predicates))
 
 
 def _of_kind(random: Random, name: str, streams: list[str], kind: str) -> Ask:

@@ -82,7 +82,7 @@ class Reference:
 
     def sql(self, ask: Ask, watermark: int) -> str:
         """The query over all rows of its life."""
-        if ask.kind == "inner":
+        if ask.kind in ("inner", "unkeyed"):
             return f"SELECT {_select(ask)} FROM {self._sources(ask)} WHERE {_all([*_together(ask), *ask.predicates])}"
         if ask.kind == "counted":
             return self._counted(ask, watermark)

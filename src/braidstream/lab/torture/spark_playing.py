@@ -160,6 +160,7 @@ class _SparkPlay:
             ]
         for ask in asks:
             lines += [f"[queries.{ask.name}]", f"cql = {json.dumps(cql(ask))}"]
+            lines += ['allow = "no-equality"'] if ask.kind == "unkeyed" else []
             lines.append(f'sink = {{ format = "parquet", path = "out/{ask.name}" }}')
         return "\n".join(lines)
 
