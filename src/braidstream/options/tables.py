@@ -48,6 +48,7 @@ ORDERS = ("time", "name", "modified")
 VALUES = ("json", "avro")
 ALLOWED = ("no-equality",)
 DURABILITIES = ("power", "process")
+DECLUSTERING = ("steady", "paper")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -349,8 +350,17 @@ class Settings(Checked):
         0.05,
         "Buddies that together need less than this share of an epoch are merged again (ours)",
     )
+    theta: str | int | None = option(
+        Size(), None, "1.5 MB",
+        "Groups are split above 2 theta of state, and merged with their buddies below theta (WSJ IV-D)",
+        unset="by load",
+    )  # fmt: skip
     max_depth: int = option(Count(0, 64), 24, 16, "No group is split beyond this many leading bits (ours)")
     declustering: bool = option(Flag(), False, True, "Whether the number of slots changes (WSJ V-A)")
+    declustering_rule: str = option(
+        Choice(DECLUSTERING), "steady", "paper",
+        'When a slot is given up: "paper" (WSJ V-A) whenever nobody is a supplier; "steady" if the others can do it',
+    )  # fmt: skip
     beta: float = option(
         Number(above=0, below=1), 0.5, 0.3, "Granularity of declustering (WSJ V-A): grow when N_sup > beta N_con"
     )
