@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.spark import log_files, session
+from braidstream.state.files import Files
+from braidstream.state.offsetlog import OffsetLog
 
 pytestmark = pytest.mark.spark
 
@@ -34,13 +36,30 @@ def test_the_log_is_plain_files_and_goes_on_whoever_wrote_it(spark: SparkSession
     first, files = ran(spark, data, checkpoint)
     assert first == [0, 1, 2, 3]
     assert {"offsets/0", "offsets/1", "commits/0", "commits/1", "sources/0/0", "sources/0/1"} <= files
-    assert not [name for name in files if name.endswith((".crc", ".tmp"))]
+    assert not [name for name in files if name.endswith((".tmp", ".tmp.crc"))]
+    assert {"offsets/.0.crc", "commits/.1.crc", "sources/0/.0.crc"} <= files
     spark.range(4, 6, 1, 1).write.mode("append").parquet(str(data))
     with mock.patch.object(log_files, "_NAME", "NotJava!"):  # which does not compile
         assert log_files.local_file_manager(spark).endswith(".FileSystemBasedCheckpointFileManager")  # type: ignore[union-attr]
         assert ran(spark, data, checkpoint)[0] == [4, 5]
     spark.range(6, 7, 1, 1).write.mode("append").parquet(str(data))
     assert ran(spark, data, checkpoint)[0] == [6]
+
+
+def test_the_checksums_are_hadoops(spark: SparkSession, tmp_path: Path) -> None:
+    for i in range(12):
+        spark.range(i, i + 1).coalesce(1).write.parquet(str(tmp_path / "data" / f"{i:0120d}"))
+    seen, _ = ran(spark, tmp_path / "data" / "*", tmp_path / "ck")
+    assert seen == list(range(12))
+    log = OffsetLog(Files(str(tmp_path)), "ck")
+    entries = [path for path in (tmp_path / "ck").rglob("[0-9]*") if path.is_file()]
+    assert any(path.stat().st_size > 512 for path in entries)  # of several pieces
+    assert list(log.all_damage()) == []
+    for path in entries[:3]:
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert [one.path for one in log.all_damage()] == [str(path)]
+        path.write_bytes(content)
 
 
 def test_a_frame_of_another_session_means_what_it_meant(spark: SparkSession) -> None:

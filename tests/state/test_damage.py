@@ -12,7 +12,7 @@ from braidstream.errors import DamagedState
 from braidstream.lab.testing.harness import LocalOutlets
 from braidstream.state import lease as leases
 from tests.scale import examples
-from tests.state.damage import DAMAGES, Campaign, elsewhere, finished, flow_in, swap
+from tests.state.damage import DAMAGES, Campaign, finished, flow_in, swap
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +54,7 @@ def test_a_staged_file_that_was_changed_is_not_delivered(
     tmp_path: Path, damage: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = flow_in(tmp_path / "flow")
-    expected = finished(_started(flow, tmp_path / "whole"))
+    expected = finished(flow_in(tmp_path / "whole"))
     plain = LocalOutlets.deliver
     victims = []
 
@@ -72,9 +72,3 @@ def test_a_staged_file_that_was_changed_is_not_delivered(
     monkeypatch.undo()
     flow.restart()
     assert finished(flow) == expected
-
-
-def _started(flow, folder):  # type: ignore[no-untyped-def]
-    other = elsewhere(flow, folder)
-    other.restart()
-    return other

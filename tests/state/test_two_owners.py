@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -164,15 +166,20 @@ def test_an_owner_is_stopped_at_each_fault_point(damage: str) -> None:
 
 
 class Clock:
-    """The clock of who waits, and what happens elsewhere while it goes."""
+    """The clock of who waits, and what happens elsewhere while it goes. Other threads have the clock that they had."""
 
     def __init__(self, then: Callable[[float], None]) -> None:
         self.now, self.then = 1000.0, then
+        self.plain = time.monotonic, time.sleep
+        self.waits = threading.get_ident()
 
     def monotonic(self) -> float:
-        return self.now
+        return self.now if threading.get_ident() == self.waits else self.plain[0]()
 
     def sleep(self, seconds: float) -> None:
+        if threading.get_ident() != self.waits:
+            self.plain[1](seconds)
+            return
         self.now += seconds
         self.then(self.now)
 
