@@ -65,6 +65,8 @@ class Watching:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         self.process.wait(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def cpu_s(self) -> float:
         parts = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -81,6 +83,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 def opened(browser: Any, url: str, theme: str = "light", width: int = 1280) -> None:
     browser.set_window_size(width, 1000)
+    browser.get("about:blank")  # the page of the test before complains that its server has gone
     browser.get_log("browser"), browser.get_log("performance")
     browser.get(f"{url}?theme={theme}")
     until(lambda: browser.execute_script(_IDLE))
