@@ -13,7 +13,7 @@ RUN := . .venv/setup.env &&
 PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all world check lint types rules docs bench clean
+.PHONY: help setup demo test test-all world bench-world check lint types rules docs site bench clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -31,11 +31,15 @@ test: setup ## run the quick tests, a few examples each (ARGS="tests/kernels -k 
 test-all: setup ## run the slow tests as well, and more examples of all (ARGS="-m acceptance" for those of hours)
 	@$(PYTEST) --slow $(ARGS)
 
-world: setup ## run the tests against real servers: Delta, Iceberg, PostgreSQL, Kafka (fetches and starts what they need)
+world: setup ## run the tests against real servers: Delta, Iceberg, PostgreSQL, Kafka, S3 (fetches and starts what they need)
 	@tools/world.sh
 	@$(RUN) $(BIN)/python -m pytest --world tests/world -n 2 --dist loadfile --durations 10 $(ARGS)
 
-check: ## ruff, mypy, the rules of the repository and the documentation's code blocks (all of them, even if one fails)
+bench-world: setup ## rows a second from a Kafka topic with 12 partitions, beside the same rows from Parquet files
+	@tools/world.sh
+	@$(RUN) $(BIN)/python -m tests.world.bench $(ARGS)
+
+check: ## ruff, mypy, the rules of the repository, the documentation's site and its code blocks (all of them, even if one fails)
 	@$(MAKE) --no-print-directory --keep-going lint types rules docs
 
 lint: setup ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -44,7 +48,10 @@ types: setup ; $(BIN)/mypy && $(BIN)/mypy tools
 
 rules: setup ; $(BIN)/python -m tools.rules
 
-docs: setup ; $(RUN) $(BIN)/python -m tools.docs
+docs: setup ; $(BIN)/python -m tools.site && $(RUN) $(BIN)/python -m tools.docs
+
+site: setup ## build the documentation's site into build/site
+	@$(BIN)/python -m tools.site
 
 bench: setup ## measure against Spark's built-in join; the table is also in build/bench.json
 	@$(RUN) $(BIN)/braid bench $(ARGS)

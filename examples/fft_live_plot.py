@@ -13,11 +13,11 @@ import tempfile
 
 import matplotlib
 import numpy as np
-from matplotlib import pyplot as plt
 from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream import Flow, local_session
 from braidstream.functions import PCC, Distribute, Merge, stream_function
+from braidstream.pictures import drawing
 
 RATE, SIZE = 4096, 1024
 
@@ -29,14 +29,15 @@ def power(windows):
 
 
 class Plot:
-    """Draws the newest window of an epoch."""
+    """Draws the newest window of an epoch, in the style of all pictures here."""
 
     def __init__(self) -> None:
-        self.plt = plt
-        self.is_shown = matplotlib.get_backend().lower() not in ("agg", "pdf", "svg")
-        self.figure, axes = plt.subplots()
-        (self.line,) = axes.semilogy(np.fft.rfftfreq(SIZE, 1 / RATE), np.ones(SIZE // 2 + 1))
-        axes.set(xlabel="Hz", ylabel="power", ylim=(1e-2, 1e6))
+        with drawing(is_live=True) as plt:
+            self.plt = plt
+            self.is_shown = matplotlib.get_backend().lower() not in ("agg", "pdf", "svg")
+            self.figure, axes = plt.subplots()
+            (self.line,) = axes.semilogy(np.fft.rfftfreq(SIZE, 1 / RATE), np.ones(SIZE // 2 + 1))
+            axes.set(xlabel="Hz", ylabel="power", ylim=(1e-2, 1e6))
 
     def __call__(self, results, epoch: int) -> None:
         newest = results.orderBy(F.desc("seq")).limit(1).collect()

@@ -1,4 +1,4 @@
-"""The `[control]` table of a job file: off unless it says so, and nothing in it without effect."""
+"""The controller of a job file: on unless it says otherwise, and nothing in `[control]` without effect."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ def read(folder: Path, control: str, epoch: str = "available") -> jobs.Job:
     return jobs.read(path)
 
 
-def test_the_controller_is_off_unless_the_table_says_so(tmp_path: Path) -> None:
-    assert read(tmp_path, "").control is None
-    assert read(tmp_path, "[control]\nenabled = false\nevery = 3\n").control is None
+def test_the_controller_is_on_unless_the_job_says_otherwise(tmp_path: Path) -> None:
+    assert read(tmp_path, "").control == Settings()
+    assert read(tmp_path, "[control]\nevery = 3\n").control == Settings(every=3)
     assert read(tmp_path, "[control]\nenabled = true\n").control == Settings()
+    assert read(tmp_path, "[control]\nenabled = false\nevery = 3\n").control is None
+    off = JOB.replace("slots = 2", "slots = 2\ncontroller = false")
+    for table in ("", "[control]\nenabled = false\n"):
+        (tmp_path / "off.toml").write_text(off + table, encoding="utf-8")
+        assert jobs.read(tmp_path / "off.toml").control is None
+    (tmp_path / "off.toml").write_text(off + "[control]\nevery = 3\n", encoding="utf-8")
+    with pytest.raises(JobError, match=r"controller = false, and a table \[control\]"):
+        jobs.read(tmp_path / "off.toml")
 
 
 def test_settings_have_the_names_of_the_controllers(tmp_path: Path) -> None:
@@ -40,7 +48,6 @@ def test_settings_have_the_names_of_the_controllers(tmp_path: Path) -> None:
     ("table", "message"),
     [
         ("evry = 3\nenabled = true", r"unknown option \[control\] evry\n.*\n.*'every'"),
-        ("every = 3", r"\[control\] enabled is missing\n  expected: true or false"),
         ("enabled = 1", r"\[control\] enabled is 1\n  expected: true or false"),
         ('enabled = true\nevery = "3"', r"\[control\] every is '3'\n  expected: a whole number"),
         ("enabled = true\nevery = true", r"\[control\] every is true\n  expected: a whole number"),

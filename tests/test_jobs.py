@@ -249,3 +249,55 @@ def test_a_misspelt_function_is_found_without_spark(tmp_path: Path) -> None:
     assert "did you mean 'round'?" in str(refused.value)
     assert "their_very_own" in check("their_very_own(R.k)").open[0]
     assert check("bigint(round(R.k, 1))").open == ()
+
+
+TABLE = """
+[tables.names]
+format = "csv"
+path = "names"
+schema = "k long, name string"
+refresh = "10 minutes"
+options = { header = "true" }
+"""
+WITH_NAMES = 'cql = "SELECT R.v AS rv, n.name FROM R [RANGE 10 SECONDS], S [RANGE 5 SECONDS], names n '
+WITH_NAMES += 'WHERE R.k = S.k AND R.k = n.k"'
+
+
+def with_table(folder: Path, table: str = TABLE, cql: str = WITH_NAMES) -> Path:
+    for name in ("R", "S", "names"):
+        (folder / name).mkdir(exist_ok=True)
+    own = next(line for line in JOB.splitlines() if line.startswith("cql"))
+    return write(folder, JOB.replace(own, cql) + table)
+
+
+def test_a_job_may_have_tables(tmp_path: Path) -> None:
+    job = jobs.read(with_table(tmp_path))
+    assert job.tables["names"].path == str(tmp_path / "names")
+    assert (job.tables["names"].refresh, job.tables["names"].options) == ("10 minutes", {"header": "true"})
+    checked = jobs.check(job)
+    assert [made.lookups[0].table for made in checked.queries["pairs"].enriched] == ["names"]
+    unknown = jobs.check(jobs.read(with_table(tmp_path, TABLE.replace('schema = "k long, name string"\n', ""))))
+    assert unknown.open == ("the columns of table names are known when Spark runs",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("[tables.names]", "[tables.R]", "R is a stream and a table"),
+        ('"csv"', '"kafka"', r"\[tables.names\]: table 'names' is a stream"),
+        ('"10 minutes"', '"soon"', r"\[tables.names\] refresh"),
+        ('"names"', '"nowhere"', r"\[tables.names\]: table 'names' cannot be read"),
+        ("refresh", "often", r"unknown option \[tables.names\] often"),
+        ('path = "names"\n', "", r"\[tables.names\]: table 'names' has no path"),
+    ],
+)
+def test_what_is_no_table_is_refused_at_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        jobs.check(jobs.read(with_table(tmp_path, TABLE.replace(old, new))))
+
+
+def test_results_into_a_table_that_is_read_are_refused(tmp_path: Path) -> None:
+    job = with_table(tmp_path)
+    job.write_text(job.read_text(encoding="utf-8").replace('"out/pairs"', '"names/out"'), encoding="utf-8")
+    with pytest.raises(SinkError, match=r"is inside \[tables.names\] path"):
+        jobs.check(jobs.read(job))

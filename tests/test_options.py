@@ -23,6 +23,7 @@ from braidstream.options import (
     JobQuery,
     JobSink,
     JobStream,
+    JobTableOptions,
     Option,
     StartOptions,
     options_of,
@@ -36,6 +37,7 @@ from tools.options import SECTIONS
 FORMS: dict[str, type] = {
     "flow": JobFlow,
     "streams.R": JobStream,
+    "tables.T": JobTableOptions,
     "queries.q": JobQuery,
     "queries.q.sink": JobSink,
     "functions.f": JobFunction,
@@ -59,7 +61,7 @@ CASES = [
 
 def keywords(call: Callable[..., Any]) -> dict[str, Any]:
     known = inspect.signature(call).parameters
-    return {name: one.default for name, one in known.items() if name not in ("self", "spark", "controller")}
+    return {name: one.default for name, one in known.items() if name not in ("self", "spark")}
 
 
 def test_calls_have_a_keyword_for_each_option_and_no_other() -> None:

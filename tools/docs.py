@@ -1,14 +1,17 @@
-"""Runs the code blocks of README.md and docs/*.md, so that what the documentation shows is true.
+"""Runs the code blocks of README.md and the pages below docs/, so that what the documentation shows is true.
 
 Within one file the blocks run in order, in one process, in an empty temporary folder, with a time limit; so they share
 their names and one Spark session. The process sees what a user sees who has activated `.venv`. An HTML comment on the
 line before a block directs it:
 
-- ```` ```python ```` runs, unless `<!-- no-run -->` stands before it (it is counted as skipped);
+- ```` ```python ```` runs, unless `<!-- no-run: REASON -->` stands before it (it is counted as skipped);
 - ```` ```toml ```` with `<!-- run -->` is written to job.toml and given to `braid run`;
 - ```` ```console ```` with `<!-- run -->`: each line that starts with `$ braid` is run, and must exit with 0; the other
-  lines are the output that the reader is shown, and are not compared;
+  lines are the output that the reader is shown, and are not compared; commands share the page's JVM, and its Spark
+  session if it has one, unless they have settings of Spark of their own;
 - any block with `<!-- file: NAME -->` is written to NAME, for the blocks after it.
+
+Code that does not run must say why: a block of Python, TOML, SQL, a shell or a console without a reason fails its page.
 
 Cost: a file without such blocks starts no process. `python -m tools.docs [FILE...]`; exit code 1 if a block fails.
 """
@@ -34,7 +37,10 @@ __all__ = ["Block", "blocks", "check_file", "main"]
 
 LIMIT_S = 300
 _FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<language>\w*)\s*$")
-_MARK = re.compile(r"^<!--\s*(?P<word>no-run|run|file)(?::\s*(?P<name>[\w.-]+))?\s*-->$")
+_MARK = re.compile(r"^<!--\s*(?P<word>no-run|run|file)(?::\s*(?P<name>[^>]*?))?\s*-->$")
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Sessions of pages are short: a JVM that compiles quickly takes a third less of the cores."""
+_CODE = {"python", "toml", "console", "sh", "sql"}
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,13 @@ class Block:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether the block would run if it were not marked."""
-        return self.language == "python" and self.mark == "no-run"
+        """Whether the block is code that says why it does not run."""
+        return self.language in _CODE and self.mark == "no-run" and bool(self.name)
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether the block is code that does not run and does not say why."""
+        return self.language in _CODE and not self.runs and not self.is_skipped
 
 
 def blocks(text: str) -> list[Block]:
@@ -80,6 +91,9 @@ def blocks(text: str) -> list[Block]:
 def check_file(path: Path, limit_s: float = LIMIT_S) -> tuple[bool, str]:
     """Run a file's blocks in a process of their own: whether they all succeeded, and a line (or the output) to show."""
     found = blocks(path.read_text(encoding="utf-8"))
+    if unexplained := [block for block in found if block.is_unexplained]:
+        lines = ", ".join(str(block.line - 1) for block in unexplained)
+        return False, f"line {lines}: code that does not run; say why before it: <!-- no-run: REASON -->"
     n_run, n_skipped = sum(block.runs for block in found), sum(block.is_skipped for block in found)
     if not n_run:
         return True, f"{n_skipped} skipped" if n_skipped else "no blocks to run"
@@ -102,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _run_blocks(given.files[0])
         return 0
     root = Path(__file__).parents[1]
-    files = given.files or [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    files = given.files or [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     all_passed = True
     for file in files:
         passed, report = check_file(file, given.limit)
@@ -118,6 +132,7 @@ def _run_apart(command: list[str], folder: str, limit_s: float) -> tuple[str, st
     would keep a pipe open.
     """
     environment = dict(os.environ)
+    environment.setdefault("SPARK_SUBMIT_OPTS", _QUICK_JVM)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
@@ -190,9 +205,27 @@ def _command(command: str, place: str) -> None:
     if program != "braid":
         sys.exit(f"{place}: only braid is run here, not {program!r}")
     print(f"$ {command}", flush=True)
-    status = subprocess.run([Path(sys.executable).with_name("braid"), *arguments], check=False).returncode
+    if {"--master", "--conf", "--verbose"} & set(arguments):
+        status = subprocess.run([Path(sys.executable).with_name("braid"), *arguments], check=False).returncode
+    else:
+        status = _braid(arguments)
     if status:
         sys.exit(f"{place}: '{command}' ended with exit code {status}")
+
+
+def _braid(arguments: list[str]) -> int:
+    """The command in this process: over the page's Spark session, or one of its own in the same JVM."""
+    from braidstream.cli import main as braid  # noqa: PLC0415  (only who runs blocks needs it)
+
+    before, sys.argv = sys.argv, ["braid", *arguments]
+    try:
+        braid()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    finally:
+        sys.argv = before
+        sys.stdout.flush()
+    return 0
 
 
 def _required_name(block: Block, place: str) -> str:

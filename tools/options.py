@@ -31,6 +31,12 @@ SECTIONS: tuple[tuple[type, str, str, str], ...] = (
         "In Python a format is opened with `spark.readStream`.",
     ),
     (
+        options.JobTableOptions,
+        "Tables",
+        "`[tables.NAME]`, and `flow.table(name, ...)`",
+        "In Python a table may also be a DataFrame, or a function that gives one. [guide.md](guide.md) has an example.",
+    ),
+    (
         options.JobQuery,
         "Queries",
         "`[queries.NAME]`, and `flow.query(...)`",

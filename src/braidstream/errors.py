@@ -4,6 +4,7 @@
     ├── InputError              wrong input, found before anything was started      (exit code 2)
     │   ├── QueryError          a query that cannot be parsed or does not fit its streams
     │   ├── StreamError         a stream whose declaration does not fit its DataFrame
+    │   ├── TableError          a table that streams cannot be joined with
     │   ├── JobError            a job file
     │   ├── SinkError           a sink or its path
     │   ├── CheckpointMismatch  a checkpoint that belongs to something else
@@ -21,6 +22,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from braidstream.hiding import scrubbed
+
 __all__ = [
     "BraidstreamError",
     "CheckpointInUse",
@@ -35,6 +38,7 @@ __all__ = [
     "SinkError",
     "SinkFailed",
     "StreamError",
+    "TableError",
     "nearest",
 ]
 
@@ -51,6 +55,7 @@ class BraidstreamError(Exception):
     """The file with the whole stack, where there is one."""
 
     def __init__(self, wrong: str, expected: str = "", fix: str = "") -> None:
+        wrong, expected, fix = scrubbed(wrong), scrubbed(expected), scrubbed(fix)
         self.wrong, self.expected, self.fix = wrong, expected, fix
         parts = [wrong, f"expected: {expected}" if expected else "", f"hint: {fix}" if fix else ""]
         super().__init__("\n  ".join(part for part in parts if part))
@@ -86,6 +91,10 @@ class QueryError(InputError):
 
 class StreamError(InputError):
     """A stream whose declaration does not fit its DataFrame."""
+
+
+class TableError(InputError):
+    """A table that streams cannot be joined with."""
 
 
 class JobError(InputError):

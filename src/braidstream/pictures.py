@@ -48,13 +48,14 @@ _STYLE = {
 
 
 @contextmanager
-def drawing(more: Mapping[str, object] | None = None) -> Iterator[Any]:
-    """Pyplot in the style of all pictures."""
+def drawing(more: Mapping[str, object] | None = None, *, is_live: bool = False) -> Iterator[Any]:
+    """Pyplot in the style of all pictures; a live one is drawn where there is a display, others into files only."""
     try:
         import matplotlib as mpl  # noqa: PLC0415  (an extra)
     except ImportError:
         raise InputError("pictures need matplotlib", "the extra 'plot'", "pip install 'braidstream[plot]'") from None
-    mpl.use("Agg")
+    if not is_live:
+        mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     with plt.rc_context({**_STYLE, "axes.prop_cycle": plt.cycler(color=COLORS), **(more or {})}):

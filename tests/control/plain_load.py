@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean, stdev
 
 from braidstream.control.group_loads import GroupLoad
 from braidstream.control.load import SlotLoad, View, even_s
@@ -32,11 +34,33 @@ def plainly_observed(
     even = even_s(bare)
     length_s = settings.epoch_s if settings.epoch_s is not None else even
     slots = tuple(
-        replace(one, occupancy=_mean_occupancy(by_slot[one.slot], length_s, len(epochs), settings)) for one in bare
+        replace(
+            one,
+            occupancy=_mean_occupancy(by_slot[one.slot], length_s, len(epochs), settings),
+            noise_s=settings.certainty * one.demand_s * error,
+        )
+        for one, error in zip(bare, _errors(by_slot, epochs, n_slots), strict=True)
     )
     groups = _group_loads(slots, by_slot, directory, max(len(epochs), 1))
     last = epochs[-1] if epochs else BEFORE_FIRST
     return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None, measures)
+
+
+def _errors(by_slot: Mapping[SlotId, Sequence[SlotFigures]], epochs: Sequence[int], n_slots: int) -> list[float]:
+    """Of each slot the standard error of its share of the epochs' time, relative to the share."""
+    shares: dict[int, list[float]] = {slot: [] for slot in range(n_slots)}
+    for epoch in epochs:
+        busy = [sum(r.busy_s for r in by_slot[slot] if r.epoch == epoch) for slot in slot_ids(n_slots)]
+        if (mean := sum(busy) / max(n_slots, 1)) > 0:
+            for slot, seconds in enumerate(busy):
+                shares[slot].append(seconds / mean)
+    n = len(shares[0]) if n_slots else 0
+    if n < 2:
+        return [0.0] * n_slots
+    variations = [stdev(own) / (fmean(own) or 1.0) for own in shares.values()]
+    worked = [v for v, own in zip(variations, shares.values(), strict=True) if fmean(own) > 0]
+    common = math.sqrt(fmean(v * v for v in worked))
+    return [max(own, common) / math.sqrt(n) for own in variations]
 
 
 def occupancy(report: SlotFigures, length_s: float, settings: Settings) -> float:

@@ -273,6 +273,29 @@ def test_streams_that_go_on_and_on_are_decided_epoch_by_epoch(kind: JoinKind, se
             assert stories.found(harness, "q") == told.expected(epochs[: number + 1]), told.text
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in JoinKind if kind is not JoinKind.INNER], ids=lambda k: k.value)
+def test_every_kind_survives_every_fault_point(kind: JoinKind, tmp_path: Any) -> None:
+    """Two deaths an epoch, at one point after the other, each followed by a start with other slots."""
+    rng = np.random.default_rng([18, 9])
+    case = steady(rng)
+    told: Any = Told(case, kind, Drawn(rng))
+    epochs, points = [*case.epochs, closing(case)], list(POINTS)
+    with often_compacted():
+        harness = harness_of(tmp_path, case, {"q": told.text}, slots=2)
+        for number, epoch in enumerate(epochs):
+            rows = tables(case, epoch)
+            n_left = len(epochs) - number
+            for _ in range(-(-len(points) // n_left)):
+                if harness.manifest.epoch < number:
+                    with_a_fault(harness, points.pop(0), number, rows)
+                    harness.restart(1 + number % 3)
+            if harness.manifest.epoch < number:
+                harness.epoch(rows)
+            assert stories.found(harness, "q") == told.expected(epochs[: number + 1]), told.text
+    assert all(point.startswith("clean-up") for point in points), "nothing is pushed here, and cleaned up"
+
+
 @pytest.mark.parametrize("kind", [kind for kind in JoinKind if kind is not JoinKind.INNER], ids=lambda k: k.value)
 def test_thousands_of_rows_are_joined_as_by_duckdb(kind: JoinKind, tmp_path: Any) -> None:
     """Times are distinct within a stream, so that the newest partner is one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +28,7 @@ from braidstream.kernels.stripes import stripes
 from braidstream.kernels.summaries import summarize
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from braidstream.model.directory import Directory, Group
+from braidstream.model.snapshots import UNSEALED
 from braidstream.model.stores import Branch, Store
 from braidstream.spark import sources
 from braidstream.state import compaction
@@ -214,6 +216,8 @@ def test_a_segment_of_several_batches_is_read_as_one(tmp_path: Path) -> None:
     with pa.ipc.new_file(Files(str(tmp_path)).path(segment.name), rows.table.schema) as writer:
         for batch in rows.table.to_batches(max_chunksize=7):
             writer.write_batch(batch)
+    size = (tmp_path / segment.name).stat().st_size
+    segment = replace(segment, bytes=size, checksum=UNSEALED)  # which 0.1.0 did not have
     for limit in (1 << 28, 60):
         with mock.patch.object(sizes, "ARRAY_BYTES", limit):
             found = open_segment(Files(str(tmp_path)), segment)

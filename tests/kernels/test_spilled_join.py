@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -22,6 +21,7 @@ from braidstream.control.overflow import Overflow
 from braidstream.control.policies import generation_tiers
 from braidstream.control.settings import Settings
 from braidstream.epoch.assignment import epoch_task
+from braidstream.lab.testing.hardships import Pieced
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from braidstream.model.faults import POINTS, InjectedFault, armed
@@ -62,17 +62,6 @@ def often_compacted() -> Iterator[None]:
         mock.patch.object(pushed, "FAN", 2),
     ):
         yield
-
-
-@dataclass(frozen=True)
-class Pieced(Overflow):
-    """A budget with pieces of any size: small ones make clean-ups go in many steps, large ones let merges happen."""
-
-    piece: int = 200
-
-    @property
-    def piece_bytes(self) -> int:
-        return self.piece
 
 
 SEEDS = st.integers(0, 999)

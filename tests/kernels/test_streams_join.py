@@ -7,7 +7,7 @@ where it dies), with the engine in this process.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing import oracle
+from braidstream.lab.testing.hardships import crowded, leftovers
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from braidstream.model.directory import HASH_BITS, Directory
@@ -124,16 +125,6 @@ def test_an_epoch_lost_at_any_point_is_made_up_for(case: Case, slots: int, group
         assert harness.manifest.epoch == len(case.epochs) - 1
         assert multiset(harness.results("q")) == multiset(expected(case))
         assert leftovers(harness) == []
-
-
-def crowded(n: int) -> Callable[[Sequence[pa.Array]], tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]:
-    """A hash with only n values, spread over the hash space: most keys collide."""
-
-    def hash_keys(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-        hashes, valid = hash_columns(columns)
-        return (hashes % np.uint64(n)) << np.uint64(HASH_BITS - n.bit_length()), valid
-
-    return hash_keys
 
 
 @MANY
@@ -298,19 +289,3 @@ def with_a_fault(harness: Harness, point: str, epoch: int, rows: dict[str, pa.Ta
             return
     # Not every epoch compacts, pushes or cleans up, and an epoch without rows has no tasks.
     assert point.startswith(("compaction", "task", "spill", "clean-up"))
-
-
-def leftovers(harness: Harness) -> list[str]:
-    """Files that no kept manifest refers to, after a restart has swept."""
-    harness.restart()
-    kept = {Path(name).name for e in epochs_kept(harness) for name in (*e.own_files(), *e.shared_files())}
-    folders = ("manifests", "sections", "segments", "staged", "_staging")
-    found = [p for p in harness.folder.rglob("*") if p.is_file() and p.parent.name in folders]
-    return sorted(p.name for p in found if p.name not in kept)
-
-
-def epochs_kept(harness: Harness) -> list[Any]:
-    from braidstream.state.manifest import Manifest
-
-    files = harness.runner.checkpoint.files
-    return [Manifest.read(files, epoch) for epoch in Manifest.epochs(files)]

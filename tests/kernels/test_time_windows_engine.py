@@ -156,6 +156,25 @@ def test_composites_that_are_counted_are_never_pushed(tmp_path: Path, overflow: 
     assert sum(row["n"] for row in harness.results("q")) == expected
 
 
+def test_what_another_join_pushed_is_cleaned_up_beside_composites_that_are_counted(tmp_path: Path) -> None:
+    from braidstream.control.overflow import Overflow
+
+    pairs = "SELECT A.v AS a, B.v AS b FROM A [RANGE 20 SECONDS], B [RANGE 20 SECONDS] WHERE A.v = B.v"
+    counts = (
+        "SELECT A.k, COUNT(*) AS n FROM A [RANGE 20 SECONDS], B [RANGE 20 SECONDS] WHERE A.k = B.k "
+        "GROUP BY A.k, window(B.ts, '10 seconds')"
+    )
+    texts = {"pairs": pairs, "counts": counts}
+    harness = QueryHarness(tmp_path, dict.fromkeys("AB", SCHEMA), texts, overflow=Overflow(1, "spill"))
+    for second in range(0, 100, 10):
+        harness.epoch({"A": rows(second), "B": rows(second)})
+    harness.finish()
+    assert Counter(row["a"] for row in harness.results("pairs")) == Counter(range(0, 100, 10))
+    harness.finish(final=True)
+    expected = sum(abs(a - b) <= 20 for a in range(0, 100, 10) for b in range(0, 100, 10))
+    assert sum(row["n"] for row in harness.results("counts")) == expected
+
+
 def test_a_query_that_is_submitted_counts_what_arrives_from_then_on_beside_one_that_was_there(tmp_path: Path) -> None:
     text = (
         "SELECT A.k, window.start AS s, COUNT(*) AS n FROM A [RANGE 3 SECONDS], B [RANGE 3 SECONDS] WHERE A.k = B.k "

@@ -59,11 +59,19 @@ def test_a_page_without_blocks_passes(tmp_path: Path) -> None:
     assert check_file(page(tmp_path)) == (True, "no blocks to run")
 
 
+@pytest.mark.parametrize("language", ["python", "toml", "console", "sh", "sql"])
+def test_code_that_does_not_run_must_say_why(language: str, tmp_path: Path) -> None:
+    silent = check_file(page(tmp_path, fenced(language, "x", "no-run")))
+    assert silent[0] is False
+    assert "say why" in silent[1]
+    assert check_file(page(tmp_path, fenced(language, "x", "no-run: it needs a server"))) == (True, "1 skipped")
+
+
 def test_blocks_share_names_and_an_empty_folder_and_skipped_ones_are_counted(tmp_path: Path) -> None:
     file = page(
         tmp_path,
         fenced("python", "from pathlib import Path\nassert not list(Path.cwd().iterdir())\nx = 20"),
-        fenced("python", "1 / 0", "no-run"),
+        fenced("python", "1 / 0", "no-run: it fails"),
         fenced("text", "22", "file: more.txt"),
         fenced("python", "assert x + int(Path('more.txt').read_text()) == 42"),
     )

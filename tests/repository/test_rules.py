@@ -10,7 +10,11 @@ import pytest
 from tools.rules import RULES, Rule, Tree
 from tools.rules.cycles import no_import_cycles
 from tools.rules.dependencies import every_dependency_is_explained, every_import_is_declared
-from tools.rules.imports import planes_keep_to_their_imports, pyspark_stays_where_it_is_allowed
+from tools.rules.imports import (
+    nothing_is_unpickled,
+    planes_keep_to_their_imports,
+    pyspark_stays_where_it_is_allowed,
+)
 from tools.rules.layout import (
     LONGEST,
     a_file_name_means_one_thing,
@@ -31,6 +35,15 @@ DOT = "."
 ROWS = "".join(f"| `{name}` | earns its place |\n" for name in ("hatchling", "numpy", "pyarrow", "pyspark", "ruff"))
 
 BREACHES = [
+    ("a pickle is read", nothing_is_unpickled, f"{PACKAGE}/state/manifest.py", "import pickle"),
+    (
+        "a pickle is read in a function",
+        nothing_is_unpickled,
+        f"{PACKAGE}/a.py",
+        "def f():\n    from dill import load\n",
+    ),
+    ("NumPy reads pickles", nothing_is_unpickled, f"{PACKAGE}/a.py", "np.load(x, allow_pickle=True)"),
+    ("a text is evaluated", nothing_is_unpickled, f"{PACKAGE}/a.py", "ev" + "al(text)"),
     ("a kernel imports pyspark", planes_keep_to_their_imports, f"{PACKAGE}/kernels/join.py", "import pyspark"),
     (
         "a kernel imports the control plane in a function",

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,12 @@ import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
-__all__ = ["COLUMNS", "DDL", "Answer", "Case", "batch", "draw", "rows_of", "types_of", "write_streams"]
+from tests.spark.expressions import KEY_KINDS, KINDS, expression
+
+__all__ = [
+    "COLUMNS", "DDL", "Answer", "Case", "batch", "draw", "draw_expressions", "rows_of", "sound",
+    "types_of", "write_streams",
+]  # fmt: skip
 
 WINDOWS_S = {"R": 20, "S": 35}
 START = datetime(2024, 3, 31, 0, 59, 30, tzinfo=timezone.utc)
@@ -37,6 +42,31 @@ _DAYS = [date(1970, 1, 1), date(2020, 2, 29), date(2020, 3, 1), date(2024, 3, 31
 _TIMES = [datetime(2024, 3, 31, 1, 0), datetime(2024, 3, 31, 2, 30), datetime(2020, 2, 29, 0, 0, 0, 1)]  # noqa: DTZ001
 _SPANS = [timedelta(0), timedelta(seconds=1), timedelta(days=-1, microseconds=1), timedelta(days=400)]
 _STRUCTS = [{"a": 1, "b": "x"}, {"a": 1, "b": None}, {"a": None, "b": None}, {"a": 2, "b": "X"}]
+
+_FAR_TIMES = [
+    datetime.fromisoformat(text)
+    for text in (
+        *("0001-01-01", "9999-12-31T23:59:59.999999", "1582-10-04", "1582-10-15T12:00:00"),
+        *("1899-12-31T23:59:59", "1969-12-31T23:59:59.999999", "2024-10-27T01:30:00"),
+    )
+]
+_FAR_DAYS = [date(1, 1, 1), date(9999, 12, 31), date(1582, 10, 4), date(1582, 10, 15), date(1900, 1, 1)]
+_RECORDS = [
+    {"x": 0.0, "t": _FAR_TIMES[5], "d": Decimal("1.50")}, {"x": -0.0, "t": None, "d": Decimal("1.50")},
+    {"x": math.nan, "t": _FAR_TIMES[0], "d": None}, {"x": None, "t": None, "d": None},
+]  # fmt: skip
+_INSTANT = pa.timestamp("us", "UTC")
+_WIDEST = [
+    Decimal("9" * 28 + "." + "9" * 10),
+    Decimal("-" + "9" * 28 + "." + "9" * 10),
+    Decimal("1e-10"),
+    Decimal("0.5"),
+]
+
+
+def _zoned(times: Sequence[datetime]) -> list[datetime]:
+    return [one.replace(tzinfo=timezone.utc) for one in times]
+
 
 COLUMNS: Mapping[str, tuple[str, pa.DataType, Sequence[Any]]] = {
     "i8": ("tinyint", pa.int8(), _INTS),
@@ -61,16 +91,33 @@ COLUMNS: Mapping[str, tuple[str, pa.DataType, Sequence[Any]]] = {
     "arr": ("array<int>", pa.list_(pa.int32()), [[], [1], [1, None], [2, 3]]),
     "ad": ("array<double>", pa.list_(pa.float64()), [[0.0], [-0.0], [math.nan], [1.5, None]]),
     "mp": ("map<string,int>", pa.map_(pa.string(), pa.int32()), [[("k", 1)], [], [("k", None), ("l", 2)]]),
+    "m8": ("tinyint", pa.int8(), [-128, 127, 0, -1]),
+    "m16": ("smallint", pa.int16(), [-(2**15), 2**15 - 1, 127, 0]),
+    "m32": ("int", pa.int32(), [-(2**31), 2**31 - 1, 2**24 + 1, 0]),
+    "m64": ("bigint", pa.int64(), [-(2**63), 2**63 - 1, 2**63 - 2, 2**53 + 1, 0]),
+    "x38": ("decimal(38,10)", pa.decimal128(38, 10), _WIDEST),
+    "long": ("string", pa.string(), ["x" * 300, "ﬁ", "I", "ı", "İ", "a\u0301", "á", "\U0001f600", "\ufffd", "a\x00b"]),
+    "uc": ("string collate UNICODE_CI", pa.string(), ["a", "A", "á", "a\u0301", "b", "B ", ""]),
+    "far": ("date", pa.date32(), _FAR_DAYS),
+    "ft": ("timestamp", _INSTANT, _zoned(_FAR_TIMES)),
+    "fn": ("timestamp_ntz", pa.timestamp("us"), _FAR_TIMES),
+    "at": ("array<timestamp>", pa.list_(_INSTANT), [_zoned(_FAR_TIMES[2:4]), [], [None]]),
+    "sd": (
+        "struct<x:double,t:timestamp,d:decimal(9,2)>",
+        pa.struct([("x", pa.float64()), ("t", _INSTANT), ("d", pa.decimal128(9, 2))]),
+        _RECORDS,
+    ),
     "js": ("string", pa.string(), ['{"a": 1}', '{"a": 2, "b": [1]}', '{"b": "x"}', "{}"]),
 }
 """The columns of both streams: Spark's type, Arrow's, and the values to draw from; any of them may be NULL."""
 DDL = ", ".join([*(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items()), "ts timestamp"])
 
-_NUMBERS = ("i8", "i16", "i32", "i64", "f32", "f64", "d9", "d20", "d38")
+_NUMBERS = ("i8", "i16", "i32", "i64", "f32", "f64", "d9", "d20", "d38", "m8", "m16", "m32", "m64", "x38")
 _KEYS: Mapping[str, Sequence[str]] = {
     **{name: ("{c}",) * 4 for name in COLUMNS if name not in ("mp", "js")},
     "whole": ("{c} + 1", "{c} % 7", "{c} * 2L", "{c} + 0.5", "round({c}, 0)", "{c} / 2", "{c} div 3", "pmod({c}, 5)",
               "abs({c})", "CAST({c} AS DOUBLE)", "-{c}", "{c} + 1S", "greatest({c}, 1)", "{c} + 1e0", "{c} | 1"),
+    "limit": ("CAST({c} AS DOUBLE)", "CAST({c} AS STRING)", "try_add({c}, 1)", "sign({c})", "{c} / 2"),
     "real": ("{c} * 2", "-{c}", "CAST({c} AS FLOAT)", "nanvl({c}, 0)", "coalesce({c}, 0.5)", "{c} + 0.1D"),
     "exact": ("{c} + 1", "{c} * 1.5", "round({c}, 1)", "CAST({c} AS DOUBLE)", "-{c}", "{c} + 1.25BD"),
     "text": ("lower({c})", "trim({c})", "substring({c}, 1, 1)", "concat({c}, 'x')", "{c} || ''", "reverse({c})",
@@ -91,15 +138,15 @@ _KINDS = {
     **dict.fromkeys(("i8", "i16", "i32", "i64"), "whole"), **dict.fromkeys(("f32", "f64"), "real"),
     **dict.fromkeys(("d9", "d20", "d38"), "exact"), **dict.fromkeys(("s", "lc", "rt"), "text"), "bin": "bytes",
     "ok": "flag", "day": "day", "t": "time", "n": "time", "iv": "span", "st": "nested", "arr": "list", "ad": "list",
-    "mp": "", "js": "json",
+    "mp": "", "js": "json", **dict.fromkeys(("m8", "m16", "m32", "m64", "x38"), "limit"), "long": "text", "uc": "text",
+    **dict.fromkeys(("far", "ft", "fn", "at", "sd"), ""),
 }  # fmt: skip
 _PARTNERS = {
     **dict.fromkeys(_NUMBERS, _NUMBERS),
-    "day": ("day", "t", "n"),
-    "t": ("day", "t", "n"),
-    "n": ("day", "t", "n"),
+    **dict.fromkeys(("day", "t", "n", "far", "ft", "fn"), ("day", "t", "n", "far", "ft", "fn")),
 }
-_DIRECT = ("i8", "i16", "i32", "i64", "f32", "f64", "s", "ok", "day", "t", "n")
+_WHOLES = ("i8", "i16", "i32", "i64", "m8", "m16", "m32", "m64")
+_DIRECT = (*_WHOLES, "f32", "f64", "s", "ok", "day", "t", "n", "long", "far", "ft", "fn")
 """Columns whose equality files are read for without passing through the JVM."""
 _FILTERS = (
     "{c} IS NOT NULL", "{a}.i64 > 1L", "{a}.f64 < 1e3", "{a}.s <> 'it''s'", "{a}.s = 'it\\'s' OR {a}.ok",
@@ -145,6 +192,12 @@ class Case:
 
     condition: str
     outputs: tuple[str, ...]
+    n_conditions: int = 1
+    """How many expressions the condition has: both sides of equalities, and predicates."""
+
+    @property
+    def n_expressions(self) -> int:
+        return self.n_conditions + len(self.outputs)
 
     @property
     def select(self) -> str:
@@ -192,11 +245,25 @@ def draw(random: Random, *, direct: bool) -> Case:
     return Case(" AND ".join(parts).replace("%%", "%"), tuple(one.replace("%%", "%") for one in outputs))
 
 
+def draw_expressions(random: Random, n_outputs: int, *, direct: bool) -> Case:
+    """A case of expressions as deep as three; with `direct`, of keys as `draw` has them."""
+    keys = [_equality(random, direct=True)] if direct else []
+    while not keys or (not direct and len(keys) < 2 and random.random() < 0.25):
+        kind = random.choice(KEY_KINDS)
+        keys.append(" = ".join(f"({expression(random, kind, one, random.randint(0, 2))})" for one in "RS"))
+    over = ["RS"] if direct else ["R", "S", "RS"]
+    parts = [expression(random, "flag", random.choice(over), 2) for _ in range(random.randint(0, 2))]
+    parts = [f"({part} OR R.ts IS NOT NULL AND S.i8 > 0)" if random.random() < 0.7 else part for part in parts]
+    if direct:  # a condition on one stream is a filter, for which it is read through Spark
+        parts = [part for part in parts if "R." in part and "S." in part]
+    outputs = [expression(random, random.choice(KINDS), "RS", random.randint(0, 3)) for _ in range(n_outputs)]
+    return Case(" AND ".join([*keys, *parts]), tuple(outputs), 2 * len(keys) + len(parts))
+
+
 def _equality(random: Random, *, direct: bool) -> str:
     if direct:
         name = random.choice(_DIRECT)
-        wholes = ("i8", "i16", "i32", "i64")
-        return f"R.{name} = S.{random.choice(wholes) if name in wholes else name}"
+        return f"R.{name} = S.{random.choice(_WHOLES) if name in _WHOLES else name}"
     left = random.choice([name for name in COLUMNS if name != "mp"])
     right = random.choice(_PARTNERS.get(left, (left,)))
     if random.random() < 0.03:  # a type that needs a guess
@@ -229,13 +296,40 @@ def batch(spark: SparkSession, case: Case) -> Answer:
         frame = spark.sql(case.sql)
         types = types_of(frame.schema.jsonValue())
     except (AnalysisException, ParseException) as error:
-        return Answer(refused=str(error).splitlines()[0])
+        return Answer(refused=str(error).strip().splitlines()[0])
     try:
         return Answer(rows_of(frame.toArrow()), types)
     except (PySparkException, ValueError, pa.ArrowException) as error:
         return Answer(failed=f"{type(error).__name__}: {error}"[:200])
     except Exception as error:  # the JVM's own, such as an arithmetic overflow
         return Answer(failed=f"{type(error).__name__}: {error}"[:200])
+
+
+def sound(spark: SparkSession, case: Case) -> Case | None:
+    """The case without the outputs that Spark refuses or that fail while it runs; None where it is its condition."""
+    taken = tuple(one for one in case.outputs if _is_known(spark, one))
+    return _running(spark, replace(case, outputs=taken)) if taken else None
+
+
+def _is_known(spark: SparkSession, sql: str) -> bool:
+    """Whether Spark's analyzer takes an expression."""
+    try:
+        spark.sql(f"SELECT {sql} FROM R, S")
+    except (AnalysisException, ParseException):
+        return False
+    return True
+
+
+def _running(spark: SparkSession, case: Case) -> Case | None:
+    answer = batch(spark, case)
+    if not answer.failed and not answer.refused:
+        return case
+    if answer.refused or len(case.outputs) == 1:
+        return None
+    half = len(case.outputs) // 2
+    halves = [_running(spark, replace(case, outputs=part)) for part in (case.outputs[:half], case.outputs[half:])]
+    left = tuple(one for part in halves if part is not None for one in part.outputs)
+    return replace(case, outputs=left) if left else None
 
 
 def types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:

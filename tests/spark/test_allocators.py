@@ -47,3 +47,23 @@ def test_much_that_is_free_is_given_back_and_little_is_kept() -> None:
     assert short["kept"]
     ample = run(1 << 30)
     assert not ample["given"]
+
+
+SPARED = """
+import gc
+from braidstream.slot.allocators import spare_what_stays
+from braidstream.slot import task
+spare_what_stays("slot")
+first = gc.get_freeze_count()
+own = [[] for _ in range(1000)]
+spare_what_stays("slot")
+assert gc.get_freeze_count() <= first
+loop = []; loop.append(loop); del loop
+assert gc.collect() == 1
+print(first)
+"""
+
+
+def test_what_modules_have_brought_is_spared_once_and_what_comes_later_is_collected() -> None:
+    made = subprocess.run([sys.executable, "-c", SPARED], capture_output=True, text=True, check=True)
+    assert int(made.stdout) > 10_000

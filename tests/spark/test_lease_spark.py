@@ -59,7 +59,7 @@ time = "ts"
 cql = "SELECT R.k AS k, R.v AS rv, S.v AS sv {WINDOWS} WHERE R.k = S.k"
 sink = {{ format = "parquet", path = "out" }}
 """
-LIMIT_S = 250.0
+LIMIT_S = 900.0
 
 
 @dataclass

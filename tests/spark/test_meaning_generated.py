@@ -18,7 +18,18 @@ import pytest
 from braidstream import Flow
 from braidstream.errors import InputError
 from tests.scale import examples
-from tests.spark.meanings import DDL, Answer, Case, batch, draw, rows_of, types_of, write_streams
+from tests.spark.meanings import (
+    DDL,
+    Answer,
+    Case,
+    batch,
+    draw,
+    draw_expressions,
+    rows_of,
+    sound,
+    types_of,
+    write_streams,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,9 +60,18 @@ class Found:
 
 
 def run_cases(
-    spark: SparkSession, folder: Path, seed: int, n_cases: int, found: Found, *, direct: bool, sink: str, files: int
+    spark: SparkSession,
+    folder: Path,
+    seed: int,
+    n_cases: int,
+    found: Found,
+    *,
+    direct: bool,
+    sink: str,
+    files: int,
+    deep: int = 0,
 ) -> None:
-    """One flow each way over random streams, and Spark's batch join beside it."""
+    """One flow each way over random streams, and Spark's batch join beside it; with so many deep outputs each."""
     random = Random(f"{seed} {direct}")
     write_streams(folder, random, rows=48, files=files)
     for name in "RS":
@@ -59,8 +79,10 @@ def run_cases(
     cases: dict[str, tuple[Case, Answer]] = {}
     flows = {way: _flow(spark, folder, way, files) for way in ("direct", "general")}
     while len(cases) < n_cases and found.counts["drawn"] < 40 * n_cases + found.counts["cases"] * 4:
-        case = draw(random, direct=direct)
         found.counts["drawn"] += 1
+        case = _deep_case(spark, random, found, deep, direct=direct) if deep else draw(random, direct=direct)
+        if case is None:
+            continue
         answer = batch(spark, case)
         if answer.failed:
             found.counts["Spark fails while it runs"] += 1
@@ -68,6 +90,7 @@ def run_cases(
         name = f"q{len(cases)}"
         if _is_taken(flows, name, case, answer, found):
             cases[name] = (case, answer)
+            found.counts["expressions"] += case.n_expressions
     for way, flow in flows.items():
         if direct and way == "direct":
             assert flow.explain().count("Parquet files read in the routing task") == 2
@@ -76,6 +99,13 @@ def run_cases(
             _compare(spark, flow, folder, way, name, case, answer, found, sink)
     found.counts["cases"] += len(cases)
     spark.catalog.clearCache()
+
+
+def _deep_case(spark: SparkSession, random: Random, found: Found, n_outputs: int, *, direct: bool) -> Case | None:
+    """Deep expressions of which Spark can compute all; what it cannot is no case."""
+    case = sound(spark, draw_expressions(random, n_outputs, direct=direct))
+    found.counts["drawn, and not computed by Spark"] += case is None
+    return case
 
 
 def _is_taken(flows: dict[str, Flow], name: str, case: Case, answer: Answer, found: Found) -> bool:
@@ -194,6 +224,38 @@ def test_direct_general_and_batch_agree_on_random_expressions(
     found, seed = Found(), request.config.getoption("--seed")
     run_cases(interpreted, tmp_path / "a", seed, examples(12, least=4), found, direct=False, sink="parquet", files=1)
     run_cases(interpreted, tmp_path / "b", seed, examples(8, least=3), found, direct=True, sink="memory", files=2)
+    assert not found.differences, _report(found)
+
+
+ZONES = ("UTC", "America/New_York", "Asia/Kolkata", "Europe/Berlin", "Pacific/Apia", "America/St_Johns")
+
+
+@pytest.mark.slow
+def test_deep_expressions_agree(interpreted: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    found, seed = Found(), request.config.getoption("--seed")
+    for number, zone in enumerate(("Europe/Berlin", "America/New_York")):
+        interpreted.conf.set("spark.sql.session.timeZone", zone)
+        run_cases(
+            interpreted, tmp_path / zone.replace("/", "-"), seed, examples(12, least=3), found,
+            direct=number == 1, sink="memory", files=1, deep=12,
+        )  # fmt: skip
+    assert not found.differences, _report(found)
+
+
+@pytest.mark.acceptance
+def test_five_thousand_expressions_agree(
+    interpreted: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    found, seed, chunk = Found(), request.config.getoption("--seed"), 0
+    while found.counts["expressions"] < 5000:
+        interpreted.conf.set("spark.sql.session.timeZone", ZONES[chunk % len(ZONES)])
+        run_cases(
+            interpreted, tmp_path / str(chunk), seed * 1000 + chunk, 10, found,
+            direct=chunk % 4 == 3, sink="parquet" if chunk % 4 == 0 else "memory", files=1, deep=40,
+        )  # fmt: skip
+        print(chunk, ZONES[chunk % len(ZONES)], dict(found.counts), found.differences[-2:], flush=True)
+        chunk += 1
+    print(_report(found))
     assert not found.differences, _report(found)
 
 

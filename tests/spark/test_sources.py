@@ -50,7 +50,7 @@ def test_files_of_other_shapes_are_read_by_name(spark: SparkSession, tmp_path: P
 def flow_with(flow: Flow) -> Flow:
     """A flow of the same streams, to be explained."""
     other = Flow(flow.spark)
-    other._streams = dict(flow._streams)
+    other._streams.update(flow._streams)
     other.query(QUERY).to("noop")
     return other
 

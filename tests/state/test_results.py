@@ -20,9 +20,9 @@ def test_a_row_group_is_full_by_rows_or_by_bytes(tmp_path: Path, width: int, n_r
     n_batches = 2 * n_rows // 1000
     for _ in range(n_batches):
         writer.write([batch])
-    name = writer.close()
-    assert name is not None
-    found = pq.ParquetFile(tmp_path / name).metadata
+    staged = writer.close()
+    assert staged is not None
+    found = pq.ParquetFile(tmp_path / staged.name).metadata
     assert found.num_rows == writer.rows == 1000 * n_batches
     sizes = [found.row_group(i).num_rows for i in range(found.num_row_groups)]
     assert max(sizes) <= n_rows + 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from braidstream.errors import DamagedState
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, TIME, Rows, sort_rows
 from braidstream.model.directory import Directory
+from braidstream.model.snapshots import UNSEALED
 from braidstream.state.files import Files
 from braidstream.state.segments import Place, open_segment, owned_index, owned_rows
 from tests.scale import examples
@@ -86,14 +88,19 @@ def test_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / segment.name
     content = path.read_bytes()
     for damaged, said in (
-        ((tmp_path / other.name).read_bytes(), "holds 6 rows, its manifest says 5"),
-        (content[:100], "this segment is damaged"),
-        (b"", "this segment is damaged"),
+        ((tmp_path / other.name).read_bytes(), "bytes were written"),
+        (content[:100], "this segment has 100 bytes"),
+        (b"", "this segment has 0 bytes"),
+        (content[:-9] + bytes([content[-9] ^ 1]) + content[-8:], "its checksum does not fit"),
     ):
         path.write_bytes(damaged)
         with pytest.raises(DamagedState, match=said) as caught:
             open_segment(files, segment)
         assert caught.value.path == str(path)
+    for unsealed, said in (((tmp_path / other.name).read_bytes(), "holds 6 rows"), (content[:100], "is damaged")):
+        path.write_bytes(unsealed)  # by a version without checksums
+        with pytest.raises(DamagedState, match=said):
+            open_segment(files, replace(segment, checksum=UNSEALED))
     path.unlink()
     with pytest.raises(DamagedState, match="this segment is missing"):
         open_segment(files, segment)

@@ -31,7 +31,7 @@ def staged(staging: Staging, epoch: int, slots: int) -> list[str]:
     writers = [staging.writer(SCHEMA, max(epoch, 0), slot) for slot in range(slots)]
     for v in range(10):
         writers[v % slots].write([pa.array([epoch]), pa.array([v])])
-    return [name for writer in writers if (name := writer.close())]
+    return [file.name for writer in writers if (file := writer.close())]
 
 
 def seen(path: Path) -> dict[int, int]:

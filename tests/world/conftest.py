@@ -19,3 +19,9 @@ def postgresql() -> Iterator[servers.Postgresql]:
 def kafka() -> Iterator[servers.Kafka]:
     with servers.kafka() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[servers.S3]:
+    with servers.s3() as running:
+        yield running

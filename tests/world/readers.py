@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,22 @@ def delta_rows(path: str, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[
     from deltalake import DeltaTable
 
     return _rows(pa.table(DeltaTable(path).to_pyarrow_table()), columns)
+
+
+def s3_client() -> Any:
+    """pyarrow's own client of S3, for the server of the tests."""
+    from pyarrow import fs
+
+    scheme, _, host = os.environ["AWS_ENDPOINT_URL"].partition("://")
+    return fs.S3FileSystem(endpoint_override=host, scheme=scheme)
+
+
+def s3_rows(paths: list[str], columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:
+    """By pyarrow's own client of S3."""
+    import pyarrow.parquet as pq
+
+    found = [pq.read_table(path.removeprefix("s3a://"), filesystem=s3_client()) for path in paths]
+    return in_order(row for table in found for row in _rows(table, columns))
 
 
 def iceberg_rows(path: str, name: str, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:

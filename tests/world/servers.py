@@ -1,4 +1,4 @@
-"""Real servers for the tests, on loopback: PostgreSQL and a Kafka broker, started once for a run and then stopped.
+"""Real servers for the tests, on loopback: PostgreSQL, a Kafka broker and S3 (MinIO), started once for a run.
 
 `make world` fetches what they need. A server has a folder of its own, which goes with it. Waiting is for a condition:
 that it answers.
@@ -16,17 +16,31 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pyspark
 
-__all__ = ["Kafka", "Postgresql", "connector_jars", "free_port", "kafka", "new_name", "postgresql", "until"]
+__all__ = [
+    "S3",
+    "Kafka",
+    "Postgresql",
+    "connector_jars",
+    "free_port",
+    "kafka",
+    "new_name",
+    "new_postgresql",
+    "postgresql",
+    "s3",
+    "s3a_jars",
+    "until",
+]
 
 WORLD = Path(__file__).parents[2] / "build" / "world"
 NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
 KAFKA_JARS = WORLD / "kafka" / "jars"
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 def connector_jars() -> list[Path]:
@@ -51,27 +65,35 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def answers(port: int) -> bool:
+def answers(port: int, host: str = "127.0.0.1") -> bool:
     """Whether somebody listens."""
     with socket.socket() as one:
         one.settimeout(1)
-        return one.connect_ex(("127.0.0.1", port)) == 0
+        return one.connect_ex((host, port)) == 0
 
 
 class Postgresql:
     """A server with an empty database."""
 
-    def __init__(self, folder: Path, programs: Path, user: str, port: int) -> None:
-        self.folder, self._programs, self._user, self.port = folder, programs, user, port
-        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    def __init__(self, folder: Path, programs: Path, user: str, host: str) -> None:
+        self.folder, self._programs, self._user, self.host, self.port = folder, programs, user, host, free_port()
+        self.url = f"postgresql://postgres@{host}:{self.port}/postgres"
         self._process: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Give its folder to the user that it runs as: it does not as root."""
+        self.folder.mkdir(exist_ok=True)
+        self.folder.chmod(0o755)
+        shutil.chown(self.folder, self._user)
 
     def start(self) -> None:
         """Start, and wait until it answers."""
         data = self.folder / "data"
         if not data.exists():
             self._run("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync")
-        options = ["-D", str(data), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder), "-F"]
+            with (data / "pg_hba.conf").open("a") as file:
+                file.write(f"host all all {self.host}/24 trust\n")
+        options = ["-D", str(data), "-p", str(self.port), "-h", self.host, "-k", str(self.folder), "-F"]
         command = [str(self._programs / "postgres"), *options]
         log = (self.folder / "log").open("ab")
         self._process = subprocess.Popen(command, user=self._user, cwd=self.folder, stdout=log, stderr=log)
@@ -94,17 +116,21 @@ class Postgresql:
         assert done.returncode == 0, done.stderr
 
 
-@contextmanager
-def postgresql() -> Iterator[Postgresql]:
-    """A running server."""
+def new_postgresql(folder: Path, host: str = "127.0.0.1") -> Postgresql:
+    """A server to be started."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     programs = (found[-1] if found else Path(shutil.which("initdb") or "initdb")).parent
     user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+    return Postgresql(folder, programs, user, host)
+
+
+@contextmanager
+def postgresql() -> Iterator[Postgresql]:
+    """A running server."""
     folder = Path(tempfile.mkdtemp(prefix="braidstream-pg-"))
-    folder.chmod(0o755)
-    shutil.chown(folder, user)
-    server = Postgresql(folder, programs, user, free_port())
+    server = new_postgresql(folder)
     try:
+        server.prepare()
         server.start()
         yield server
     finally:
@@ -115,9 +141,9 @@ def postgresql() -> Iterator[Postgresql]:
 class Kafka:
     """A broker that is its own controller."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
-        self.servers = f"127.0.0.1:{self.port}"
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.folder, self.host, self.port = folder, host, free_port()
+        self.servers = f"{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -127,7 +153,7 @@ class Kafka:
             settings.write_text(self._settings())
             self._java("kafka.tools.StorageTool", "format", "-t", "x" * 21 + "A", "-c", str(settings)).wait(60)
         self._process = self._java("kafka.Kafka", str(settings))
-        until(lambda: answers(self.port), "Kafka answers")
+        until(lambda: answers(self.port, self.host), "Kafka answers")
 
     def kill(self) -> None:
         """By SIGKILL."""
@@ -158,9 +184,9 @@ class Kafka:
         lines = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{control}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{control}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@{self.host}:{control}",
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://{self.host}:{control}",
+            "advertised.listeners": f"PLAINTEXT://{self.servers}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self.folder / "logs",
             "offsets.topic.replication.factor": 1,
@@ -190,3 +216,84 @@ def kafka() -> Iterator[Kafka]:
 def new_name(what: str) -> str:
     """A name that no other test has."""
     return f"{what}_{uuid.uuid4().hex[:8]}"
+
+
+class S3:
+    """A MinIO server with one bucket."""
+
+    BUCKET = "bucket"
+
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.folder, self.host, self.port = folder, host, free_port()
+        self.user, self.password = "braid", uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients are told."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{self.host}:{self.port}",
+            "AWS_ACCESS_KEY_ID": self.user,
+            "AWS_SECRET_ACCESS_KEY": self.password,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def spark(self) -> dict[str, str]:
+        """What Spark's own client is told; its credentials are those of the environment."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": f"http://{self.host}:{self.port}",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.input.stream.type": "classic",
+            "spark.hadoop.fs.s3a.aws.credentials.provider": (
+                "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
+            ),
+        }
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        (self.folder / "data" / self.BUCKET).mkdir(parents=True, exist_ok=True)
+        log = (self.folder / "log").open("ab")
+        own = {"MINIO_ROOT_USER": self.user, "MINIO_ROOT_PASSWORD": self.password, "MINIO_BROWSER": "off"}
+        command = [str(WORLD / "minio"), "server", str(self.folder / "data"), "--address", f"{self.host}:{self.port}"]
+        self._process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
+        until(self._answers, "MinIO answers")
+
+    def _answers(self) -> bool:
+        with suppress(OSError), urlopen(f"http://{self.host}:{self.port}/minio/health/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+        return False
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+
+
+@contextmanager
+def s3() -> Iterator[S3]:
+    """A running server; this process's environment names it."""
+    folder = Path(tempfile.mkdtemp(prefix="braidstream-s3-"))
+    server, before = S3(folder), dict(os.environ)
+    try:
+        server.start()
+        os.environ.update(server.environment)
+        yield server
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def avro_jar() -> Path:
+    """Spark's functions for Avro."""
+    return next((WORLD / "avro" / "jars").glob("*spark-avro*.jar"))
+
+
+def s3a_jars() -> list[Path]:
+    """Of Spark's own client of S3."""
+    return sorted((WORLD / "s3a" / "jars").glob("*.jar"))

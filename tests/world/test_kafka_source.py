@@ -19,7 +19,7 @@ import pytest
 
 from tests.spark.stage import in_order
 from tests.world import readers
-from tests.world.servers import Kafka, connector_jars, free_port, new_name
+from tests.world.servers import Kafka, avro_jar, connector_jars, free_port, new_name, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.world]
 
@@ -203,3 +203,129 @@ def test_without_the_connector_the_message_names_the_package(tmp_path: Path, kaf
     assert "no package of kafka" in said
     assert "org.apache.spark:spark-sql-kafka-0-10_2.13:" in said
     assert "packages = [" in said
+
+
+AVRO_SCHEMA = """{"type": "record", "name": "row", "fields": [
+  {"name": "extra", "type": "string"}, {"name": "v", "type": "int"}, {"name": "k", "type": "long"},
+  {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}}]}"""
+
+
+def avro(row: dict[str, Any]) -> bytes:
+    """A row in that schema, written by hand: Avro's numbers are zigzag, in bytes of seven bits."""
+
+    def number(value: int) -> bytes:
+        left, made = (value << 1) ^ (value >> 63), b""
+        while left > 127:
+            made, left = made + bytes([left & 127 | 128]), left >> 7
+        return made + bytes([left])
+
+    at = datetime.fromisoformat(row["ts"])
+    micros = (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    return b"\0\0\0\0\7" + number(1) + b"x" + number(row["v"]) + number(row["k"]) + number(micros)
+
+
+@pytest.mark.acceptance
+def test_avro_in_and_out_and_bad_rows_beside(tmp_path: Path, kafka: Kafka) -> None:
+    r, s = rows("R"), rows("S")
+    names = [kafka.create(new_name(name)) for name in ("r", "s", "out", "again")]
+    send(kafka, names[0], [*map(avro, r), b"\0\0\0\0\7\1"])
+    send(kafka, names[1], list(map(avro, s)))
+    jars = f'"spark.jars" = "{",".join(map(str, [*connector_jars(), avro_jar()]))}"'
+    sink = f'{{ format = "kafka", options = {{ servers = "{kafka.servers}", topic = "{names[2]}", value = "avro" }} }}'
+    file = job(tmp_path, servers=kafka.servers, r=names[0], s=names[1], sink=sink, spark=jars)
+    own = {"avro.schema": AVRO_SCHEMA, "avro.skip": "5"}
+    lines = "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in own.items())
+    inline = "".join(f", {line}" for line in lines.splitlines())
+    text = (
+        file.read_text()
+        .replace('value = "json"', 'value = "avro"')
+        .replace('subscribe = "', f'{lines}subscribe = "', 1)
+    )
+    text = text.replace(f'subscribe = "{names[1]}"', f'subscribe = "{names[1]}"{inline}')
+    bad = f'bad = {{ format = "json", path = "{tmp_path}/bad" }}\n[streams.R.options]'
+    file.write_text(text.replace("[streams.R.options]", bad))
+    done = braid(tmp_path, "run", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for out in (tmp_path / "bad").glob("*.json") for line in out.read_text().splitlines()]
+    assert [(one["topic"], one["message"]) for one in found] == [(names[0], "AAAAAAcB")]
+    assert len(readers.kafka_messages(kafka, names[2])) == len(pairs(r, s))
+    fields = 'schema = "k long, rv long, sv long"'
+    again = f'''
+[flow]
+checkpoint = "ck2"
+[streams.P]
+format = "kafka"
+value = "avro"
+{fields}
+time = "timestamp"
+options = {{ "kafka.bootstrap.servers" = "{kafka.servers}", subscribe = "{names[2]}", startingOffsets = "earliest" }}
+[queries.all]
+cql = """SELECT P.k AS k, P.rv AS rv, Q.sv AS sv FROM P [RANGE 1 DAY], P [RANGE 1 DAY] AS Q
+         WHERE P.rv = Q.rv AND P.sv = Q.sv"""
+sink = {{ format = "delta", path = "{tmp_path}/again" }}
+[spark]
+master = "local[2]"
+"spark.ui.enabled" = false
+"spark.driver.host" = "127.0.0.1"
+{jars}
+'''
+    (tmp_path / "again.toml").write_text(again)
+    done = braid(tmp_path, "run", str(tmp_path / "again.toml"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert readers.delta_rows(str(tmp_path / "again")) == pairs(r, s)
+
+
+@pytest.mark.acceptance
+def test_partitions_that_are_added_while_it_runs_are_read(tmp_path: Path, kafka: Kafka) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    r, s, later = rows("R"), rows("S"), [{**one, "v": one["v"] + 1000} for one in rows("later", 30)]
+    names = [kafka.create(new_name(name), 1) for name in ("r", "s")]
+    send(kafka, names[0], r)
+    send(kafka, names[1], s)
+    file = job(tmp_path, servers=kafka.servers, r=names[0], s=names[1])
+    file.write_text(file.read_text().replace("slots = 2", 'slots = 2\nepoch = "1 second"'))
+    command = [sys.executable, "-m", "braidstream", "run", str(file), "--json"]
+    inherited = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {"kafka.metadata.max.age.ms": "1000"}
+    text = file.read_text().replace(
+        'subscribe = "', "".join(f'"{k}" = "{v}"\n' for k, v in settings.items()) + 'subscribe = "', 1
+    )
+    file.write_text(text)
+    running = subprocess.Popen(command, cwd=tmp_path, env=inherited, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out = str(tmp_path / "out")
+        until(lambda: _n_rows(out) == len(pairs(r, s)), "the first rows are joined")
+        AdminClient({"bootstrap.servers": kafka.servers}).create_partitions([NewPartitions(names[0], 4)])[
+            names[0]
+        ].result(30)
+        until(lambda: len(_partitions(kafka, names[0])) == 4, "the partitions are there")
+        _send_to(kafka, names[0], later, [1, 2, 3])
+        until(lambda: _n_rows(out) == len(pairs([*r, *later], s)), "rows of new partitions are joined")
+    finally:
+        running.kill()
+        running.communicate()
+    assert readers.delta_rows(out) == pairs([*r, *later], s)
+
+
+def _n_rows(path: str) -> int:
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(path).to_pyarrow_table().num_rows) if DeltaTable.is_deltatable(path) else 0
+
+
+def _partitions(broker: Kafka, topic: str) -> list[int]:
+    from confluent_kafka.admin import AdminClient
+
+    return list(
+        AdminClient({"bootstrap.servers": broker.servers}).list_topics(topic, timeout=10).topics[topic].partitions
+    )
+
+
+def _send_to(broker: Kafka, topic: str, values: Sequence[Any], parts: Sequence[int]) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for place, value in enumerate(values):
+        producer.produce(topic, json.dumps(value), partition=parts[place % len(parts)])
+    producer.flush()

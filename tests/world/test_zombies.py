@@ -43,7 +43,9 @@ class Process:
     def delivery(self, epoch: int) -> Delivery:
         writer = self.sink.staging("unused", finished=True).writer(ROWS.schema, epoch, 0)
         writer.write([column.combine_chunks() for column in ROWS.columns])
-        return Delivery("q", epoch, [writer.close() or ""], no_frame, finished=True)
+        staged = writer.close()
+        assert staged is not None
+        return Delivery("q", epoch, [staged.name], no_frame, finished=True)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

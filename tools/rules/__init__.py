@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable
 
 from tools.rules.cycles import no_import_cycles
 from tools.rules.dependencies import every_dependency_is_explained, every_import_is_declared
-from tools.rules.imports import planes_keep_to_their_imports, pyspark_stays_where_it_is_allowed
+from tools.rules.imports import (
+    nothing_is_unpickled,
+    planes_keep_to_their_imports,
+    pyspark_stays_where_it_is_allowed,
+)
 from tools.rules.layout import (
     a_file_name_means_one_thing,
     files_stay_short,
@@ -29,6 +33,7 @@ Rule = Callable[[Tree], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     planes_keep_to_their_imports,
     pyspark_stays_where_it_is_allowed,
+    nothing_is_unpickled,
     no_import_cycles,
     a_file_name_means_one_thing,
     no_utils_module,

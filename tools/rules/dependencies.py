@@ -24,10 +24,12 @@ __all__ = ["PAGE", "every_dependency_is_explained", "every_import_is_declared"]
 
 PAGE = "docs/dependencies.md"
 _OURS = {"braidstream", "examples", "tests", "tools"}
-_BROUGHT_ALONG = {"py4j"}  # by PySpark, of which it is a part
+_BROUGHT_ALONG = {"py4j", "jinja2", "tornado"}  # by PySpark, of which it is a part; the others by Bokeh
 _INSTALLED_AS = {
     "adbc_driver_postgresql": "adbc-driver-postgresql",
+    "IPython": "ipykernel",
     "confluent_kafka": "confluent-kafka",
+    "prometheus_client": "prometheus-client",
     "sklearn": "scikit-learn",
 }
 _ROW = re.compile(r"^\| `(?P<name>[\w.-]+)` \|")

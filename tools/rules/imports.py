@@ -16,6 +16,7 @@ __all__ = [
     "FORBIDDEN",
     "PYSPARK_ALLOWED",
     "imports",
+    "nothing_is_unpickled",
     "planes_keep_to_their_imports",
     "pyspark_stays_where_it_is_allowed",
 ]
@@ -47,6 +48,7 @@ FORBIDDEN = {
     "query": (*_DRIVES, "braidstream.plan"),
     "plan": (*_DRIVES, "braidstream.slot", "braidstream.epoch"),
     "functions": (*_DRIVES, "braidstream.plan"),
+    "watch": (*_DRIVES, "braidstream.slot", "braidstream.epoch", "braidstream.functions", "braidstream.plan"),
     "spark": ("braidstream.jobs", "braidstream.cli", "braidstream.lab"),
     "lab/sim": ("braidstream.spark",),
     "lab/overlay": ("braidstream.spark",),
@@ -84,6 +86,35 @@ def pyspark_stays_where_it_is_allowed(tree: Tree) -> Iterator[Finding]:
         for line, name in imports(tree.parsed(path), path):
             if _is_within(name, "pyspark"):
                 yield Finding(path, line, f"imports {name}: pyspark belongs into spark/ (tools/rules/imports.py)")
+
+
+_RUNS_CODE = (
+    "pickle",
+    "cloudpickle",
+    "pyspark.cloudpickle",
+    "pyspark.serializers",
+    "dill",
+    "marshal",
+    "shelve",
+    "joblib",
+)
+"""What runs code when it reads."""
+PICKLES_ALLOWED = {"spark/functions.py": "modules beside a job file are sent to workers; nothing is read from a file"}
+
+
+def nothing_is_unpickled(tree: Tree) -> Iterator[Finding]:
+    """Reading a checkpoint runs nobody's code: nothing that could is imported, and nothing is evaluated."""
+    for path in tree.python(f"{PACKAGE}/"):
+        if path.removeprefix(f"{PACKAGE}/") in PICKLES_ALLOWED:
+            continue
+        for line, name in imports(tree.parsed(path), path):
+            if any(_is_within(name, module) for module in _RUNS_CODE):
+                yield Finding(path, line, f"imports {name}, which runs code when it reads")
+        for node in ast.walk(tree.parsed(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec"):
+                yield Finding(path, node.lineno, f"calls {node.func.id}")
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                yield Finding(path, node.value.lineno, "reads pickles of NumPy")
 
 
 def imports(module: ast.AST, path: str) -> Iterator[tuple[int, str]]:

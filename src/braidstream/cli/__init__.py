@@ -15,27 +15,35 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from braidstream import __version__
 from braidstream.errors import BraidstreamError, Note
+from braidstream.hiding import scrubbed
 
-__all__ = ["JOBS", "RESEARCH", "TRY", "app", "main"]
+__all__ = ["JOBS", "RESEARCH", "START", "TRY", "app", "main"]
 
-JOBS, TRY, RESEARCH = "Jobs", "Try, measure and plan", "Research: the papers' experiments and simulations"
+START, JOBS, TRY = "Begin", "Jobs", "Try, measure and plan"
+RESEARCH = "Research: the papers' experiments and simulations"
 """The panels of the help."""
 
 app = typer.Typer(
     name="braid",
     help="Adaptive, skew-proof, exactly-once stream joins on Spark.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
+_VERSION = typer.Option(
+    False, "--version", help="Print the versions of Braidstream, Spark, Java, Arrow and Python.", is_eager=True
+)
+
+
 @app.callback(invoke_without_command=True)
-def _top(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
+def _top(version: bool = _VERSION) -> None:
     if version:
-        typer.echo(f"braid {__version__}")
+        from braidstream.cli.installed import versions  # noqa: PLC0415
+
+        for name, found in versions().items():
+            typer.echo(f"{name} {found}")
         raise typer.Exit
 
 
@@ -62,7 +70,7 @@ def main() -> None:
 
             _say(f"error: Spark failed: {'its process has ended' if has_gone(error) else one_line(error)}")
             sys.exit(3)
-        traceback.print_exc()
+        sys.stderr.write(scrubbed(traceback.format_exc()))
         _say(f"unexpected error: {error!r}")
         sys.exit(3)
 
@@ -79,7 +87,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(text)
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(scrubbed(text))
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -6,7 +6,9 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -14,6 +16,9 @@ from rich.table import Table
 
 from braidstream.cli import TRY, app
 from braidstream.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from braidstream.lab.bench.measure import Measurement
 
 __all__ = ["bench"]
 
@@ -55,7 +60,7 @@ def bench(
         _scale(slots, output, plot, on_spark=on_spark, as_json=as_json)
         return
     from braidstream.lab.bench import CASES, run_bench  # noqa: PLC0415
-    from braidstream.lab.bench.measure import SETTINGS, Measurement  # noqa: PLC0415
+    from braidstream.lab.bench.measure import SETTINGS  # noqa: PLC0415
     from braidstream.lab.bench.measure import as_json as to_plain  # noqa: PLC0415
 
     systems = sorted({name for case in CASES.values() for name in case.systems})
@@ -96,8 +101,22 @@ def bench(
     )
     for entry in measured:
         table.add_row(entry.workload, entry.system, entry.settings, *_cells(entry), entry.status)
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+    wide = Console(width=None if sys.stdout.isatty() else _WIDE)
+    wide.print(table)
+    parts = [(entry, entry.parts) for entry in measured if entry.parts]
+    if parts:
+        wide.print(_divided(parts))
     typer.echo(f"written to {output}")
+
+
+def _divided(parts: list[tuple[Measurement, Mapping[str, float]]]) -> Table:
+    """Where the time of an epoch goes."""
+    names = list(parts[0][1])
+    table = Table("workload", "system", *(f"{name}, ms" for name in names), "second epoch : tenth")
+    for entry, own in parts:
+        cells = [f"{own[name]:,.0f}" for name in names]
+        table.add_row(entry.workload, entry.system, *cells, "-" if entry.warm_up is None else f"{entry.warm_up:.1f}")
+    return table
 
 
 def _scale(slots: list[int], output: Path, plot: Path | None, *, on_spark: bool, as_json: bool) -> None:

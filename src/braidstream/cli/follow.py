@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from braidstream.model.instructions import Decision
     from braidstream.spark.handle import Handle
 
-__all__ = ["INTERRUPTED", "Interrupts", "Run", "View", "follow"]
+__all__ = ["INTERRUPTED", "Interrupts", "Run", "View", "Views", "follow"]
 
 INTERRUPTED = 130
 _POLL_S = 0.2
@@ -124,6 +124,48 @@ class View(Protocol):
 
     def close(self) -> None:
         """Leave the terminal as it was; called however it all ends."""
+
+
+class Views:
+    """Several views of one run."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self._views = views
+
+    def phase(self, text: str) -> None:
+        """To all."""
+        for one in self._views:
+            one.phase(text)
+
+    def begin(self, run: Run) -> None:
+        """To all."""
+        for one in self._views:
+            one.begin(run)
+
+    def epoch(self, entry: EpochProgress) -> None:
+        """To all."""
+        for one in self._views:
+            one.epoch(entry)
+
+    def decision(self, decision: Decision) -> None:
+        """To all."""
+        for one in self._views:
+            one.decision(decision)
+
+    def note(self, text: str) -> None:
+        """To all."""
+        for one in self._views:
+            one.note(text)
+
+    def end(self, run: Run) -> None:
+        """To all."""
+        for one in self._views:
+            one.end(run)
+
+    def close(self) -> None:
+        """To all."""
+        for one in self._views:
+            one.close()
 
 
 class Interrupts:

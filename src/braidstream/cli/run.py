@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +11,15 @@ import typer
 
 from braidstream import jobs
 from braidstream.cli import JOBS, app
+from braidstream.cli.logs import LogView, logging_as
+from braidstream.cli.metric_view import serving
+from braidstream.cli.ports import OptionalPorts
 from braidstream.cli.quiet_session import parse_settings, spark_session
+from braidstream.cli.watch import beside
 from braidstream.query.duration import parse_duration
 
 if TYPE_CHECKING:
+    from braidstream.cli.follow import View
     from braidstream.epoch.progress import EpochProgress
 
 __all__ = ["check_job", "explain_job", "run_job", "run_loaded"]
@@ -25,7 +30,7 @@ _CONF = typer.Option([], "--conf", help="A setting of Spark, name=value. May be 
 _VERBOSE = typer.Option(False, "--verbose", help="Show what Spark itself writes.")
 
 
-@app.command("run", rich_help_panel=JOBS)
+@app.command("run", rich_help_panel=JOBS, cls=OptionalPorts)
 def run_job(
     job: Path = _JOB,
     master: str | None = _MASTER,
@@ -35,6 +40,13 @@ def run_job(
     verbose: bool = _VERBOSE,
     wait: str = typer.Option("0s", help="How long to wait for another run of the job to end.", metavar="TIME"),
     final: bool = typer.Option(False, "--final", help="The input ends with what is there: close the checkpoint."),
+    dashboard: int | None = typer.Option(
+        None, "--dashboard", help="Show a page that follows the run, at this port or any.", metavar="[PORT]", min=0
+    ),
+    metrics: str | None = typer.Option(
+        None, "--metrics", help="Serve counters and gauges for Prometheus, at a port or HOST:PORT.", metavar="PORT"
+    ),
+    log_format: str = typer.Option("text", help="How logs are written: text, or json, an object a line."),
 ) -> None:
     """Run a job file, or go on where its checkpoint ends.
 
@@ -49,13 +61,22 @@ def run_job(
       braid run job.toml --master 'local[4]' --conf spark.driver.memory=4g
 
       braid run job.toml --json > progress.jsonl
+
+      braid run job.toml --dashboard --metrics 9100
     """
     loaded = _final(jobs.read(job)) if final else jobs.read(job)
     if not parse_duration(wait):
         jobs.refuse_running(loaded)
     jobs.check(loaded)
     settings = {**loaded.spark, **parse_settings(conf)}
-    raise typer.Exit(run_loaded(loaded, settings, master, as_json=as_json, quiet=quiet, verbose=verbose, wait=wait))
+    name, place = loaded.flow.name, loaded.flow.checkpoint
+    with logging_as(log_format, name), serving(name, metrics) as counting, beside(place, dashboard):
+        also = [*counting, *([LogView()] if log_format == "json" else [])]
+        is_quiet = quiet or log_format == "json"
+        code = run_loaded(
+            loaded, settings, master, as_json=as_json, quiet=is_quiet, verbose=verbose, wait=wait, also=also
+        )
+    raise typer.Exit(code)
 
 
 def _final(job: jobs.Job) -> jobs.Job:
@@ -72,9 +93,10 @@ def run_loaded(
     verbose: bool,
     seen: list[EpochProgress] | None = None,
     wait: str = "0s",
+    also: Sequence[View] = (),
 ) -> int:
-    """Run a job that was checked, and give the exit code. The epochs are added to `seen`."""
-    from braidstream.cli.follow import INTERRUPTED, follow  # noqa: PLC0415
+    """Run a job that was checked, and give the exit code. The epochs are added to `seen`; `also` views see them too."""
+    from braidstream.cli.follow import INTERRUPTED, Views, follow  # noqa: PLC0415
     from braidstream.cli.view import choose_view  # noqa: PLC0415
 
     view = choose_view(job.flow.name, job.flow.checkpoint, as_json=as_json, quiet=quiet, verbose=verbose)
@@ -82,7 +104,7 @@ def run_loaded(
         view.phase("starting Spark")
         with spark_session(job.flow.name, settings, master=master, verbose=verbose) as spark:
             view.phase("warming up")
-            run = follow(lambda: jobs.start(job, spark, wait), view, seen)
+            run = follow(lambda: jobs.start(job, spark, wait), Views((view, *also)) if also else view, seen)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:

@@ -26,6 +26,7 @@ from braidstream.control.policies.disk import memory_policies
 from braidstream.control.policies.merging import Merging
 from braidstream.control.policies.splitting import Splitting
 from braidstream.control.policies.suppliers import Suppliers
+from braidstream.control.policies.theta import Tuning
 from braidstream.control.remembered import Memory, after, remember
 from braidstream.control.settings import Settings
 from braidstream.model.directory import Directory
@@ -51,12 +52,12 @@ def default_policies(settings: Settings) -> tuple[Policy, ...]:
     """The policies that the settings switch on, in the order in which they are asked."""
     chosen: list[Policy] = [Declustering(settings)] if settings.declustering else []
     chosen.append(Suppliers(settings))
-    if settings.splitting:
+    if settings.splitting and settings.theta is None:
         chosen.append(Splitting(settings))
     if settings.memory_bytes is not None:
         chosen.extend(memory_policies(settings))
     if settings.splitting:
-        chosen.append(Merging(settings))
+        chosen.append(Merging(settings) if settings.theta is None else Tuning(settings))
     return tuple(chosen)
 
 

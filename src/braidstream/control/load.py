@@ -15,6 +15,11 @@ while the load is uneven there is a consumer; when all are even nobody is a supp
 *Demand* is the seconds of work that arrive at a slot or a group in one epoch: busy time, plus the growth of the backlog
 at the slot's pace. It does not saturate where busy time does, and it is what the policies compare.
 
+*Noise* is what of a slot's demand may be chance: its standard error over the epochs of the view, times `certainty`.
+Chance is measured by how much slots' shares of an epoch differ from epoch to epoch, the slot's own or that of all slots
+together, whichever is more; an epoch that is larger than others is not chance. Policies act only beyond it, so a load
+that stays the same on average moves nothing.
+
 Invariant: the groups' demands of a slot add up to at most the slot's; every group of the directory and every slot below
 n_slots is in the view, with zeros where nothing was reported. Cost: O(reports) in NumPy, independent of the number of
 tuples.
@@ -58,6 +63,8 @@ class SlotLoad:
     executor: str = ""
     work_s: float | None = None
     """What slots take on average for its work, where that is known by stage."""
+    noise_s: float = 0.0
+    """How much of the demand may be chance."""
 
     @property
     def work(self) -> float:
@@ -108,8 +115,13 @@ class View:
         return self.loads.by_slot(self.loads.stored_bytes + self.loads.inactive_bytes, self.n_slots)
 
     def suppliers(self, settings: Settings) -> list[SlotLoad]:
-        """The slots with more work than they can do, in slot order."""
-        return [slot for slot in self.slots if slot.occupancy > settings.supplier_above]
+        """The slots that surely have more work than they can do, and enough for it to matter, in slot order."""
+        busy = [slot for slot in self.slots if slot.occupancy > settings.supplier_above]
+        return [slot for slot in busy if slot.demand_s >= settings.least_s and self._is_sure(slot)]
+
+    def _is_sure(self, slot: SlotLoad) -> bool:
+        """Whether it is no chance that the slot has so much to do."""
+        return not slot.noise_s or slot.demand_s - slot.noise_s > min(self.even_s, self.length_s)
 
     def consumers(self, settings: Settings) -> list[SlotLoad]:
         """The slots with time to spare, in slot order."""
@@ -136,10 +148,33 @@ def observe(
     even = even_s(bare)
     length_s = settings.epoch_s if settings.epoch_s is not None else even
     full = _summed(columns.slots, _occupancies(columns, length_s, settings), n_slots) / n_epochs
-    slots = tuple(replace(one, occupancy=share) for one, share in zip(bare, full.tolist(), strict=True))
+    shares = (full.tolist(), (settings.certainty * _errors(columns, n_slots)).tolist())
+    slots = tuple(
+        replace(one, occupancy=share, noise_s=error * one.demand_s)
+        for one, share, error in zip(bare, *shares, strict=True)
+    )
     groups = _group_loads(slots, columns, directory, n_epochs)
     last = EpochNumber(int(epochs[-1])) if len(epochs) else BEFORE_FIRST
     return View(last, clock_s, directory, slots, groups, length_s, even, settings.epoch_s is not None, measures)
+
+
+def _errors(columns: FigureColumns, n_slots: int) -> F64:
+    """The standard error of each slot's busy time, as a share of it; 0 where one epoch is all there is."""
+    epochs, at = np.unique(columns.epochs, return_inverse=True)
+    if len(epochs) < 2:
+        return np.zeros(n_slots)
+    busy = np.zeros((len(epochs), n_slots))
+    known = columns.slots < n_slots
+    np.add.at(busy, (at[known], columns.slots[known]), columns.busy_s[known])
+    means = busy.mean(axis=1, keepdims=True)
+    shares = (busy / np.where(means > 0, means, 1.0))[means[:, 0] > 0]
+    if len(shares) < 2:
+        return np.zeros(n_slots)
+    middle = shares.mean(axis=0)
+    variation = shares.std(axis=0, ddof=1) / np.where(middle > 0, middle, 1.0)
+    worked = variation[middle > 0]
+    errors: F64 = np.maximum(variation, np.sqrt(np.mean(worked**2))) / np.sqrt(len(shares))
+    return errors
 
 
 def even_s(slots: Sequence[SlotLoad]) -> float:

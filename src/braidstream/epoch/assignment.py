@@ -46,6 +46,7 @@ def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> Epoch
         adoptions=adoptions,
         tracks=flow.decider.regridder is not None and before.n_slots > 1,
         shed=frozenset() if flow.decider.spiller is None else flow.decider.spiller.shed_stores,
+        durable=flow.checkpoint.durable,
         piece_bytes=flow.piece_bytes,
     )
 

@@ -111,6 +111,6 @@ class Decider:
         """The manifest after decisions, which are noted, and their instructions."""
         for decision in made:
             self.decisions.append(decision.without_filters())
-            _log.info("%s", decision.explain())
+            _log.info("%s", decision.explain(), extra={"epoch": decision.epoch})
         instructions = [one for decision in made for one in decision.instructions]
         return act(manifest, instructions, self.stores), instructions

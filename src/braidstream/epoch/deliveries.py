@@ -7,34 +7,51 @@ Invariant: what is delivered under an epoch's number replaces what a lost attemp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
-from braidstream.model.reports import Report, slot_reports
+from braidstream.model.reports import Report, StagedFile, slot_reports
+from braidstream.model.snapshots import Placed
 
-__all__ = ["deliver_epoch", "deliver_step", "staged_files"]
+__all__ = ["Delivered", "deliver_epoch", "deliver_step", "staged_files", "together"]
 
 
-def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Report]) -> None:
+Delivered: TypeAlias = "Mapping[str, tuple[Placed, ...]]"
+"""By folder: the files that were put there."""
+
+
+def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Report]) -> Delivered:
     """Hand over the results of all queries, and late tuples: to every sink, also where there are none."""
     flow.checkpoint.fence()
+    placed = list[Delivered]()
     for query in flow.queries:
-        flow.outlets.deliver(flow.result_of(query), epoch, staged_files(query, reports))
+        placed.append(flow.outlets.deliver(flow.result_of(query), epoch, staged_files(query, reports)))
     for stream in flow.late:
-        files = [file for report in slot_reports(reports) if (file := report.late.get(stream))]
-        flow.outlets.deliver(flow.late_of(stream), epoch, files)
+        files = [report.late[stream] for report in slot_reports(reports) if stream in report.late]
+        placed.append(flow.outlets.deliver(flow.late_of(stream), epoch, files))
+    return together(placed)
 
 
-def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Report]) -> None:
+def deliver_step(flow: FlowRun[EnvelopesT], step: int, reports: Sequence[Report]) -> Delivered:
     """Hand over what a step outside of epochs has produced, under a number of its own: results of joins only."""
     flow.checkpoint.fence()
     joined = {join.query for join in flow.plan.cleaned_joins}
-    for query in (query for query in flow.queries if query in joined):
-        flow.outlets.deliver(flow.result_of(query), -step, staged_files(query, reports))
+    own = [query for query in flow.queries if query in joined]
+    return together(flow.outlets.deliver(flow.result_of(q), -step, staged_files(q, reports)) for q in own)
 
 
-def staged_files(output: str, reports: Sequence[Report]) -> list[str]:
+def together(placed: Iterable[Delivered]) -> Delivered:
+    """All files of each folder."""
+    found: dict[str, tuple[Placed, ...]] = {}
+    for one in placed:
+        for folder, files in one.items():
+            found[folder] = (*found.get(folder, ()), *files)
+    return found
+
+
+def staged_files(output: str, reports: Sequence[Report]) -> list[StagedFile]:
     """The files that slots have staged of a query's results, or of the composites of one."""
     results = (report.results[output] for report in reports if output in report.results)
     return [result.file for result in results if result.file]

@@ -63,7 +63,7 @@ def run_end(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epoc
     task = replace(epoch_task(flow, before, number), run=run, merging=None, adoptions=(), ends=True)
     epoch = Epoch(number, flow.cluster.ticks(before.n_slots), before, task, before, started)
     run_phases(PHASES, flow, epoch)
-    return epoch.after, EpochProgress.of(before, epoch.after, epoch.reports, epoch.seconds, 0.0)
+    return epoch.after, flow.told(before, epoch.after, epoch.reports, epoch.seconds)
 
 
 def close(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:

@@ -12,6 +12,8 @@ from braidstream.epoch.cluster import Cluster, EnvelopesT, SlotFunction
 from braidstream.epoch.decider import Decider
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.outlets import Outlet, Outlets
+from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.recorder import NO_RECORDER, Recorder, Told, decided_in
 from braidstream.model.reports import Report, decoded
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -45,6 +47,7 @@ class FlowRun(Generic[EnvelopesT]):
     """With streams that say nothing: after which wall time the watermark goes on without them."""
     is_final: bool = False
     """Whether the input ends with what is there, so that the checkpoint is closed (`epoch.ending`)."""
+    recorder: Recorder = NO_RECORDER
     merge_spans: Mapping[str, int | None] = field(init=False)
     """For each store the time that one segment may span (None: any)."""
 
@@ -64,6 +67,18 @@ class FlowRun(Generic[EnvelopesT]):
     def late_of(self, stream: str) -> Outlet:
         """The outlet of a stream's late tuples."""
         return Outlet(stream, self.late[stream], is_late=True)
+
+    def told(
+        self, before: Manifest, after: Manifest, reports: Reports, seconds: Mapping[str, float], spare_s: float = 0.0,
+        step: int = 0,
+    ) -> EpochProgress:  # fmt: skip
+        """What there is to say of an epoch that is committed, and the same for the record."""
+        progress = EpochProgress.of(before, after, reports, seconds, spare_s, step)
+        spiller, epoch = self.decider.spiller, after.epoch
+        budget = None if spiller is None else spiller.overflow.memory_bytes
+        decisions = [] if step else decided_in(self.decider.decisions, epoch)
+        self.recorder.epoch(Told(before, after, reports, progress, decisions, self.delays_us, budget))
+        return progress
 
     def woken(self, run: SlotFunction, before: Manifest) -> Reports:
         """Wake every slot to run a function, and gather the reports."""

@@ -76,6 +76,7 @@ def fold(
         executors={**before.executors, **{report.slot: report.executor for report in reports}},
         totals=_totals(before, epoch, tallies, reports),
         notes=notes,
+        delivered=before.delivered if before.epoch == epoch else {},
     )
     return _settled(flow, before, after, slots), decided.resumed
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from braidstream.control.heavy import Tracker
-from braidstream.kernels.families import dimensions_of, shown_dimension
+from braidstream.kernels.families import dimensions_of, is_unkeyed_family, shown_dimension
 from braidstream.kernels.stripes import store_of
 from braidstream.model.grids import Grid
 from braidstream.state.manifest import Manifest
@@ -27,6 +27,8 @@ class HeavyKey:
     dims: tuple[int, ...]
     slots: tuple[int, ...]
     """The slot of each cell."""
+    is_all: bool = False
+    """Whether it is the one key of joins without an equality."""
 
     @property
     def shape(self) -> str:
@@ -49,6 +51,9 @@ def explain_heavy_keys(manifest: Manifest) -> Iterator[str]:
         counts = ", ".join(f"{shown_dimension(name)} {count:,}" for name, count in key.counts.items())
         n_slots = len(set(key.slots))
         over = f"over {n_slots} slot{'s' * (n_slots != 1)}"
+        if key.is_all:
+            yield f"  join without an equality: all rows ({counts}), grid {key.shape} {over}"
+            continue
         yield f"  heavy key {key.key}: {key.share:.1%} of the tuples ({counts}), grid {key.shape} {over}"
 
 
@@ -59,4 +64,5 @@ def _heavy_key(grid: Grid, trackers: Mapping[str, Tracker]) -> HeavyKey:
     labels = [label for tracker in own.values() if (label := tracker.labels.get(grid.hash))]
     total = sum(tracker.rows for tracker in own.values())
     shown = grid.label or (labels[0] if labels else f"with hash {grid.hash:016x}")
-    return HeavyKey(shown, sum(counts.values()) / total if total else 0.0, counts, grid.dims, grid.slots)
+    share, is_all = sum(counts.values()) / total if total else 0.0, is_unkeyed_family(grid.family)
+    return HeavyKey(shown, share, counts, grid.dims, grid.slots, is_all)

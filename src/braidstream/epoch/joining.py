@@ -9,7 +9,7 @@ from dataclasses import replace
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.slot.epoch_task import EpochTask
-from braidstream.slot.task import slot_task
+from braidstream.slot.task import SlotTask
 from braidstream.state.manifest import Manifest
 
 __all__ = ["join_stages", "resume_joins", "wake_joins"]
@@ -18,7 +18,7 @@ __all__ = ["join_stages", "resume_joins", "wake_joins"]
 def join_stages(flow: FlowRun[EnvelopesT], envelopes: EnvelopesT, task: EpochTask, before: Manifest) -> Reports:
     """Run the slots' task over envelopes, stage after stage."""
     last = flow.plan.n_stages - 1
-    stages = [slot_task(task, stage, is_last=stage == last) for stage in range(last + 1)]
+    stages = [SlotTask(task, stage, stage == last) for stage in range(last + 1)]
     return flow.ran(envelopes, stages, before)
 
 

@@ -5,12 +5,14 @@ What an implementation promises: delivering the same files under the same number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
+from braidstream.model.reports import StagedFile
+from braidstream.model.snapshots import Placed
 from braidstream.query import Query
 from braidstream.state.staging import Staging
 
@@ -42,6 +44,9 @@ class Outlets(Protocol):
         """Where slots stage an outlet."""
         ...
 
-    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
-        """Hand staged files to the sink of an outlet, as those of an epoch, or of a step if the number is below 0."""
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> Mapping[str, tuple[Placed, ...]]:
+        """Hand staged files to the sink of an outlet, as those of an epoch, or of a step if the number is below 0.
+
+        Gives the files that a folder of results has of them, by the folder.
+        """
         ...

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.cluster import EnvelopesT
-from braidstream.epoch.deliveries import deliver_step
+from braidstream.epoch.deliveries import deliver_step, together
 from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import resume_joins
@@ -68,18 +68,17 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     step, resumed = cleaning.step, cleaning.resumed
     before, reports = _resumed(flow, before, resumed) if resumed else clean(flow, before, cleaning)
     joined = time.perf_counter()
-    deliver_step(flow, step, reports)
+    placed = deliver_step(flow, step, reports)
     reach("clean-up-results", epoch=before.epoch)
     delivered = time.perf_counter()
     after = cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning)
     still = {join: since for join, since in after.notes.suspended.items() if join not in resumed}
     after = after.with_notes(changed(after.notes, steps=step, suspended=still))
-    after = flow.checkpoint.commit(after)
+    after = flow.checkpoint.commit(replace(after, delivered=together([after.delivered, placed])))
     reach("clean-up-end", epoch=before.epoch)
     ended = time.perf_counter()
     seconds = {"join": joined - started, "deliver": delivered - joined, "commit": ended - delivered}
-    entry = EpochProgress.of(before, after, reports, {**seconds, "total": ended - started}, 0.0)
-    return after, replace(entry, step=step)
+    return after, flow.told(before, after, reports, {**seconds, "total": ended - started}, step=step)
 
 
 def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> tuple[Manifest, Reports]:
@@ -101,6 +100,7 @@ def clean(flow: FlowRun[EnvelopesT], reached: Manifest, cleaning: Cleaning) -> t
         frozenset(cleaning.groups),
         flow.decider.spiller.overflow.piece_bytes,
         cleaning.only_some,
+        flow.checkpoint.durable,
     )
     return reached, flow.woken(clean_task(task), reached)
 

@@ -13,6 +13,7 @@ from braidstream.epoch.idleness import idle_warnings
 from braidstream.epoch.lateness import late_in_all, late_in_epoch, late_warnings
 from braidstream.epoch.shedder import completeness_of
 from braidstream.epoch.stages import StageProgress, stages_of
+from braidstream.epoch.timeline import parts_of
 from braidstream.model.numbers import slot_ids
 from braidstream.model.reports import CleanUpReport, Report, SlotReport, Tally, slot_reports
 from braidstream.state.cell_memory import InCells, in_cells
@@ -59,6 +60,8 @@ class EpochProgress:
     """Busy time of each slot that ran."""
     peak_mb: float
     """The largest memory any worker process has had."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Where the time went, as `epoch.timeline` tells it: seconds of routing, exchange, join and so on."""
     heavy: tuple[HeavyKey, ...] = ()
     """The keys that have a grid in the next epoch, the most frequent first."""
     balance: Mapping[str, float] = field(default_factory=dict)
@@ -96,6 +99,8 @@ class EpochProgress:
     warnings: tuple[str, ...] = ()
     """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far; a stream
     has fallen silent."""
+    sealing_s: float = 0.0
+    """Time that slots have spent on checksums, of `busy_s`."""
     idle: tuple[str, ...] = ()
     """Streams that the watermark does not wait for any more, because they say nothing."""
 
@@ -112,6 +117,7 @@ class EpochProgress:
         reports: Sequence[Report],
         seconds: Mapping[str, float],
         spare_s: float = 0.0,
+        step: int = 0,
     ) -> EpochProgress:
         """The progress of the epoch between two manifests."""
         slots = slot_reports(reports)
@@ -144,6 +150,7 @@ class EpochProgress:
             matches=dict(matches),
             produced=dict(produced),
             seconds=dict(seconds),
+            parts=parts_of(slots, seconds),
             watermark=after.watermark,
             state_rows=sum(one.rows for one in figures),
             state_bytes=active + inactive,
@@ -154,6 +161,7 @@ class EpochProgress:
             ran=len(at_home),
             fetched=sum(report.fetched for report in reports),
             busy_s=tuple(report.busy_s for report in reports),
+            sealing_s=sum(report.sealing_s for report in reports),
             peak_mb=max((report.peak_mb for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),
@@ -165,6 +173,7 @@ class EpochProgress:
             spilled_groups=len(held_groups(after)) if inactive else 0,
             recovered=dict(recovered),
             spare_s=spare_s,
+            step=step,
             completeness=completeness,
             completeness_so_far=so_far,
             shed_bytes=shedding.shed_bytes,

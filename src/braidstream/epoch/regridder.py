@@ -18,7 +18,8 @@ from functools import partial
 
 from braidstream.control.heavy import Tracker, candidates
 from braidstream.control.regridding import GridSettings, decide
-from braidstream.kernels.families import dimensions_of, stage_of
+from braidstream.epoch.single_grids import single_grid_changes
+from braidstream.kernels.families import dimensions_of, is_unkeyed_family, stage_of
 from braidstream.kernels.stripes import split_code, store_of
 from braidstream.model.directory import address_of
 from braidstream.model.grids import Family, GridPlan
@@ -48,12 +49,14 @@ class GridRouter:
             return manifest, []
         trackers = self._tracked(manifest, stores, reports)
         plan = self._plan(manifest, stores, trackers, manifest.notes.heavy.next_id)
+        families = {store.family for store in stores if store.family}
+        single = list(single_grid_changes(manifest, families, trackers, plan.next_id))
         decisions = [
             Decision(manifest.epoch, "grids", change.figures, (change.regrid,), change.reason)
-            for change in plan.changes
+            for change in (*plan.changes, *single)
             if change.regrid.grid is None or may_have_grid(manifest, change.regrid.family, change.regrid.hash)
         ]
-        heavy = Heavy({name: tracker.unasked() for name, tracker in trackers.items()}, plan.next_id)
+        heavy = Heavy({name: tracker.unasked() for name, tracker in trackers.items()}, plan.next_id + len(single))
         return manifest.with_notes(changed(manifest.notes, heavy=heavy)), decisions
 
     def _tracked(
@@ -73,7 +76,7 @@ class GridRouter:
         self, manifest: Manifest, stores: Sequence[Store], trackers: Mapping[str, Tracker], next_id: int
     ) -> GridPlan:
         families = []
-        for name in sorted({store.family for store in stores if store.family}):
+        for name in sorted({s.family for s in stores if s.family and not is_unkeyed_family(s.family)}):
             own = [trackers[store_of(dimension)] for dimension in dimensions_of(name)]
             held = [grid.hash for grid in manifest.grids if grid.family == name]
             slot_of = partial(_slot_of, manifest, stage_of(name))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from braidstream.control.controller import Controller
 from braidstream.control.regridding import GridSettings
 from braidstream.epoch.regridder import GridRouter
 from braidstream.errors import CheckpointMismatch, InputError
@@ -45,6 +46,12 @@ class Routing(RouterOptions):
             return None
         return max(n_slots // 4, 1) if self.subgroups is None else self.subgroups
 
+    def steered(self, controller: Controller | bool | None) -> Controller | None:
+        """A flow's controller: the usual one unless another is named; none over a biclique, whose layout is fixed."""
+        if controller is True:
+            return None if self.router == _BICLIQUE else Controller()
+        return controller or None
+
     def check(self, stores: Sequence[Store], joins: Sequence[Join], options: Mapping[str, object]) -> None:
         """Refuse what a biclique cannot do. `options` are those of the flow that it has no use for."""
         if self.router != _BICLIQUE:
@@ -52,12 +59,12 @@ class Routing(RouterOptions):
         for name, value in options.items():
             if value is not None:
                 raise InputError(f"router {_BICLIQUE!r} with {name}", f"no {name}", 'use router = "auto"')
-        inner = all(join.kind is JoinKind.INNER for join in joins)
+        inner = all(join.kind is JoinKind.INNER and not join.is_unkeyed for join in joins)
         pairs = inner and all(len({entry.store for entry in join.inputs}) == 2 == len(join.inputs) for join in joins)
         if not pairs or any(store.derived or len(store.places) != 1 or max(store.places) > 1 for store in stores):
             raise InputError(
                 f"router {_BICLIQUE!r} with these queries",
-                "inner joins of two streams, each stream and key in one of them, without aggregates",
+                "inner joins of two streams on a key, each stream and key in one of them, without aggregates",
                 'use router = "auto"',
             )
 

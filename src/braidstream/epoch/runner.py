@@ -20,6 +20,7 @@ from braidstream.epoch.ending import ending, has_begun_to_end, is_ended, run_end
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.owed import intended, is_in_step, owes, run_step
 from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.steps import run_epoch
 from braidstream.model.numbers import EpochNumber
 from braidstream.state import generations
@@ -88,6 +89,11 @@ class Epochs(ABC, Generic[EnvelopesT, ProgressT]):
     def checkpoint(self) -> Checkpoint:
         """Where the state is."""
 
+    @property
+    @abstractmethod
+    def recorder(self) -> Recorder:
+        """Who records the epochs."""
+
     @abstractmethod
     def epoch(self, envelopes: EnvelopesT, before: Manifest, number: int) -> tuple[Manifest, ProgressT]:
         """All steps of an epoch: the manifest that was committed, and what there is to say of it."""
@@ -117,6 +123,11 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
     def checkpoint(self) -> Checkpoint:
         """Where the state is."""
         return self.flow.checkpoint
+
+    @property
+    def recorder(self) -> Recorder:
+        """Who records the epochs."""
+        return self.flow.recorder
 
     def epoch(self, envelopes: EnvelopesT, before: Manifest, number: int) -> tuple[Manifest, EpochProgress]:
         """All steps of an epoch."""

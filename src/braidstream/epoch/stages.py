@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from braidstream.control.regridding import imbalance
+from braidstream.epoch.single_grids import explain_single_grids
 from braidstream.kernels.families import shown_dimension
 from braidstream.model.reports import SlotReport
 from braidstream.model.stores import Store, shown_stage, shown_store
@@ -69,10 +70,11 @@ def _stage(after: Manifest, stage: int, stored: int, reports: Sequence[SlotRepor
 
 
 def explain_stages(stores: Sequence[Store], manifest: Manifest | None, n_groups: int, n_slots: int) -> Iterator[str]:
-    """A line for each stage, where there are several: its groups, their slots, and its stores.
+    """A line for each stage, where there are several: its groups, their slots, and its stores; and for single grids.
 
     Before the first start these are what it would begin with.
     """
+    yield from explain_single_grids(stores, manifest, n_slots)
     stages = sorted({store.stage for store in stores})
     if len(stages) == 1:
         return

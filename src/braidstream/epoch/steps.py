@@ -32,8 +32,9 @@ from braidstream.model.values import changed
 from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.epoch_task import EpochTask, routes_of
-from braidstream.slot.task import slot_task
+from braidstream.slot.task import SlotTask
 from braidstream.state.manifest import Manifest
+from braidstream.state.staging import check_staged
 
 __all__ = ["PHASES", "Epoch", "run_epoch"]
 
@@ -61,7 +62,7 @@ def run_epoch(
     reach("epoch-start", epoch=number)
     epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
     run_phases(PHASES, flow, epoch)
-    return epoch.after, EpochProgress.of(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
+    return epoch.after, flow.told(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
 
 
 def join(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
@@ -75,7 +76,8 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
     if not plans:
         return
     cluster, task, before = flow.cluster, epoch.task, epoch.before
-    staged = {plan.query: staged_files(composites_of(plan), epoch.reports) for plan in plans}
+    root = flow.checkpoint.root
+    staged = {p.query: check_staged(root, staged_files(composites_of(p), epoch.reports)) for p in plans}
     parts = [cluster.ticks(before.n_slots)]
     for plan in (plan for plan in plans if staged[plan.query]):
         route = route_composites(plan, task.manifest, routes_of)
@@ -83,7 +85,7 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
     seen = tallies_of(slot_reports(epoch.reports)).values()
     reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark, task.idle)
-    last = slot_task(replace(task, reached=reached), Stage.COMPOSITES)
+    last = SlotTask(replace(task, reached=reached), Stage.COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
     for name in (name for names in staged.values() for name in names):
         flow.checkpoint.files.delete(name)
@@ -119,7 +121,7 @@ def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Results and late tuples to their sinks."""
     reach("after-join", epoch=epoch.number)
-    deliver_epoch(flow, epoch.number, epoch.reports)
+    epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports))
     reach("after-results", epoch=epoch.number)
 
 

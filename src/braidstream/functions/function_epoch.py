@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from braidstream.epoch.outlets import Outlet, Outlets
 from braidstream.epoch.phases import Steps, commit, retire, run_phases
+from braidstream.epoch.recorder import NO_RECORDER, Recorder
 from braidstream.functions.arrays import result_schema
 from braidstream.functions.function_plans import after_nodes, plan_of, with_plan
 from braidstream.functions.function_progress import FunctionProgress
@@ -30,6 +31,7 @@ from braidstream.functions.nodes import NodeReport, Setup
 from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.faults import reach
+from braidstream.model.snapshots import Placed
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -50,6 +52,7 @@ class FunctionRun(Generic[RowsT]):
     cluster: NodeCluster[RowsT]
     outlets: Outlets
     monitor: Monitor | None = None
+    recorder: Recorder = NO_RECORDER
 
     @property
     def outlet(self) -> Outlet:
@@ -68,6 +71,7 @@ class FunctionRun(Generic[RowsT]):
             self.outlets.staging(self.outlet),
             plan.gives,
             self.time_type,
+            self.checkpoint.durable,
         )
 
 
@@ -82,6 +86,7 @@ class FunctionEpoch(Generic[RowsT]):
     after: Manifest
     started: float
     done: Sequence[Done] = ()
+    delivered: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -98,7 +103,9 @@ def run_function_epoch(
     reach("epoch-start", epoch=number)
     epoch = FunctionEpoch(number, rows, before, run.task(before, number), before, started)
     run_phases(PHASES, run, epoch)
-    return epoch.after, FunctionProgress.of(epoch.task.setup, epoch.after, epoch.nodes, epoch.seconds)
+    progress = FunctionProgress.of(epoch.task.setup, epoch.after, epoch.nodes, epoch.seconds)
+    run.recorder.entry(progress.entry(epoch.after.newest, {run.setup.stream: run.setup.delay_us}))
+    return epoch.after, progress
 
 
 def compute(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
@@ -115,13 +122,14 @@ def deliver(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     reach("after-join", epoch=epoch.number)
     run.checkpoint.fence()
     staged = [one.result.file for one in epoch.done if one.result is not None and one.result.file]
-    run.outlets.deliver(run.outlet, epoch.number, staged)
+    epoch.delivered = run.outlets.deliver(run.outlet, epoch.number, staged)
     reach("after-results", epoch=epoch.number)
 
 
 def fold(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     """The manifest after the reports."""
-    epoch.after = after_nodes(epoch.before, epoch.number, epoch.done, run.name, run.setup.stream)
+    after = after_nodes(epoch.before, epoch.number, epoch.done, run.name, run.setup.stream)
+    epoch.after = replace(after, delivered=epoch.delivered)
 
 
 def decide(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:

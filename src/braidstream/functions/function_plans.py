@@ -101,4 +101,5 @@ def _segment(note: NodeNote, file: str, epoch: int) -> Segment:
         first_epoch=epoch,
         epoch=epoch,
         parts=(Part(0, 0, note.rows),),
+        checksum=note.checksum,
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from braidstream.control.estimate import Interval
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.functions.nodes import NodeReport, Setup
+from braidstream.state.history import Entry, Words
 from braidstream.state.manifest import Manifest
 
 __all__ = ["FunctionProgress"]
@@ -69,6 +71,24 @@ class FunctionProgress:
     def rows_per_s(self) -> float:
         """Rows through this epoch, per second."""
         return sum(self.rows.values()) / max(self.seconds["total"], 1e-9)
+
+    def entry(self, newest: Mapping[str, int], delays_us: Mapping[str, int]) -> Entry:
+        """What the history keeps of it: results for matches, and what all nodes of its stages took."""
+        seconds = {"join_s" if name == "compute" else f"{name}_s": value for name, value in self.seconds.items()}
+        numbers = {**seconds, "state_bytes": self.state_bytes, "active_bytes": self.state_bytes,
+                   "n_slots": len(self.nodes), "watermark": self.watermark}  # fmt: skip
+        names = list(self.rows)
+        lists: dict[str, list[Any]] = {
+            "streams": names,
+            "stream_rows": [self.rows[name] for name in names],
+            "stream_late": [self.late.get(name, 0) for name in names],
+            "stream_newest": [newest.get(name) for name in names],
+            "stream_delay": [delays_us.get(name, 0) for name in names],
+            "queries": [self.plan],
+            "query_matches": [self.results],
+        }
+        told = Words(warnings=self.warnings)
+        return Entry("epoch", 0, self.epoch, 0, numbers, lists, told)
 
     @classmethod
     def of(

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic
 
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.runner import RECENT, Epochs, Running
 from braidstream.functions.function_epoch import FunctionRun, run_function_epoch
 from braidstream.functions.function_progress import FunctionProgress
@@ -34,6 +35,11 @@ class FunctionRunner(Epochs[RowsT, FunctionProgress], Generic[RowsT]):
     def checkpoint(self) -> Checkpoint:
         """Where the state is."""
         return self.run.checkpoint
+
+    @property
+    def recorder(self) -> Recorder:
+        """Who records the epochs."""
+        return self.run.recorder
 
     def epoch(self, envelopes: RowsT, before: Manifest, number: int) -> tuple[Manifest, FunctionProgress]:
         """All steps of an epoch."""

@@ -23,11 +23,12 @@ template that a function's table describes. Nothing here reads a file or starts 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from braidstream.errors import InputError, JobError
+from braidstream.errors import InputError, JobError, Note
 from braidstream.functions.finding import find_callable, find_function
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType, declare_type
@@ -62,6 +63,11 @@ class JobFunction(FunctionOptions):
             None if self.combine is None else find_callable(self.combine),
         )
 
+    @property
+    def named_code(self) -> list[str]:
+        """What the table has imported and run: nothing else in a job file can."""
+        return [one for one in (self.function, self.split, self.combine, self.distribute) if one and ":" in one]
+
     def template(self) -> Template:
         """The template that the table describes."""
         split, combine = self.halves()
@@ -85,6 +91,8 @@ def read_tables(tables: Mapping[str, object], file: str) -> tuple[dict[str, Stre
     functions = {name: table.read(JobFunction) for name, table in _named(top, "functions")}
     for name, entry in functions.items():
         place = f"[functions.{name}]"
+        if code := entry.named_code:
+            warnings.warn(Note(f"{top.file}: {place} runs code that the job names: {', '.join(code)}"), stacklevel=2)
         _with_place(top.file, place, lambda entry=entry: (entry.spec, entry.template()))
     return types, functions
 

@@ -36,8 +36,10 @@ from braidstream.functions.window_batch import WindowBatch, pack, pieces, unpack
 from braidstream.model.faults import reach
 from braidstream.model.reports import Result
 from braidstream.model.values import Value
+from braidstream.state import syncing
 from braidstream.state.files import Files, unwritable
 from braidstream.state.notes import NodeNote
+from braidstream.state.seals import check_seal, sealing
 from braidstream.state.segments import FOLDER
 from braidstream.state.staging import Staging
 
@@ -95,6 +97,7 @@ class FunctionTask:
     staging: Staging
     gives: StreamType
     time_type: pa.DataType
+    durable: bool = False
 
     @property
     def last(self) -> int:
@@ -181,6 +184,7 @@ class _Outbox:
         reach("task-after-segment", epoch=self.task.epoch)
         is_last = self.stage == self.task.last
         result = _stage_results(self.task, step.results, report) if is_last else None
+        syncing.settle(durable=self.task.durable)
         self.said.append(Done(report, state, result))
 
     def end(self) -> Iterator[pa.RecordBatch]:
@@ -261,6 +265,7 @@ def _state(task: FunctionTask, stage: int, node: int) -> NodeState:
     if known.file is None:
         return NodeState(known.numbers)
     files = Files(task.root)
+    check_seal(files, known.file, known.checksum, known.bytes, "file of windows")
     try:
         kept = NodeState.unpack(pa.ipc.open_file(files.map(known.file)).read_all())
     except FileNotFoundError:
@@ -278,9 +283,10 @@ def _keep(task: FunctionTask, stage: int, node: int, state: NodeState) -> NodeNo
     files = Files(task.root)
     name = f"{FOLDER}/{task.epoch:010d}-f{stage}-{node}-{uuid.uuid4().hex}.arrow"
     table = state.pack()
-    with files.create(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with sealing(files, name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    return NodeNote(f"{stage}-{node}", numbers, name, table.num_rows, files.size(name) or 0, state.holds_windows)
+    node_name = f"{stage}-{node}"
+    return NodeNote(node_name, numbers, name, table.num_rows, sink.size, state.holds_windows, sink.checksum)
 
 
 def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: NodeReport) -> Result:

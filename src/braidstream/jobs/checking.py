@@ -19,9 +19,12 @@ from pathlib import Path
 from braidstream.epoch.ending import is_ended, refuse_ended
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
 from braidstream.jobs.form import Job, JobStream, with_place
+from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
+from braidstream.options import JobTableOptions
 from braidstream.plan.catalogue import held_streams
 from braidstream.query import Query, Schema, parse
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
@@ -34,6 +37,7 @@ from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.names import resolved
 from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
+from braidstream.spark.table_formats import check_table
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -80,13 +84,16 @@ def check_job(job: Job) -> Checked:
         name: with_place(job, f"[streams.{name}]", _schema_of, name, stream) for name, stream in job.streams.items()
     }
     known = {name: schema for name, schema in schemas.items() if schema is not None}
-    queries = _queries(job, known)
+    tables = {name: with_place(job, f"[tables.{name}]", _table_of, name, one) for name, one in job.tables.items()}
+    found = _Found(known, {name: schema for name, schema in tables.items() if schema is not None})
+    queries = _queries(job, found)
     sinks = _sinks(job, queries)
     _refuse_overlaps(job, sinks)
-    identity, epoch, changes = with_place(job, "[flow] checkpoint", _checkpoint, job, known, queries)
+    identity, epoch, changes = with_place(job, "[flow] checkpoint", _checkpoint, job, found, queries)
     for place, sink in sinks.items():
         with_place(job, place, sink.check, "" if identity is None else identity.flow)
     left = [f"the columns of stream {name} are known when Spark runs" for name in schemas if name not in known]
+    left += [f"the columns of table {name} are known when Spark runs" for name in tables if name not in found.tables]
     for name, query in queries.items():
         others = any(setting.startswith(_BRINGS) for setting in job.spark)
         unknown = with_place(job, f"[queries.{name}] cql", partial(refuse_unknown_functions, others=others), query)
@@ -95,6 +102,26 @@ def check_job(job: Job) -> Checked:
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
     told = (expiring_groups(query) for query in queries.values())
     return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The schemas that are known without Spark."""
+
+    streams: Mapping[str, Schema]
+    tables: Mapping[str, Schema]
+
+    def is_all(self, job: Job) -> bool:
+        return len(self.streams) == len(job.streams) and len(self.tables) == len(job.tables)
+
+    def parse(self, text: str, name: str, allow: str | None = NO_EQUALITY) -> Query:
+        return parse(text, self.streams, name, tables=self.tables, allow=allow)
+
+
+def _table_of(name: str, table: JobTableOptions) -> Schema | None:
+    """The columns of a table, where the file says them."""
+    check_table(name, table.format, table.path, table.options)
+    return None if table.schema is None else Schema.from_ddl(table.schema)
 
 
 def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
@@ -107,6 +134,7 @@ def _to_be_found(job: Job, sinks: Mapping[str, Sink]) -> list[str]:
 def _schema_of(name: str, stream: JobStream) -> Schema | None:
     """The stream's schema, with its time column in it; None where only Spark knows it."""
     _check_path(stream)
+    stream = replace(stream, options=resolved_options(stream.options, f"stream {name!r}"))
     check_source(name, stream.format, stream.options)
     _check_order(name, stream)
     if stream.value is not None:
@@ -160,13 +188,13 @@ def _check_time(name: str, time: str, schema: Schema) -> None:
         )
 
 
-def _queries(job: Job, schemas: Mapping[str, Schema]) -> dict[str, Query]:
-    """The parsed queries, without those that may read a stream of unknown schema."""
-    all_known = len(schemas) == len(job.streams)
+def _queries(job: Job, found: _Found) -> dict[str, Query]:
+    """The parsed queries, without those that may read a stream or table of unknown schema."""
     parsed = {}
     for name, entry in job.queries.items():
-        with nullcontext() if all_known else suppress(InputError):
-            parsed[name] = with_place(job, f"[queries.{name}] cql", parse, entry.cql, schemas, name)
+        with nullcontext() if found.is_all(job) else suppress(InputError):
+            read = partial(found.parse, allow=entry.allow)
+            parsed[name] = with_place(job, f"[queries.{name}] cql", read, entry.cql, name)
     return parsed
 
 
@@ -198,6 +226,7 @@ def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
 def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:
     """No two sinks in one folder, and none in a folder that is read or in the checkpoint."""
     taken = {f"[streams.{name}] path": stream.path for name, stream in job.streams.items() if stream.path}
+    taken |= {f"[tables.{name}] path": table.path for name, table in job.tables.items() if table.path}
     taken["[flow] checkpoint"] = job.flow.checkpoint
     folders = {resolved(path): place for place, path in taken.items() if not any(c in path for c in _WILD)}
     kept = dict(folders)
@@ -222,7 +251,7 @@ def _folders(sinks: Mapping[str, Sink]) -> Iterator[tuple[str, str]]:
 
 
 def _checkpoint(
-    job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]
+    job: Job, found: _Found, queries: Mapping[str, Query]
 ) -> tuple[Identity | None, int | None, tuple[str, ...]]:
     """What the checkpoint belongs to, its last epoch and what changes, when it is there, undamaged and this job's."""
     store = Checkpoint(job.flow.checkpoint)
@@ -232,26 +261,26 @@ def _checkpoint(
         return None, None, ()
     latest = _undamaged(store)
     refuse_ended(latest, job.flow.checkpoint)
-    knows_all = len(queries) == len(job.queries) and len(schemas) == len(job.streams)
+    knows_all = len(queries) == len(job.queries) and found.is_all(job)
     changes: tuple[str, ...] = ()
     if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
-        changes = _changes(job, identity, latest, schemas, queries)
+        changes = _changes(job, identity, latest, found, queries)
     paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
     refuse_moved_streams(store, paths, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None, changes
 
 
 def _changes(
-    job: Job, identity: Identity, latest: Manifest, schemas: Mapping[str, Schema], queries: Mapping[str, Query]
+    job: Job, identity: Identity, latest: Manifest, known: _Found, queries: Mapping[str, Query]
 ) -> tuple[str, ...]:
     """What the job declares otherwise than its checkpoint was left; refused where that cannot be done."""
-    mine = _identity(job, schemas, queries)
+    mine = _identity(job, known.streams, queries)
     held = latest.with_notes(changed(latest.notes, streams=_comparable(held_streams(identity, latest))))
     declared = {name: declared_of(_declared(job, name, query)) for name, query in queries.items()}
-    found = evolution(identity, held, mine, declared, lambda text, name: parse(text, schemas, name))
+    found = evolution(identity, held, mine, declared, known.parse)
     found.check(mine, job.flow.checkpoint)
     if found.ends and may_owe(latest):
-        held_before(found, latest, lambda text, name: parse(text, schemas, name), job.flow.checkpoint)
+        held_before(found, latest, known.parse, job.flow.checkpoint)
     return found.lines
 
 

@@ -2,10 +2,11 @@
 
     [flow]                  checkpoint, and the options of the flow and its start
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, order, options
+    [tables.NAME]           format, and as wanted path, schema, refresh, options
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
     [types.NAME]            the fields of a stream type (docs/functions.md)
     [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
-    [control]               enabled, and the controller's settings (docs/controller.md)
+    [control]               the controller's settings, and enabled (docs/controller.md)
     [spark]                 settings of Spark; `master` is short for spark.master, `packages` lists spark.jars.packages
 
 The options are those of `braidstream.options`; docs/options.md lists them. The form is a contract: it is extended,
@@ -30,7 +31,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from braidstream.errors import BraidstreamError, InputError, JobError, nearest
 from braidstream.functions.jobfile import JobFunction, read_tables
 from braidstream.jobs.control import read_control
-from braidstream.options import FlowOptions, JobFlow, JobQuery, JobSink, JobStream, Settings, chosen, options_of
+from braidstream.model.secrets import resolved_options
+from braidstream.options import (
+    FlowOptions,
+    JobFlow,
+    JobQuery,
+    JobSink,
+    JobStream,
+    JobTableOptions,
+    Settings,
+    chosen,
+    options_of,
+)
 from braidstream.options.job_table import JobTable, shown_value, text_of
 
 if sys.version_info >= (3, 11):
@@ -59,10 +71,11 @@ class Job:
     queries: Mapping[str, JobQuery]
     spark: Mapping[str, str] = field(default_factory=dict)
     control: Settings | None = None
-    """The controller's settings; None: groups stay where they are."""
+    """The controller's settings; None: groups stay where they are. What `read` gives has them unless it is off."""
     types: Mapping[str, StreamType] = field(default_factory=dict)
     functions: Mapping[str, JobFunction] = field(default_factory=dict)
     """A flow has queries, or one function."""
+    tables: Mapping[str, JobTableOptions] = field(default_factory=dict)
 
 
 def read(file: str | Path) -> Job:
@@ -74,8 +87,11 @@ def read(file: str | Path) -> Job:
     streams = {name: _stream(path, table) for name, table in top.tables("streams")}
     types, functions = _functions(path, top, streams)
     queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
-    control = read_control(top, flow.epoch)
-    return Job(path, _at_home(path, flow), streams, queries, _settings(top), control, types, functions)
+    control = read_control(top, flow)
+    beside = top.tables("tables") if "tables" in top.values else ()
+    tables = {name: _at_home(path, table.read(JobTableOptions)) for name, table in beside}
+    _refuse_both(path, streams, tables)
+    return Job(path, _at_home(path, flow), streams, queries, _settings(top), control, types, functions, tables)
 
 
 def build(job: Job, spark: Any) -> Flow:
@@ -83,12 +99,15 @@ def build(job: Job, spark: Any) -> Flow:
     from braidstream.control.controller import Controller  # noqa: PLC0415
     from braidstream.spark.flow import Flow  # noqa: PLC0415  (brings Spark along)
 
-    controller = None if job.control is None else Controller(job.control)
-    flow = Flow(spark, **vars(chosen(FlowOptions, vars(job.flow))), controller=controller)
+    # What nobody set is left to the flow: a biclique has no use for a controller, and refuses one that is named.
+    controller = job.control is not None if job.control in (None, Settings()) else Controller(job.control)
+    flow = Flow(spark, **{**vars(chosen(FlowOptions, vars(job.flow))), "controller": controller})
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
+    for name, table in job.tables.items():
+        with_place(job, f"[tables.{name}]", _declare_table, flow, name, table)
     for name, entry in job.queries.items():
-        added = partial(flow.query, recovered=entry.recovered)
+        added = partial(flow.query, recovered=entry.recovered, allow=entry.allow)
         query = with_place(job, f"[queries.{name}] cql", added, entry.cql, name)
         with_place(job, f"[queries.{name}] sink", _send, query.to, spark, entry.sink)
         if entry.late is not None:
@@ -104,7 +123,15 @@ def build(job: Job, spark: Any) -> Flow:
 def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any]:
     """Build the job's flow and start it, or go on where its checkpoint ends; `wait` for another run's end."""
     flow = job.flow
-    return build(job, spark).start(flow.checkpoint, epoch=flow.epoch, keep=flow.keep, final=flow.final, wait=wait)
+    return build(job, spark).start(
+        flow.checkpoint,
+        epoch=flow.epoch,
+        keep=flow.keep,
+        history=flow.history,
+        durability=flow.durability,
+        final=flow.final,
+        wait=wait,
+    )
 
 
 def refuse_running(job: Job) -> None:
@@ -124,6 +151,7 @@ def with_place(job: Job, place: str, action: Callable[..., Result], *arguments: 
 
 
 def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
+    stream = replace(stream, options=resolved_options(stream.options, f"stream {name!r}"))
     if stream.format.lower() == "parquet" and stream.path and stream.schema:
         read = {"delay": stream.delay, "options": stream.options, "order": stream.order, "idle": stream.idle}
         flow.files(name, stream.path, schema=stream.schema, time=stream.time, **read)  # type: ignore[arg-type]
@@ -133,12 +161,23 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
 
     if stream.value is not None and stream.schema is not None:
         keeps_bad = stream.bad is not None
-        frame = kafka_frame(spark, name, stream.schema, stream.time, stream.options, keeps_bad=keeps_bad)
+        fields = (stream.schema, stream.time, stream.options)
+        frame = kafka_frame(spark, name, *fields, value=stream.value, keeps_bad=keeps_bad)
     else:
         frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
     flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds", idle=stream.idle)
     if stream.bad is not None:
         flow.bad(name, stream.bad.format, stream.bad.path, **stream.bad.options)
+
+
+def _declare_table(flow: Flow, name: str, table: JobTableOptions) -> None:
+    flow.table(name, **vars(table))
+
+
+def _refuse_both(file: Path, streams: Mapping[str, JobStream], tables: Mapping[str, JobTableOptions]) -> None:
+    both = next((name for name in tables if name.lower() in {stream.lower() for stream in streams}), None)
+    if both is not None:
+        raise JobError(f"{file}: {both} is a stream and a table", "a name of its own for each", "rename one of them")
 
 
 def _send(send: Callable[..., Any], spark: Any, sink: JobSink) -> None:

@@ -17,9 +17,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from braidstream.kernels.stripes import store_of, use_name
-from braidstream.model.stores import Join, Store
+from braidstream.model.stores import UNKEYED_KEY, Join, Store
 
-__all__ = ["dimensions_of", "family_of", "input_uses", "shown_dimension", "stage_of", "with_families"]
+__all__ = [
+    "dimensions_of",
+    "family_of",
+    "input_uses",
+    "is_unkeyed_family",
+    "shown_dimension",
+    "stage_of",
+    "with_families",
+]
 
 
 def family_of(dimensions: Sequence[str], stage: int = 0) -> str:
@@ -36,6 +44,11 @@ def dimensions_of(family: str) -> tuple[str, ...]:
 def shown_dimension(name: str) -> str:
     """The stream and key of a dimension, for people."""
     return store_of(name).replace("`", "")
+
+
+def is_unkeyed_family(family: str) -> bool:
+    """Whether a family is of joins without an equality: its one key always has a grid."""
+    return bool(family) and all(store_of(name).endswith(f"[{UNKEYED_KEY}]") for name in dimensions_of(family))
 
 
 def stage_of(family: str) -> int:

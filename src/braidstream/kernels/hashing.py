@@ -21,7 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["INJECTIVE", "SEED", "hash_columns", "hashable", "is_text", "unhashed"]
+from braidstream.kernels.loops import native
+
+__all__ = ["INJECTIVE", "SEED", "UNKEYED_HASH", "hash_columns", "hashable", "is_text", "unhashed", "unkeyed_hashes"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -65,6 +67,11 @@ def hash_columns(columns: Sequence[pa.Array]) -> tuple[U64, npt.NDArray[np.bool_
         hashes = hashed if column.null_count == 0 else np.where(present, hashed, hashes)
         valid &= present
     return hashes, valid
+
+
+def unkeyed_hashes(rows: int) -> pa.Array:
+    """The hash of rows that share one key (`UNKEYED_KEY`), for each of them."""
+    return pa.repeat(pa.scalar(int(UNKEYED_HASH.view(np.int64)), pa.int64()), rows)
 
 
 def unhashed(hash_: int, kind: str) -> int | None:
@@ -123,6 +130,10 @@ def _hash_int(values: npt.NDArray[np.int32], seed: U64) -> U64:
 
 
 def _hash_long(values: npt.NDArray[np.int64], seed: U64) -> U64:
+    made = native(len(values))
+    if made is not None:
+        hashes: U64 = made.hash_longs(np.ascontiguousarray(values, dtype=np.int64), seed)
+        return hashes
     return _avalanche(_mix_long(seed + _P5 + np.uint64(8), values.view(np.uint64)))
 
 
@@ -131,19 +142,23 @@ def _hash_bytes(column: pa.Array, seed: U64) -> U64:
     is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     every = np.frombuffer(column.buffers()[1] or b"", dtype=np.int64 if is_large else np.int32)
     offsets = every[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    made = native(len(column))
+    if made is not None:
+        hashes: U64 = made.hash_texts(np.frombuffer(column.buffers()[2] or b"", dtype=np.uint8), offsets, seed)
+        return hashes
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     start, length = offsets[:-1] - first, np.diff(offsets)
     padded = np.zeros(last - first + 8, dtype=np.uint8)
     if last > first:
         padded[: last - first] = np.frombuffer(column.buffers()[2], dtype=np.uint8)[first:last]
-    hashes, at = _stripes(padded, start, length, seed)
-    hashes = hashes + length.astype(np.uint64)
+    mixed, at = _stripes(padded, start, length, seed)
+    mixed = mixed + length.astype(np.uint64)
     end = start + length
     for width, mix in ((8, _mix_long), (4, _mix_int), (1, _mix_byte)):
         while (rows := np.flatnonzero(at + width <= end)).size:
-            hashes[rows] = mix(hashes[rows], _words(padded, at[rows], width))
+            mixed[rows] = mix(mixed[rows], _words(padded, at[rows], width))
             at[rows] += width
-    return _avalanche(hashes)
+    return _avalanche(mixed)
 
 
 def _stripes(data: npt.NDArray[np.uint8], start: Any, length: Any, seed: U64) -> tuple[U64, npt.NDArray[np.int64]]:
@@ -198,3 +213,7 @@ def _avalanche(hashes: U64) -> U64:
 
 def _to_numpy(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+UNKEYED_HASH = hash_columns([pa.array([0], pa.int32())])[0][0]
+"""The hash of `UNKEYED_KEY`."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels import sizes
+from braidstream.kernels.loops import matches, members
 from braidstream.kernels.rows import I64, U64, Rows, key_columns
 from braidstream.model.stores import JoinGap
 
 __all__ = [
-    "LIMIT", "Composites", "Pool", "batch_bytes", "bisect", "composites", "expand", "gather", "limit_of", "probe",
+    "LIMIT", "Composites", "Pool", "Widths", "batch_bytes", "bisect", "chunks", "composites", "expand", "gather",
+    "limit_of", "probe",
 ]  # fmt: skip
 
 LIMIT = 1 << 17
@@ -123,7 +126,10 @@ def gather(segment: Rows, hashes: U64, watermark: int | None, window_us: int | N
     """The rows of a segment whose key hash is among `hashes` (distinct, ascending) and which are not expired."""
     if not len(segment) or not len(hashes):
         return np.empty(0, dtype=np.int64)
-    if len(segment) <= 2 * len(hashes):
+    found = members(segment.hashes, hashes)
+    if found is not None:
+        rows = found
+    elif len(segment) <= 2 * len(hashes):
         at = np.searchsorted(hashes, segment.hashes)
         at[at == len(hashes)] = 0
         rows = np.flatnonzero(hashes[at] == segment.hashes)
@@ -178,7 +184,7 @@ def composites(
     `across` leaves out composites of new tuples alone: what is left is missing between two generations (D-CAPE 4.2).
     """
     m = len(pools)
-    widths = _Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
+    widths = Widths(pools, taken, sizes.BATCH_BYTES if most_bytes is None else most_bytes)
     spans = [UNBOUNDED if window is None else window for window in windows]
     for source in range(m):
         new = pools[source].new
@@ -193,11 +199,11 @@ def composites(
         counts = {} if probes is None else probes
         partial = _Partial(pools, spans, bits, source, {source: rows}, new, limit, counts, lives, gaps, across)
         for done in partial.extend(sequence):
-            index = tuple(done.bound[j] + offset if j == source else done.bound[j] for j in range(m))
+            index = tuple(done.bound[j] + offset if offset and j == source else done.bound[j] for j in range(m))
             yield from widths.cut(Composites(source, index, offset, done.times_and_deadlines))
 
 
-class _Widths:
+class Widths:
     """What the columns that are taken of composites take: by input, of its stored and of its new rows."""
 
     def __init__(self, pools: Sequence[Pool], taken: Sequence[Collection[str]] | None, most_bytes: int) -> None:
@@ -264,14 +270,11 @@ class _Partial:
 
     def _extend_by(self, target: int, build: Rows, offset: int, rest: Sequence[int]) -> Iterator[_Partial]:
         newest, low, high = self._bounds(target, build)
-        start, stop, is_narrow = _ranges(build, self.new.hashes[self.bound[self.source]], low, high)
+        hashes = self._of_source(self.new.hashes)
         counts = self.probes.setdefault(target, [0, 0])
-        counts[0] += len(start)
-        for needles, rows in _chunks(start, stop, self.limit):
+        counts[0] += len(hashes)
+        for needles, rows in _pairs(build, hashes, low, high, self.limit):
             keep = None
-            if not is_narrow[needles[0] : needles[-1] + 1].all():
-                times = build.times[rows]
-                keep = (times >= low[needles]) & (times <= high[needles])
             if build.deadlines is not None and not self.lives:
                 keep = _both(keep, build.deadlines[rows] >= newest[needles])
             keep = _both(keep, self._passes(target, build, rows))
@@ -279,11 +282,24 @@ class _Partial:
             same = self._same_keys(build, found, fitting)
             if same is not None:
                 fitting, found = fitting[same], found[same]
-            bound = {j: np.take(index, fitting) for j, index in self.bound.items()}
+            bound = {j: self._chosen(j, fitting) for j in self.bound}
             bound[target] = found + offset if offset else found
             counts[1] += len(found)
             is_fresh = self.is_fresh and build is self.pools[target].new
             yield from replace(self, bound=bound, is_fresh=is_fresh).extend(rest)
+
+    @cached_property
+    def _has_all(self) -> bool:
+        """Whether nothing but the source is bound yet, with all its new rows."""
+        return len(self.bound) == 1 and len(self.bound[self.source]) == len(self.new)
+
+    def _of_source(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values of the source's new rows that are bound."""
+        return values if self._has_all else values[self.bound[self.source]]
+
+    def _chosen(self, j: int, needles: I64) -> I64:
+        """The rows of a bound input that some of the partial composites have."""
+        return needles if self._has_all else np.take(self.bound[j], needles)
 
     def _bounds(self, target: int, build: Rows) -> tuple[I64, I64, I64]:
         """Of each partial composite: its newest time, and the interval of times that may extend it."""
@@ -325,7 +341,7 @@ class _Partial:
     def _values(self, j: int, of: Callable[[Rows], I64]) -> I64:
         rows, pool = self.bound[j], self.pools[j]
         if j == self.source:
-            return of(self.new)[rows]
+            return self._of_source(of(self.new))
         from_new = _safe_take(of(pool.new), rows - len(pool.stored))
         return np.where(rows < len(pool.stored), _safe_take(of(pool.stored), rows), from_new)
 
@@ -362,6 +378,25 @@ def _both(one: Flags | None, other: Flags | None) -> Flags | None:
     return other if one is None else one if other is None else one & other
 
 
+def _pairs(build: Rows, hashes: U64, low: I64, high: I64, limit: int) -> Iterator[tuple[I64, I64]]:
+    """(needle, row) for all rows of `build` with the hash of a needle and a time in [low, high], by needle.
+
+    Hashes of needles ascend. At most `limit` pairs at a time.
+    """
+    found = matches(build.hashes, build.times, hashes, low, high, limit)
+    if found is not None:
+        yield from found
+        return
+    start, stop, is_narrow = _ranges(build, hashes, low, high)
+    for needles, rows in chunks(start, stop, limit):
+        if is_narrow[needles[0] : needles[-1] + 1].all():
+            yield needles, rows
+            continue
+        times = build.times[rows]
+        keep = (times >= low[needles]) & (times <= high[needles])
+        yield needles[keep], rows[keep]
+
+
 def _ranges(build: Rows, hashes: U64, low: I64, high: I64) -> tuple[I64, I64, Flags]:
     """For each needle the rows of `build` with its hash, and whether they are those with times in [low, high] already.
 
@@ -389,7 +424,7 @@ def bisect(times: I64, start: I64, stop: I64, target: I64) -> I64:
     return low
 
 
-def _chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
+def chunks(start: I64, stop: I64, limit: int) -> Iterator[tuple[I64, I64]]:
     """The pairs of `expand`, at most `limit` at a time, even where one needle alone has more."""
     count = stop - start
     ends = np.cumsum(count)

@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.join import LIMIT, UNBOUNDED, Composites, Pool, bisect, column, equal, expand, probe
-from braidstream.kernels.rows import DEADLINE, HASH, I64, TIME, Rows, key_columns, take
+from braidstream.kernels.rows import I64, U64, Rows, key_columns, take
 from braidstream.kernels.sizes import joined, one_chunk
 from braidstream.model.stores import Comparison
 
-__all__ = ["Partners", "Span", "compare", "needles_of", "newest_partner", "satisfying", "turned"]
+__all__ = ["Needles", "Partners", "Span", "compare", "newest_partner", "satisfying", "turned"]
 
 Flags = npt.NDArray[np.bool_]
 _FIRST = 16
@@ -46,12 +46,44 @@ class Span:
     """How much older it may be; None: any."""
     after_us: int | None
 
-    def bounds(self, needles: Rows) -> tuple[I64, I64]:
+    def bounds(self, times: I64, deadlines: I64 | None) -> tuple[I64, I64]:
         """The first and the last time for each needle; an intermediate result has a deadline instead of a window."""
         low = UNBOUNDED if self.before_us is None else self.before_us
         high = UNBOUNDED if self.after_us is None else self.after_us
-        last = needles.times + high if needles.deadlines is None else needles.deadlines
-        return needles.times - low, last
+        return times - low, times + high if deadlines is None else deadlines
+
+
+@dataclass(frozen=True)
+class Needles:
+    """Rows that are decided: their hashes, the times of their partners, and the columns that decide, where some do."""
+
+    hashes: U64
+    low: I64
+    high: I64
+    """The first and the last time that a partner may have."""
+    table: pa.Table | None
+    """Keys and what is compared; None where hash and time are all."""
+
+    @classmethod
+    def of(cls, rows: Rows, index: I64, span: Span, on: Sequence[Comparison]) -> Needles:
+        """Rows at some places."""
+        deadlines = None if rows.deadlines is None else rows.deadlines[index]
+        asked = [*key_columns(rows.table), *dict.fromkeys(one.left for one in on)]
+        table = take(rows.table.select(asked), index) if asked else None
+        return cls(rows.hashes[index], *span.bounds(rows.times[index], deadlines), table)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def at(self, index: I64) -> Needles:
+        """Some of them."""
+        table = None if self.table is None else take(self.table, index)
+        return Needles(self.hashes[index], self.low[index], self.high[index], table)
+
+    def column(self, name: str) -> pa.Array:
+        """A column that decides."""
+        assert self.table is not None
+        return one_chunk(self.table, name)
 
 
 @dataclass(frozen=True)
@@ -65,11 +97,11 @@ class Partners:
     bit: int | None = None
     on: tuple[Comparison, ...] = ()
 
-    def matched(self, needles: Rows, span: Span) -> Flags:
+    def matched(self, needles: Needles) -> Flags:
         """Which needles have a match."""
-        start, stop = self.ranges(needles, *span.bounds(needles))
         if not self.is_tested:
-            return np.asarray(stop > start)
+            return self._timely(needles)
+        start, stop = self.ranges(needles)
         found = np.zeros(len(needles), dtype=np.bool_)
         open_, width = np.flatnonzero(stop > start), _FIRST
         while len(open_):
@@ -84,13 +116,32 @@ class Partners:
             width = min(width * 4, LIMIT)
         return found
 
-    def ranges(self, needles: Rows, low: I64, high: I64) -> tuple[I64, I64]:
-        """For each needle the rows with its hash and with times from `low` to `high`."""
+    def _timely(self, needles: Needles) -> Flags:
+        """Which needles have a row with their hash at a time that fits: mostly the first row with it tells."""
+        hashes, times = self.rows.hashes, self.rows.times
+        found = np.zeros(len(needles), dtype=np.bool_)
+        if not len(hashes):
+            return found
+        at = np.searchsorted(hashes, needles.hashes)
+        at[at == len(hashes)] = 0
+        own = np.flatnonzero(hashes[at] == needles.hashes)
+        first, low, high = at[own], needles.low[own], needles.high[own]
+        time = times[first]
+        fits = (time >= low) & (time <= high)
+        if len(older := np.flatnonzero(time < low)):  # there may be newer ones
+            end = np.searchsorted(hashes, needles.hashes[own[older]], side="right")
+            begin = bisect(times, first[older] + 1, end, low[older])
+            fits[older] = (begin < end) & (times[np.minimum(begin, len(times) - 1)] <= high[older])
+        found[own[fits]] = True
+        return found
+
+    def ranges(self, needles: Needles) -> tuple[I64, I64]:
+        """For each needle the rows with its hash and with times that fit."""
         start, stop = probe(self.rows.hashes, needles.hashes)
         some = np.flatnonzero(stop > start)
         begin, end = start[some], stop[some]
-        start[some] = bisect(self.rows.times, begin, end, low[some])
-        stop[some] = bisect(self.rows.times, begin, end, high[some] + 1)
+        start[some] = bisect(self.rows.times, begin, end, needles.low[some])
+        stop[some] = bisect(self.rows.times, begin, end, needles.high[some] + 1)
         return start, stop
 
     @property
@@ -99,7 +150,7 @@ class Partners:
         has_filter = self.bit is not None and self.rows.masks is not None
         return has_filter or bool(self.on) or bool(key_columns(self.rows.table))
 
-    def passes(self, needles: Rows, at: I64, rows: I64) -> Flags:
+    def passes(self, needles: Needles, at: I64, rows: I64) -> Flags:
         """Which of the candidates, `rows` for the needles `at`, are matches."""
         passing = np.ones(len(rows), dtype=np.bool_)
         if self.bit is not None and self.rows.masks is not None:
@@ -113,7 +164,7 @@ class Partners:
     def _narrow(
         self,
         passing: Flags,
-        needles: Rows,
+        needles: Needles,
         left: str,
         right: str,
         at: I64,
@@ -122,14 +173,8 @@ class Partners:
     ) -> None:
         """Leave only candidates of which a needle's column and a row's column hold."""
         own = np.flatnonzero(passing)
-        one, other = one_chunk(needles.table, left), one_chunk(self.rows.table, right)
+        one, other = needles.column(left), one_chunk(self.rows.table, right)
         passing[own] = holds(one.take(pa.array(at[own])), other.take(pa.array(rows[own])))
-
-
-def needles_of(rows: Rows, on: Sequence[Comparison]) -> Rows:
-    """Rows with no more columns than decide a match."""
-    own = [HASH, TIME, *key_columns(rows.table), *(() if rows.deadlines is None else (DEADLINE,))]
-    return Rows(rows.table.select([*own, *dict.fromkeys(one.left for one in on)]))
 
 
 def turned(on: Sequence[Comparison]) -> tuple[Comparison, ...]:
@@ -177,15 +222,13 @@ def _flags(values: Any) -> Flags:
     return np.asarray(pc.fill_null(values, fill_value=False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def newest_partner(
-    needles: Rows, parts: Sequence[Partners], span: Span, columns: Sequence[str]
-) -> tuple[pa.Table | None, I64]:
+def newest_partner(needles: Needles, parts: Sequence[Partners], columns: Sequence[str]) -> tuple[pa.Table | None, I64]:
     """Rows of which each needle's newest partner is one, and for each needle which; -1 where it has none.
 
     Among partners of one time it is the one that is largest in `columns`, the first of them first.
     """
     index: I64 = np.full(len(needles), -1, dtype=np.int64)
-    found = [_newest(needles, part, span) for part in parts]
+    found = [_newest(needles, part) for part in parts]
     if not found:
         return None, index
     times = np.stack([time for _, _, time in found])
@@ -205,9 +248,9 @@ def newest_partner(
     return table, index
 
 
-def _newest(needles: Rows, part: Partners, span: Span) -> tuple[I64, I64, I64]:
+def _newest(needles: Needles, part: Partners) -> tuple[I64, I64, I64]:
     """For each needle the rows of a part until its newest partner, and the time of that; -UNBOUNDED: it has none."""
-    start, stop = part.ranges(needles, *span.bounds(needles))
+    start, stop = part.ranges(needles)
     open_ = np.flatnonzero(stop > start) if part.is_tested else np.empty(0, dtype=np.int64)
     while len(open_):
         failed = open_[~part.passes(needles, open_, stop[open_] - 1)]
@@ -219,7 +262,7 @@ def _newest(needles: Rows, part: Partners, span: Span) -> tuple[I64, I64, I64]:
     return start, stop, times
 
 
-def _tied(needles: Rows, part: Partners, own: I64, start: I64, stop: I64, best: I64) -> tuple[I64, I64]:
+def _tied(needles: Needles, part: Partners, own: I64, start: I64, stop: I64, best: I64) -> tuple[I64, I64]:
     """The partners of some needles that have the newest time, as (needle, row) pairs."""
     first = bisect(part.rows.times, start[own], stop[own], best[own])
     at, rows = expand(first, stop[own])

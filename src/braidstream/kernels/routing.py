@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from braidstream.kernels import sizes
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
+from braidstream.kernels.loops import native
 from braidstream.kernels.rows import HASH, I64, MASK, TIME, take
 from braidstream.kernels.sizes import cut, cuts, table_bytes, whole
 from braidstream.kernels.stripes import HeavyKeys, stripes
@@ -30,7 +31,7 @@ from braidstream.model.reports import Tally
 from braidstream.model.stores import Branch, Store
 
 __all__ = [
-    "ENVELOPE",
+    "ENVELOPE_SCHEMA",
     "Routes",
     "SlotTable",
     "Tally",
@@ -43,7 +44,6 @@ __all__ = [
     "unpack",
 ]
 
-ENVELOPE = "slot int, kind int, blob binary"
 ENVELOPE_SCHEMA = pa.schema([("slot", pa.int32()), ("kind", pa.int32()), ("blob", pa.binary())])
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number whose multiples lie evenly."""
@@ -229,8 +229,7 @@ def _deal_biclique(
 
 def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: Kind, n_slots: int) -> tuple[list[Envelope], int]:
     """One envelope for each slot, several where rows are large; rows of slot number `n_slots` are dropped."""
-    order = np.argsort(slots, kind="stable")  # a radix sort, for 16-bit values
-    ends = np.cumsum(np.bincount(slots, minlength=n_slots + 1))
+    order, ends = _by_slot(slots, n_slots + 1)
     n_routed = int(ends[n_slots - 1])
     sorted_rows = take(rows, order[:n_routed])
     envelopes: list[Envelope] = []
@@ -239,6 +238,16 @@ def _deal(rows: pa.Table, slots: npt.NDArray[np.uint16], kind: Kind, n_slots: in
         if ends[slot] > begin:
             envelopes += _packed(slot, kind, sorted_rows.slice(begin, int(ends[slot]) - begin))
     return envelopes, n_routed
+
+
+def _by_slot(slots: npt.NDArray[np.uint16], n_slots: int) -> tuple[I64, I64]:
+    """The rows in the order of their slots, and where those of each slot end."""
+    made = native(len(slots))
+    if made is not None:
+        ends = np.empty(n_slots, dtype=np.int64)
+        return made.dealt(slots, ends), ends
+    order = np.argsort(slots, kind="stable")  # a radix sort, for 16-bit values
+    return order, np.cumsum(np.bincount(slots, minlength=n_slots))
 
 
 def _packed(slot: int, kind: Kind, rows: pa.Table) -> list[Envelope]:

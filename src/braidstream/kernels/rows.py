@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braidstream.kernels.loops import native
 from braidstream.kernels.sizes import joined, whole, widest
 from braidstream.model.columns import (
     DEADLINE,
@@ -149,9 +150,17 @@ def sort_rows(table: pa.Table) -> Rows:
     """Sort by (hash, time)."""
     table = whole(table)
     hashes = fixed_width(table, HASH).view(np.uint64)
+    return Rows(take(table, _order(hashes, fixed_width(table, TIME))))
+
+
+def _order(hashes: U64, times: I64) -> I64:
+    """The order of rows by (hash, time)."""
+    made = native(len(hashes))
+    if made is not None:
+        found: I64 = made.ordered(hashes, times)
+        return found
     order = np.argsort(hashes)
-    order = _order_runs_by_time(hashes[order], fixed_width(table, TIME), order)
-    return Rows(take(table, order))
+    return _order_runs_by_time(hashes[order], times, order)
 
 
 def _order_runs_by_time(sorted_hashes: U64, times: I64, order: I64) -> I64:
@@ -170,12 +179,11 @@ def _order_runs_by_time(sorted_hashes: U64, times: I64, order: I64) -> I64:
 
 def _by_run_and_time(hashes: U64, times: I64) -> I64:
     """The order of rows by (hash, time), where hashes are sorted already: one sort of one number, where that fits."""
-    since = times - times.min()
-    bits = int(since.max()).bit_length()
+    bits = (int(times.max()) - int(times.min())).bit_length()
     run = np.cumsum(np.append(False, hashes[1:] != hashes[:-1]))
     if bits + int(run[-1]).bit_length() > 62:
         return np.lexsort((times, run))
-    return np.argsort((run << bits) | since)
+    return np.argsort((run << bits) | (times - times.min()))
 
 
 def distinct(hashes: Sequence[U64]) -> U64:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from braidstream.model.secrets import kept_options
 from braidstream.model.values import Value
 
-__all__ = ["Declared", "Target"]
+__all__ = ["Declared", "Target", "kept"]
 
 
 class Target(Value, frozen=True):
@@ -46,4 +47,10 @@ class Declared(Value, frozen=True):
         """Whether it is known that something of it goes elsewhere, or results say other things of themselves."""
         if self.sink is None or other.sink is None:
             return False
-        return (self.sink, self.late, self.recovered) != (other.sink, other.late, other.recovered)
+        before, after = ((kept(one.sink), kept(one.late), one.recovered) for one in (self, other))
+        return before != after
+
+
+def kept(target: Target | None) -> Target | None:
+    """Where something goes, without secrets; versions before 0.2.0 wrote them down."""
+    return None if target is None else Target(target.to, target.path, kept_options(target.options))

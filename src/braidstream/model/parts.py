@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from braidstream.model.directory import Range
+from braidstream.model.snapshots import UNSEALED
 from braidstream.model.values import Value
 
 __all__ = ["Part", "Segment", "SegmentForm"]
@@ -66,6 +67,8 @@ class Segment:
     """Hashes of heavy keys of which it has no live rows: cells have taken them over (`state.adoption`), or had them."""
     sample: bool = False
     """Whether its rows are of keys that are exempt from shedding."""
+    checksum: int = UNSEALED
+    """Of the file."""
 
     @property
     def live_rows(self) -> int:

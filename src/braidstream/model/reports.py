@@ -35,6 +35,7 @@ __all__ = [
     "Result",
     "SampleCounts",
     "SlotReport",
+    "StagedFile",
     "Tally",
     "brought_by",
     "decoded",
@@ -56,6 +57,9 @@ class Tally(Value, frozen=True):
     """Late rows that have no time."""
     oldest_late: int | None = None
     """The oldest time of the other late rows."""
+    began: float = 0.0
+    """When the task began, in seconds since 1970 on its machine's clock; 0: it does not say."""
+    ended: float = 0.0
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
@@ -70,6 +74,8 @@ class Tally(Value, frozen=True):
             max(times) if times else None,
             self.untimed + other.untimed,
             min(late) if late else None,
+            min((t for t in (self.began, other.began) if t), default=0.0),
+            max(self.ended, other.ended),
         )
 
     def pack(self) -> bytes:
@@ -82,11 +88,19 @@ class Tally(Value, frozen=True):
         return _TALLIES.decode(blob)
 
 
+class StagedFile(Value, frozen=True):
+    """A file of results on its way to a sink."""
+
+    name: str
+    bytes: int
+    checksum: int
+
+
 class Result(Value, frozen=True):
     """What a slot has staged of a query: so many rows, in a file if there are any and the sink takes files."""
 
     rows: int
-    file: str | None = None
+    file: StagedFile | None = None
 
 
 class GroupCount(Value, frozen=True, array_like=True):
@@ -187,6 +201,8 @@ class _Ran(Value, frozen=True, kw_only=True):
     fetched: int = 0
     """Segments that had to be fetched from a remote state folder."""
     busy_s: float = 0.0
+    sealing_s: float = 0.0
+    """What of it went into checksums."""
     peak_mb: float = 0.0
     """The largest memory that the worker process has had."""
 
@@ -195,6 +211,10 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """A slot at one stage of an epoch."""
 
     stage: int
+    began: float = 0.0
+    """When it began, in seconds since 1970 on its machine's clock."""
+    store_s: float = 0.0
+    """Of its busy time, what went into segments, merges and its section."""
     tallies: tuple[Tally, ...] = ()
     rows: int = 0
     bytes: int = 0
@@ -207,7 +227,7 @@ class SlotReport(_Ran, frozen=True, kw_only=True, tag="slot"):
     """Intermediate results, by join."""
     probes: Mapping[str, Mapping[int, tuple[int, int]]] = msgspec.field(default_factory=dict)
     """(probes, matches) by join and probed input."""
-    late: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    late: Mapping[str, StagedFile] = msgspec.field(default_factory=dict)
     """The files of late rows, by stream."""
     groups: GroupCounts = GroupCounts()
     """Groups with new rows or matches."""

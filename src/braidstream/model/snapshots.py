@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from braidstream.model.values import Value
 
-__all__ = ["ACCOUNT", "FOLDER", "SHARED", "Figures", "Key", "Ref", "Written"]
+__all__ = ["ACCOUNT", "FOLDER", "SHARED", "UNSEALED", "Figures", "Key", "Placed", "Ref", "Written"]
 
 FOLDER = "sections"
+UNSEALED = -1
+"""In the place of a checksum: the file was written by a version that had none."""
 
 Key = tuple[int, int]
 """A stage and a slot."""
@@ -49,6 +51,15 @@ class Ref(Value, frozen=True):
     def name(self) -> str:
         """The file."""
         return f"{FOLDER}/{self.epoch + 1:010d}-{self.stage}-{self.slot}-{self.uid:016x}.section"
+
+
+class Placed(Value, frozen=True):
+    """A file of results as it was put into its folder."""
+
+    name: str
+    bytes: int
+    modified_ns: int
+    checksum: int = UNSEALED
 
 
 class Figures(Value, frozen=True):

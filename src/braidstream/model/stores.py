@@ -18,12 +18,14 @@ from braidstream.model.columns import DEADLINE, HASH, KEY, MASK, TIME
 from braidstream.model.join_kinds import JoinKind
 
 __all__ = [
+    "UNKEYED_KEY",
     "Branch",
     "Closing",
     "Comparison",
     "Computed",
     "Derived",
     "Join",
+    "JoinBand",
     "JoinGap",
     "JoinInput",
     "OutputColumn",
@@ -34,6 +36,8 @@ __all__ = [
     "spillable",
 ]
 
+UNKEYED_KEY = "CAST(0 AS int)"
+"""The key of stores of joins without an equality."""
 _KEPT = re.compile(r"(\w+):[0-9a-f]{12}:-?\d+:(\w+)(@\d+)?")
 
 
@@ -113,6 +117,11 @@ class Store:
         return bool(self.filters) and (self.takes_all or len(self.filters) > 1 or self.marked)
 
     @property
+    def is_unkeyed(self) -> bool:
+        """Whether all its rows have one key, and are in the cells of one grid."""
+        return self.key == (UNKEYED_KEY,)
+
+    @property
     def keyless_columns(self) -> tuple[str, ...]:
         """The engine's columns of its rows without a key, but for hash and time."""
         return (MASK,) if self.masked else ()
@@ -179,6 +188,23 @@ class JoinGap:
 
 
 @dataclass(frozen=True)
+class JoinBand:
+    """What pairs of a join without an equality satisfy: low <= left - right <= high, or of left + right (`is_sum`).
+
+    Stored columns of its two inputs. Of whole numbers the bounds are exact; of others they are necessary, up to a share
+    `slack` of the values.
+    """
+
+    left: str
+    right: str
+    low: float | None
+    high: float | None
+    is_sum: bool = False
+    is_whole: bool = True
+    slack: float = 0.0
+
+
+@dataclass(frozen=True)
 class OutputColumn:
     """One output column: a column of one input."""
 
@@ -189,7 +215,7 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a match satisfies, of a join that is no inner one: a column of its first input against one of its second."""
+    """What a match satisfies: a column of a join's first input against one of its second."""
 
     left: str
     operator: str
@@ -243,11 +269,21 @@ class Join:
     closings: tuple[Closing, ...] = ()
     gaps: tuple[JoinGap, ...] = ()
     """Where the times of two inputs must lie closer together, or further apart, than windows say."""
+    is_unkeyed: bool = False
+    """Whether it has no equality: it is of two inputs, all rows of which are in the cells of one grid."""
+    bands: tuple[JoinBand, ...] = ()
+    """Of one without an equality: by the first of them rows are sorted and searched."""
+
+    @property
+    def goes_to_sink(self) -> bool:
+        """Whether every match is a result of the query as it is: then its inputs may be pushed, and joined later."""
+        is_whole = self.target is None and not self.is_counted
+        return is_whole and self.kind is JoinKind.INNER and not self.is_unkeyed
 
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
     """The names of the stores whose rows may be pushed: all that they are joined with gives results to a sink."""
-    blocked = {entry.store for join in joins if not _to_sink(join) for entry in join.inputs}
+    blocked = {entry.store for join in joins if not join.goes_to_sink for entry in join.inputs}
     while more := {
         entry.store
         for join in joins
@@ -258,7 +294,3 @@ def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
         blocked |= more
     read = {entry.store for join in joins for entry in join.inputs}
     return frozenset(stores[index].name for index in read - blocked if not stores[index].summarized)
-
-
-def _to_sink(join: Join) -> bool:
-    return join.target is None and not join.is_counted and join.kind is JoinKind.INNER

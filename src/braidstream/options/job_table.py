@@ -23,6 +23,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*$")
 _TABLES = {
     "flow": ("a [flow] table with a checkpoint", 'add [flow] and checkpoint = "ck"'),
     "streams": ("a table [streams.NAME] for each stream", "add [streams.R] with format, path, schema and time"),
+    "tables": ("a table [tables.NAME] for each table", "add [tables.customers] with format and path"),
     "queries": ("a table [queries.NAME] for each query", "add [queries.pairs] with cql and sink"),
 }
 

@@ -34,6 +34,7 @@ __all__ = [
     "JobQuery",
     "JobSink",
     "JobStream",
+    "JobTableOptions",
     "RouterOptions",
     "Settings",
     "StartOptions",
@@ -44,7 +45,10 @@ RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
 ORDERS = ("time", "name", "modified")
-VALUES = ("json",)
+VALUES = ("json", "avro")
+ALLOWED = ("no-equality",)
+DURABILITIES = ("power", "process")
+DECLUSTERING = ("steady", "paper")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -70,6 +74,9 @@ class LayoutOptions(Checked):
     groups: int = option(Count(1, 1 << 16), 64, 128, "Units of state and routing at the start, for each stage")
     silence: str | timedelta | None = option(
         Duration(), None, "10 minutes", "How long a stream may be silent before work that waits for it is suspended"
+    )
+    controller: bool = option(
+        Flag(), True, False, "Whether the controller balances the slots; `[control]`, or a Controller, has its settings"
     )
 
 
@@ -138,6 +145,15 @@ class StartOptions(Checked):
         'How long an epoch is; "available": what is there, then stop',
     )
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
+    history: int = option(
+        Count(0, 1 << 20), 4096, 100_000, "How many epochs the history remembers (docs/dashboard.md); 0: there is none"
+    )
+    durability: str = option(
+        Choice(DURABILITIES),
+        "power",
+        "process",
+        'What an epoch outlives: "power", also a machine that loses power; "process", only the death of processes',
+    )
     final: bool = option(
         Flag(), False, True, "Whether the input ends with what is there: open windows are closed, then the checkpoint"
     )
@@ -222,6 +238,21 @@ class JobStream(Checked):
 
 
 @dataclass(frozen=True)
+class JobTableOptions(Checked):
+    """`[tables.NAME]`: a table that queries may join to streams (docs/guide.md)."""
+
+    format: str = option(Text(), MISSING, "delta", 'A batch format of Spark; "delta" and "iceberg" keep versions')
+    path: str | None = option(_FILES, None, "data/customers", "The folder of its files")
+    schema: str | None = option(Text(), None, "id long, name string", "Its columns", unset="as they are found there")
+    refresh: str | None = option(
+        Duration(), None, "10 minutes", "How often a running flow looks for a newer snapshot", unset="at each start"
+    )
+    options: Mapping[str, str] = option(
+        Words(), {}, {"table": "shop.customers"}, "Options of Spark's reader, or of Iceberg"
+    )
+
+
+@dataclass(frozen=True)
 class JobQuery(Checked):
     """`[queries.NAME]`: a continuous query and where its results go."""
 
@@ -234,6 +265,10 @@ class JobQuery(Checked):
         "Where late tuples go",
         unset="nowhere: counted",
     )
+    allow: str | None = option(
+        Choice(ALLOWED), None, "no-equality",
+        'What is else refused for its cost; "no-equality": a join that may look at every pair of rows in the windows',
+    )  # fmt: skip
     recovered: bool = option(
         Flag(), False, True, "Whether results carry the columns `recovered` and `epoch` (docs/memory.md)"
     )
@@ -295,6 +330,13 @@ class Settings(Checked):
         0.1,
         "A move leaves the supplier's load above the consumer's by this share (ours)",
     )
+    certainty: float = option(
+        Number(least=0), 4.0, 0.0,
+        "By how many standard errors of its epochs a load must exceed another before anything moves (ours; WSJ: 0)",
+    )  # fmt: skip
+    least_s: float = option(
+        Number(least=0), 0.05, 0.2, "A slot that is busy for less than this in an epoch yields nothing (ours; WSJ: 0)"
+    )
     min_span_s: float = option(
         Number(least=0), 0.0, 15.0, "The least time between two adaptations (D-CAPE 5.2: 15 to 45 s)"
     )
@@ -308,8 +350,17 @@ class Settings(Checked):
         0.05,
         "Buddies that together need less than this share of an epoch are merged again (ours)",
     )
+    theta: str | int | None = option(
+        Size(), None, "1.5 MB",
+        "Groups are split above 2 theta of state, and merged with their buddies below theta (WSJ IV-D)",
+        unset="by load",
+    )  # fmt: skip
     max_depth: int = option(Count(0, 64), 24, 16, "No group is split beyond this many leading bits (ours)")
     declustering: bool = option(Flag(), False, True, "Whether the number of slots changes (WSJ V-A)")
+    declustering_rule: str = option(
+        Choice(DECLUSTERING), "steady", "paper",
+        'When a slot is given up: "paper" (WSJ V-A) whenever nobody is a supplier; "steady" if the others can do it',
+    )  # fmt: skip
     beta: float = option(
         Number(above=0, below=1), 0.5, 0.3, "Granularity of declustering (WSJ V-A): grow when N_sup > beta N_con"
     )
@@ -371,7 +422,7 @@ class Settings(Checked):
 
 @dataclass(frozen=True)
 class _Enabled(Checked):
-    enabled: bool = option(Flag(), MISSING, True, "Whether there is a controller")
+    enabled: bool = option(Flag(), True, False, "Whether there is a controller")
 
 
 @dataclass(frozen=True)

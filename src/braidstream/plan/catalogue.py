@@ -28,7 +28,7 @@ from braidstream.query.evolution import Held, Step
 from braidstream.query.tree import plain_tree
 from braidstream.state.checkpoint import Identity
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Notes, Submitted
+from braidstream.state.notes import Notes, Submitted, TableNote
 
 __all__ = [
     "all_folders",
@@ -41,6 +41,7 @@ __all__ = [
     "with_folders",
     "with_plan",
     "with_submitted",
+    "with_tables",
     "without_query",
 ]
 
@@ -113,6 +114,11 @@ def _without(notes: Notes, begun: set[str]) -> Notes:
         suspended=left(notes.suspended),
         fanouts=left(notes.fanouts),
     )
+
+
+def with_tables(manifest: Manifest, tables: Mapping[str, TableNote]) -> Manifest:
+    """The manifest with the snapshots of tables that epochs see from now on."""
+    return manifest.with_notes(changed(manifest.notes, tables=tables))
 
 
 def since_of(manifest: Manifest, name: str) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from braidstream.kernels.hashing import hashable
 from braidstream.kernels.rows import user_name
-from braidstream.model.stores import Branch
+from braidstream.model.stores import UNKEYED_KEY, Branch
 from braidstream.plan.keys import quoted
 from braidstream.plan.shapes import StreamShape
 
@@ -19,7 +19,10 @@ __all__ = ["ARROW_TYPES", "direct_keys"]
 
 
 def direct_keys(stream: StreamShape, branch: Branch) -> Mapping[int | str, Sequence[tuple[str, pa.DataType]]] | None:
-    """The key columns by store or computed column when the stream can be read directly, else None."""
+    """The key columns by store or computed column when the stream can be read directly, else None.
+
+    None of a store whose rows all have one key.
+    """
     if stream.readable is None or any(store.filters for store in branch.stores):
         return None
     read = {stream.time, *(user_name(name) for name in branch.payload)}
@@ -29,6 +32,9 @@ def direct_keys(stream: StreamShape, branch: Branch) -> Mapping[int | str, Seque
     wanted |= {added.name: (added.key,) for added in branch.computed}
     keys: dict[int | str, Sequence[tuple[str, pa.DataType]]] = {}
     for name, expressions in wanted.items():
+        if tuple(expressions) == (UNKEYED_KEY,):
+            keys[name] = ()
+            continue
         found = [_direct_key(stream, key) for key in expressions]
         if any(entry is None for entry in found):
             return None

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
+from braidstream.kernels import loops
 from braidstream.kernels.families import dimensions_of, shown_dimension
 from braidstream.kernels.measures import Periods
 from braidstream.model.join_kinds import JoinKind
@@ -19,7 +21,7 @@ from braidstream.query import Query, describe_duration
 from braidstream.query.duration import describe_signed
 from braidstream.query.tree import Node
 
-__all__ = ["explain", "explain_memory", "explain_options"]
+__all__ = ["explain", "explain_layout", "explain_memory"]
 
 
 def explain(
@@ -47,6 +49,8 @@ def explain(
     lines += _routing(plan, router)
     for query in queries:
         lines += _query(query, plan, sinks, (better or {}).get(query.name))
+    if missing := loops.missing():
+        lines.append(f"  kernels: NumPy's ({missing}); compiled ones are about twice as fast")
     return "\n".join(lines)
 
 
@@ -63,12 +67,13 @@ def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
     pushed = spillable(plan.stores, plan.joins)
     stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
     for name in stays:
-        needs = (
-            "an outer, semi, anti or as-of join"
-            if name in _decided(plan)
-            else "an aggregate or a join of a later stage"
-        )
-        yield f"    {shown_store(name)} is never {verb}: {needs} needs it"
+        yield f"    {shown_store(name)} is never {verb}: {_needs(name, plan)} needs it"
+
+
+def _needs(name: str, plan: Plan) -> str:
+    if any(store.is_unkeyed and store.name == name for store in plan.stores):
+        return "a join without an equality"
+    return "an outer, semi, anti or as-of join" if name in _decided(plan) else "an aggregate or a join of a later stage"
 
 
 def _decided(plan: Plan) -> set[str]:
@@ -77,7 +82,17 @@ def _decided(plan: Plan) -> set[str]:
     return {store.name for store in found} | {plan.stores[s.keyless].name for s in found if s.keyless is not None}
 
 
-def explain_options(options: Checked) -> Iterator[str]:
+def explain_layout(controller: Controller | None, options: Checked) -> Iterator[str]:
+    """Whether groups move, and the options that were chosen."""
+    if controller is None:
+        yield "  controller: off; groups stay where they are"
+    else:
+        looks = f"looks at the slots' loads every {controller.settings.every} epochs"
+        yield f"  controller: {looks}; the layout of two runs may differ, their results do not"
+    yield from _chosen_options(options)
+
+
+def _chosen_options(options: Checked) -> Iterator[str]:
     """The options that are not as they would be if nothing were said."""
     values = vars(options)
     said = [replace(one, example=values[one.name]) for one in options_of(type(options)).values()]
@@ -90,7 +105,10 @@ def _store(store: Store) -> Iterator[str]:
     columns = [name for name in store.columns if not name.startswith(("hash of ", "value of "))]
     stage = f" at stage {store.stage + 1}" if store.stage else ""
     shown = ", ".join(columns) or "no columns"
-    yield f"    indexed on {', '.join(store.key)}{stage} for {_length(store.window_us)}: {shown} ({compared})"
+    if store.is_unkeyed:
+        yield f"    without a key for {_length(store.window_us)}: {shown}"
+    else:
+        yield f"    indexed on {', '.join(store.key)}{stage} for {_length(store.window_us)}: {shown} ({compared})"
     if store.filters and not store.takes_all:
         yield from (f"      rows that pass {condition}" for condition in store.filters)
 
@@ -100,7 +118,8 @@ def _routing(plan: Plan, router: str) -> Iterator[str]:
     if router == "hash":
         yield "  router hash: every key at one slot"
         return
-    for family in sorted({store.family for store in plan.stores if store.family}):
+    keyed = {store.family for store in plan.stores if store.family and not store.is_unkeyed}
+    for family in sorted(keyed):
         grid = " x ".join(shown_dimension(name) for name in dimensions_of(family))
         yield f"  router {router}: heavy keys on a grid of {grid}"
     for store in plan.stores:
@@ -114,6 +133,8 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Nod
     tree = plan.trees.get(query.name)
     if query.kind is not JoinKind.INNER and tree is None:
         yield f"  query {query.name}: {query.kind.words} on one key, partitioned over the slots"
+    elif query.is_unkeyed:
+        yield f"  query {query.name}: join without an equality, all rows on one grid over the slots"
     elif tree is None:
         yield f"  query {query.name}: {len(query.inputs)}-way join on one key, partitioned over the slots"
     else:
@@ -129,6 +150,7 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Nod
     if better is not None:
         share = f"{better[1]:.0%} of the intermediate results"
         yield f"    as measured since, {better[0]} would make {share}: submit the query anew for that"
+    yield from _unkeyed(query)
     yield from _kind(query)
     then = "on candidate matches" if query.kind is JoinKind.INNER else "on results"
     yield from (f"    then, {then}: {predicate}" for predicate in query.residual)
@@ -136,6 +158,23 @@ def _query(query: Query, plan: Plan, sinks: Mapping[str, str], better: tuple[Nod
     if not plan.finished[query.name] and not query.is_aggregate:
         yield "    Spark evaluates the predicates and expressions on the matches"
     yield f"    to {sinks[query.name]}" if query.name in sinks else "    to no sink yet"
+
+
+def _unkeyed(query: Query) -> Iterator[str]:
+    """How a join without an equality finds its pairs, and at which cost."""
+    if not query.is_unkeyed:
+        return
+    (left, right), pairs = query.aliases, "x".join(f" |{alias}| " for alias in query.aliases).strip()
+    for band in query.bands:
+        value = f"{left}.{band.left} {'+' if band.is_sum else '-'} {right}.{band.right}"
+        low, high = ("" if bound is None else f"{bound:,g}" for bound in (band.low, band.high))
+        yield "    band " + " <= ".join(part for part in (low, value, high) if part)
+    if query.bands:
+        yield "    tactic: by sorting on the first band and two binary searches, O(new log window + pairs in it) / p"
+    else:
+        yield f"    tactic: block against block; each new row meets the other window: {pairs} / p pairs on p slots"
+    if query.residual and not query.bands:
+        yield "    all of these pairs are written for Spark to evaluate: a band, or a comparison, would leave them out"
 
 
 def _kind(query: Query) -> Iterator[str]:
@@ -155,7 +194,7 @@ def _kind(query: Query) -> Iterator[str]:
 
 def _intervals(query: Query) -> Iterator[str]:
     """How far apart in time the streams of a query with intervals may be: windows follow from that."""
-    if not query.identity:
+    if not query.identity or (query.is_unkeyed and not query.gaps):
         return
     known = {(gap.left, gap.right): gap for gap in query.gaps}
     for left, right in combinations(query.inputs, 2):

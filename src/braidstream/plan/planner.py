@@ -49,6 +49,7 @@ from braidstream.plan.joined_columns import (
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
 from braidstream.plan.retention import compared_columns, comparisons, decided_stores, matching, with_retention
 from braidstream.plan.shapes import StreamShape
+from braidstream.plan.unkeyed import band_columns, join_bands
 from braidstream.query import KeyClass, Query
 from braidstream.query.meaning import Types
 from braidstream.query.tree import Node, Statistics, Tree, plan_tree
@@ -79,9 +80,8 @@ class Plan:
 
     @property
     def cleaned_joins(self) -> tuple[Join, ...]:
-        """The joins whose inputs may have been pushed: those that send their results to a sink."""
-        inner = (join for join in self.joins if join.kind is JoinKind.INNER)
-        return tuple(join for join in inner if join.target is None and not join.lives)
+        """The joins whose inputs may have been pushed."""
+        return tuple(join for join in self.joins if join.goes_to_sink)
 
     @property
     def n_stages(self) -> int:
@@ -191,9 +191,7 @@ class _Planner:
         routed, uses = with_retention(query), []
         kept: dict[int, tuple[str | None, _Address | None]] = {}
         for place, (entry, told) in enumerate(zip(query.inputs, routed.inputs, strict=True)):
-            columns = [*stored_names(entry.columns)]
-            columns += self._compare(query, entry.alias)
-            address = self._flat_leaf(routed, entry.alias, columns)
+            address = self._flat_leaf(routed, entry.alias, stored_names(entry.columns))
             condition = matching(entry)
             if condition is not None:
                 self.stores[address] = self._with_use(self.stores[address], (), told.window_us, condition)
@@ -274,9 +272,9 @@ class _Planner:
 
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
-        classes = sorted_classes(query)
+        classes, needed = sorted_classes(query), [*columns, *self._compare(query, alias)]
         keys = [cast(c, alias) for c in classes]
-        return self._leaf(query, alias, keys, [c.type for c in classes], 0, columns, n_hashed=len(keys))
+        return self._leaf(query, alias, keys, [c.type for c in classes], 0, needed, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
         name = f"{query.name}:{query.fingerprint[:12]}:{self.since.get(query.name, -1)}:{part}"
@@ -356,9 +354,10 @@ class _Planner:
         return address, entry.window_us, entry.filter
 
     def _compare(self, query: Query, alias: str) -> list[str]:
-        """The columns of an input that ON of a LEFT JOIN on top compares, computed where that is needed."""
+        """The columns of an input that a match is decided by, computed where that is needed."""
         entry = query.input(alias)
-        found = list(compared_columns(query, alias, self.streams[entry.stream].schema))
+        schema = self.streams[entry.stream].schema
+        found = [*compared_columns(query, alias, schema), *band_columns(query, alias, schema)]
         for column in found:
             if column.computed is not None:
                 self.computed.setdefault(entry.stream, {})[column.name] = column.computed
@@ -493,6 +492,7 @@ class _Planner:
             Comparison(within(place[alias][1], left), operator, right)
             for alias, left, operator, right in comparisons(query, schemas)
         )
+        made = replace(made, is_unkeyed=query.is_unkeyed, bands=join_bands(query, schemas))
         self._joins.append((replace(made, on=on, gaps=gaps_of(query, place)), uses))
 
 

@@ -26,7 +26,7 @@ from braidstream.plan.keys import quoted
 from braidstream.query import Input, Query
 from braidstream.query.predicates import conjunction
 
-__all__ = ["Compared", "compared_columns", "comparisons", "decided_stores", "matching", "with_retention"]
+__all__ = ["Compared", "compared", "compared_columns", "comparisons", "decided_stores", "matching", "with_retention"]
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ def compared_columns(query: Query, alias: str, schema: pa.Schema) -> Iterator[Co
     """The columns of an input that ON compares."""
     for match in query.on:
         if alias == (match.alias or query.aliases[0]):
-            yield _compared(match.left, match.type, schema)
+            yield compared(match.left, match.type, schema)
         if alias == query.aliases[-1]:
-            yield _compared(match.right, match.type, schema)
+            yield compared(match.right, match.type, schema)
 
 
 def comparisons(query: Query, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str, str, str]]:
     """The comparisons of ON over stored columns: the alias of the first, it, the operator, the last input's."""
     for match in query.on:
         alias = match.alias or query.aliases[0]
-        left = _compared(match.left, match.type, schemas[alias]).name
-        yield alias, left, match.operator, _compared(match.right, match.type, schemas[query.aliases[-1]]).name
+        left = compared(match.left, match.type, schemas[alias]).name
+        yield alias, left, match.operator, compared(match.right, match.type, schemas[query.aliases[-1]]).name
 
 
 def decided_stores(joins: Sequence[Join]) -> set[int]:
@@ -90,7 +90,8 @@ def decided_stores(joins: Sequence[Join]) -> set[int]:
     return {entry.store for join in joins if join.kind is not JoinKind.INNER for entry in join.inputs}
 
 
-def _compared(expression: str, type_: str, schema: pa.Schema) -> Compared:
+def compared(expression: str, type_: str, schema: pa.Schema) -> Compared:
+    """The stored column of an expression in a type: the stream's own where it is that, else one that is computed."""
     plain = {quoted(name): name for name in schema.names}
     if expression in plain and _is_of(schema.field(plain[expression]).type, type_):
         return Compared(stored_name(plain[expression]), None)

@@ -3,12 +3,13 @@
 from braidstream.query.builder import JoinBuilder, join, kind_named
 from braidstream.query.cql import MAX_INPUTS, parse
 from braidstream.query.duration import describe_duration, parse_duration
-from braidstream.query.model import Aggregate, Gap, Input, KeyClass, Match, Output, Query
+from braidstream.query.model import Aggregate, Band, Gap, Input, KeyClass, Match, Output, Query
 from braidstream.query.types import Column, Schema, common_type
 
 __all__ = [
     "MAX_INPUTS",
     "Aggregate",
+    "Band",
     "Column",
     "Gap",
     "Input",

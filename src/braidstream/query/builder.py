@@ -157,9 +157,16 @@ class JoinBuilder:
         ]
         return "\n".join(line for line in lines if line)
 
-    def parse(self, streams: Mapping[str, Schema], name: str = "query", *, type_of: TypeOf | None = None) -> Query:
-        """The Query over the declared streams."""
-        return parse(self.cql, streams, name, type_of=type_of)
+    def parse(
+        self,
+        streams: Mapping[str, Schema],
+        name: str = "query",
+        *,
+        type_of: TypeOf | None = None,
+        allow: str | None = None,
+    ) -> Query:
+        """The Query over the declared streams; `allow` is as in `cql.parse`."""
+        return parse(self.cql, streams, name, type_of=type_of, allow=allow)
 
     def _from(self) -> str:
         """FROM of a join of two streams that is no inner one."""

@@ -22,9 +22,11 @@ from dataclasses import replace
 
 from sqlglot import Token, TokenType, exp
 
-from braidstream.errors import nearest
+from braidstream.errors import InputError, nearest
 from braidstream.model.join_kinds import JoinKind
+from braidstream.query.bands import NO_EQUALITY, with_bands
 from braidstream.query.intervals import derive
+from braidstream.query.lookups import attached, matched, take_tables
 from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
 from braidstream.query.outer_joins import kind_of, matched_condition, require_windows
@@ -51,25 +53,34 @@ def parse(
     *,
     type_of: TypeOf | None = None,
     meaning: Meaning | None = None,
+    tables: Mapping[str, Schema] | None = None,
+    allow: str | None = None,
 ) -> Query:
     """The query that `text` says over the declared streams; QueryError, with the place, where it cannot be used.
 
     `meaning` is Spark's view of the expressions. Without it types are inferred, or told by `type_of(stream, bare_sql)`,
-    and a key whose type cannot be inferred needs a CAST.
+    and a key whose type cannot be inferred needs a CAST. `tables` may be joined to streams (`lookups`). `allow` is what
+    would else be refused because of its cost: NO_EQUALITY.
     """
+    if allow not in (None, NO_EQUALITY):
+        raise InputError(f"allow is {allow!r}", f'"{NO_EQUALITY}", or nothing', nearest(str(allow), [NO_EQUALITY]))
     source = Source.of(text)
     _refuse_other_statements(source)
     _refuse_empty_items(source)
     masked, windows = take_windows(source)
     select = require_select(source, source.parse(masked_calls(source, masked)))
+    taken = take_tables(source, select, windows, tables or {})
     kind = kind_of(source, select.args.get("joins") or [])
     relations = _relations(source, select, windows, streams, kind)
-    scope = Scope(source, relations, type_of, meaning)
-    mark(source, select)
+    if not taken:
+        mark(source, select)
+    scope = attached(Scope(source, relations, type_of, meaning), kind, taken, select)
     window = take_time_window(scope, select)
     *below, on, where = _conditions(scope, select)
+    where += matched(scope)
     if kind is JoinKind.INNER:
-        joined = join_condition(scope, [*(node for own in below for node in own), *on, *where])
+        conjoined = [*(node for own in below for node in own), *on, *where]
+        joined = join_condition(scope, conjoined, needs_equality=allow != NO_EQUALITY and len(relations) > 1)
     elif len(relations) == 2:
         joined = matched_condition(scope, kind, on, where)
     else:
@@ -79,7 +90,8 @@ def parse(
     joined = joined if len(relations) > 1 else on_its_time(relations[0], joined)
     query = replace(_query(scope, name, kind, joined, selected, [*joined.residual, *timed]), window=window)
     _refuse_uncomputable(scope, query, [*joined.conditions, *(scope.text(node) for node in joined.compared)])
-    return _with_intervals(scope, query, joined, selected)
+    made = _with_intervals(scope, query, joined, selected)
+    return with_bands(scope, made, joined.residual) if made.is_unkeyed else made
 
 
 def _query(
@@ -98,6 +110,7 @@ def _query(
         group_by=selected.group_by,
         kind=kind,
         on=joined.on,
+        enriched=tuple(dict.fromkeys(one.enriched for one in scope.relations if one.enriched is not None)),
     )
 
 
@@ -337,4 +350,4 @@ def _input(relation: Relation, joined: Joined, needed: list[exp.Expr]) -> Input:
     names = {one.name for node in needed for one in node.find_all(exp.Column) if one.table == relation.alias}
     columns = tuple(name for name in relation.schema.names if name in names)
     filter_, match = joined.filters.get(relation.alias), joined.matching.get(relation.alias)
-    return Input(relation.alias, relation.stream, relation.window_us, filter_, columns, match)
+    return Input(relation.alias, relation.reads, relation.window_us, filter_, columns, match)

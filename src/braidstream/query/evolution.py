@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from braidstream.errors import InputError
 from braidstream.model.declarations import Declared
 from braidstream.model.join_kinds import JoinKind
 from braidstream.query.duration import describe_duration
@@ -111,7 +112,7 @@ def _added(name: str, epoch: int) -> Step:
 
 def _changed(name: str, then: Declared, mine: Declared, parsed: Callable[[str, str], Query], epoch: int) -> list[Step]:
     if not mine.is_same(then):
-        reason = "its text was not kept" if not then.text else lack(parsed(then.text, name), parsed(mine.text, name))
+        reason = _reason(name, then, mine, parsed)
         if reason:
             return [_replaced(name, reason, epoch)]
         told = f"query {name!r} has other outputs or conditions after epoch {epoch}: its state has all that it needs"
@@ -122,6 +123,17 @@ def _changed(name: str, then: Declared, mine: Declared, parsed: Callable[[str, s
         until = f", until then to {then.sink}" if where else ""
         return [Step("redirect", name, f"{told}{until}; its state stays")]
     return []
+
+
+def _reason(name: str, then: Declared, mine: Declared, parsed: Callable[[str, str], Query]) -> str:
+    """Why a query cannot go on with the state of another; empty where it can."""
+    if not then.text:
+        return "its text was not kept"
+    try:
+        old = parsed(then.text, name)
+    except InputError:  # streams stay, but tables may go
+        return "what it read until now is not declared any more"
+    return lack(old, parsed(mine.text, name))
 
 
 def _replaced(name: str, reason: str, epoch: int) -> Step:
@@ -135,7 +147,7 @@ def lack(old: Query, new: Query) -> str:
     """What the state that was kept for one query has not, and another needs; empty if nothing."""
     if old.is_aggregate or new.is_aggregate:
         return "what an aggregate keeps is made for its text"
-    if (old.kind, sorted(map(repr, old.on))) != (new.kind, sorted(map(repr, new.on))):
+    if (old.kind, _conditions(old)) != (new.kind, _conditions(new)):
         return (
             f"it is a {new.kind.words} with other conditions on a match" if old.kind is new.kind else _kinds(old, new)
         )
@@ -148,6 +160,11 @@ def lack(old: Query, new: Query) -> str:
     is_staged = old.type == 2 or old.kind is not JoinKind.INNER  # which rows were closed follows from the windows
     found = (_lacking(a, b, is_staged=is_staged) for a, b in zip(old.inputs, new.inputs, strict=True))
     return next((reason for reason in found if reason), "")
+
+
+def _conditions(query: Query) -> list[str]:
+    """What decides a match in the engine: the columns of these are stored with the rows."""
+    return sorted(map(repr, (*query.on, *query.bands)))
 
 
 def _kinds(old: Query, new: Query) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from braidstream.query.model import Enriched
+
 __all__ = ["Meaning", "Typed", "Types", "Uncomputable"]
 
 
@@ -42,6 +44,10 @@ class Types(Protocol):
 class Meaning(Types, Protocol):
     """Spark's view of expressions over the inputs of a query. Raises `Uncomputable` for what Spark refuses."""
 
+    def enrich(self, made: Enriched) -> None:
+        """Learn of a stream with tables, before anything is asked about it under its name."""
+        ...
+
     def same(self, inputs: Mapping[str, str], written: str, canonical: str, groups: Sequence[str] | None) -> bool:
         """Whether Spark reads both texts as the same expression; with `groups`, of an aggregate query."""
         ...
@@ -52,6 +58,10 @@ class Meaning(Types, Protocol):
 
     def has_even_days(self) -> bool:
         """Whether every day has 24 hours in the session's zone."""
+        ...
+
+    def is_ansi(self) -> bool:
+        """Whether whole numbers that overflow are an error, instead of wrapping around."""
         ...
 
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:

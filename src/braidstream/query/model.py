@@ -26,9 +26,25 @@ from functools import cached_property
 
 from braidstream.model.join_kinds import JoinKind
 
-__all__ = ["AGGREGATE_FUNCTIONS", "Aggregate", "Gap", "Input", "KeyClass", "Match", "Output", "Query", "TimeWindow"]
+__all__ = [
+    "AGGREGATE_FUNCTIONS",
+    "UNKEYED",
+    "Aggregate",
+    "Band",
+    "Enriched",
+    "Gap",
+    "Input",
+    "KeyClass",
+    "Lookup",
+    "Match",
+    "Output",
+    "Query",
+    "TimeWindow",
+]
 
 AGGREGATE_FUNCTIONS = ("sum", "count", "avg", "min", "max")
+UNKEYED = "0"
+"""The key of a join without an equality: all rows have the same."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,29 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Band:
+    """What a match of a join without an equality satisfies: low <= left - right <= high, or of left + right (`is_sum`).
+
+    Bare expressions over the first and the second input, with their types. Of whole numbers (`is_whole`) the bounds
+    decide; of others they are necessary, and the predicate that they follow from is left for Spark.
+    """
+
+    left: str
+    left_type: str
+    right: str
+    right_type: str
+    low: float | None
+    high: float | None
+    is_sum: bool = False
+    is_whole: bool = False
+
+    @property
+    def width(self) -> float:
+        """How narrow it is."""
+        return float("inf") if self.low is None or self.high is None else self.high - self.low
+
+
+@dataclass(frozen=True)
 class Gap:
     """How far apart the times of two inputs lie in a result: low <= right's time - left's <= high, both inclusive."""
 
@@ -85,6 +124,41 @@ class Gap:
     low_us: int | None
     high_us: int | None
     """None is no bound."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A table that is joined to a stream before its rows are routed: rows without a match have NULL in its columns."""
+
+    table: str
+    name: str
+    """Under which its columns stand beside the stream's: `name.column`."""
+    condition: str
+    """Bare, over the stream's columns and those of tables that were joined so far."""
+
+    @property
+    def flag(self) -> str:
+        """The column that is true where the table has a match, and NULL elsewhere."""
+        return f"{self.name} is there"
+
+    def column(self, name: str) -> str:
+        """A column of the table as the enriched stream calls it."""
+        return f"{self.name}.{name}"
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """A stream with the tables that are joined to it. Queries that say the same share it."""
+
+    stream: str
+    lookups: tuple[Lookup, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """What it is called: as its parts, and a digest of how they are joined."""
+        form = json.dumps([[one.table, one.condition] for one in self.lookups], ensure_ascii=True)
+        digest = hashlib.sha256(form.encode()).hexdigest()[:6]
+        return "+".join([self.stream, *(one.table for one in self.lookups)]) + f".{digest}"
 
 
 @dataclass(frozen=True)
@@ -146,18 +220,27 @@ class Query:
     group_by: tuple[Output, ...] = ()
     kind: JoinKind = JoinKind.INNER
     on: tuple[Match, ...] = ()
-    """Of a join that is no inner one: comparisons between its inputs that a match satisfies."""
+    """Comparisons between its inputs that a match satisfies, of a join that is no inner one, or has no equality."""
+    bands: tuple[Band, ...] = ()
+    """Of a join without an equality, the narrowest first."""
     gaps: tuple[Gap, ...] = ()
     """What intervals say of pairs of inputs beyond the windows, in the order of FROM, as narrow as all allow."""
     window: TimeWindow | None = None
     """Of an aggregate query whose groups are put out once, when their window is over."""
+    enriched: tuple[Enriched, ...] = ()
+    """The streams among its inputs that are joined with tables before they are routed."""
     identity: str = ""
-    """The digest of the query as written, where windows and predicates were derived from its intervals."""
+    """The digest of the query as written, where windows and predicates were derived from its conditions."""
 
     @property
     def type(self) -> int:
         """DHTJoin's type: 1 if one key partitions all inputs, 2 if the join is a pipeline over several attributes."""
         return 1 if self.key_classes else 2
+
+    @property
+    def is_unkeyed(self) -> bool:
+        """Whether no equality joins its inputs: all rows have one key, which every slot has a part of."""
+        return any(expression == UNKEYED for one in self.key_classes for _, expression in one.members)
 
     @property
     def is_aggregate(self) -> bool:
@@ -183,7 +266,9 @@ class Query:
         """A digest of what the query means: not of its name, its white space or the order of its conjuncts."""
         if self.identity:
             return self.identity
-        left_out = {"name", "text", "identity"} | {field for field in ("gaps", "window") if not getattr(self, field)}
+        left_out = {"name", "text", "identity", "bands"} | {
+            field for field in ("gaps", "window", "enriched") if not getattr(self, field)
+        }
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds
             del meaning["kind"], meaning["on"]

@@ -27,7 +27,16 @@ from braidstream.query.predicates import Joined, conjunction, join_condition, ty
 from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import Source, bare_sql, sql_of
 
-__all__ = ["comparisons_of", "kind_of", "matched_condition", "require_windows"]
+__all__ = [
+    "OPERATORS",
+    "comparisons_of",
+    "join_word",
+    "kind_of",
+    "kind_of_join",
+    "matched_condition",
+    "require_windows",
+    "single_comparisons",
+]
 
 _KINDS = {
     (): JoinKind.INNER,
@@ -47,7 +56,7 @@ _KINDS = {
     ("ASOF", "LEFT"): JoinKind.ASOF_LEFT,
 }
 _SUPPORTED = "JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, LEFT SEMI JOIN, LEFT ANTI JOIN, ASOF JOIN or ASOF LEFT JOIN"
-_OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
+OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.EQ: ("=", "="),
     exp.NEQ: ("!=", "!="),
     exp.NullSafeEQ: ("<=>", "<=>"),
@@ -62,12 +71,12 @@ _COMPARED = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double
 
 def kind_of(source: Source, joins: Sequence[exp.Join]) -> JoinKind:
     """The kind of a query's join; refused where only two streams, or none, can be joined so."""
-    kinds = [_kind(source, join) for join in joins]
+    kinds = [kind_of_join(source, join) for join in joins]
     other = next((at for at, kind in enumerate(kinds) if kind is not JoinKind.INNER), None)
     if other is None:
         return JoinKind.INNER
     join, kind = joins[other], kinds[other]
-    at = _join_word(source, _words(join)[0], source.start(join.this))
+    at = join_word(source, join)
     if len(joins) > 1 and (kind is not JoinKind.LEFT or other < len(joins) - 1):
         wrong = f"{kind.words} in a query of {len(joins) + 1} streams" + _then(kinds[other + 1 :])
         fix = "join two of them in a query of their own, and its results with the others"
@@ -82,12 +91,13 @@ def _then(kinds: Sequence[JoinKind]) -> str:
     return f", and a {kinds[0].words} after it" if kinds else ""
 
 
-def _kind(source: Source, join: exp.Join) -> JoinKind:
+def kind_of_join(source: Source, join: exp.Join) -> JoinKind:
+    """The kind that the words before one JOIN say."""
     words = _words(join)
     found = _KINDS.get(words)
     if found is not None:
         return found
-    at, wrong = _join_word(source, words[0], source.start(join.this)), f"{' '.join(words)} JOIN is not supported"
+    at, wrong = join_word(source, join), f"{' '.join(words)} JOIN is not supported"
     is_right = words in (("RIGHT", "SEMI"), ("RIGHT", "ANTI"))
     fix = f"exchange the streams, and write LEFT {words[1]} JOIN" if is_right else "write JOIN"
     raise source.error(at, wrong, _SUPPORTED, fix)
@@ -97,8 +107,9 @@ def _words(join: exp.Join) -> tuple[str, ...]:
     return tuple(str(join.args[key]).upper() for key in ("method", "side", "kind") if join.args.get(key))
 
 
-def _join_word(source: Source, word: str, table_at: int) -> int:
-    """The last place of the word before the joined table."""
+def join_word(source: Source, join: exp.Join) -> int:
+    """Where the words before a JOIN begin: the last place of the first of them before the joined table."""
+    word, table_at = (*_words(join), "JOIN")[0], source.start(join.this)
     places = [token.start for token in source.tokens if token.text.upper() == word and token.start < table_at]
     return places[-1] if places else table_at
 
@@ -161,11 +172,12 @@ def comparisons_of(scope: Scope, node: exp.Expr) -> Iterator[Match]:
     """The comparisons that a conjunct of ON consists of, each with the first stream's side first."""
     if not scope.means(node):
         raise _not_compared(scope, node)
-    for one in _comparisons(node):
+    for one in single_comparisons(node):
         yield _match(scope, node, one)
 
 
-def _comparisons(node: exp.Expr) -> Iterable[exp.Expr]:
+def single_comparisons(node: exp.Expr) -> Iterable[exp.Expr]:
+    """A conjunct as comparisons: BETWEEN is two of them."""
     if not isinstance(node, exp.Between):
         return (node,)
     low, high = node.args["low"], node.args["high"]
@@ -173,7 +185,7 @@ def _comparisons(node: exp.Expr) -> Iterable[exp.Expr]:
 
 
 def _match(scope: Scope, whole: exp.Expr, node: exp.Expr) -> Match:
-    operators = _OPERATORS.get(type(node))
+    operators = OPERATORS.get(type(node))
     if operators is None:
         raise _not_compared(scope, whole)
     sides = node.this.unnest(), node.expression.unnest()

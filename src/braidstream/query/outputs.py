@@ -22,7 +22,7 @@ from sqlglot import TokenType, exp
 from braidstream.errors import QueryError, nearest
 from braidstream.model.join_kinds import JoinKind
 from braidstream.query.model import AGGREGATE_FUNCTIONS, Aggregate, Output
-from braidstream.query.scope import Scope
+from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import DIALECT, Source, bare_sql, sql_of
 
 __all__ = ["Selected", "select_outputs"]
@@ -107,11 +107,12 @@ def _items(scope: Scope, node: exp.Expr, shown: Sequence[str]) -> Iterator[_Item
     if isinstance(node, exp.Star):
         _refuse_star_options(scope.source, node)
         at = scope.source.star()
-        for alias in shown:
-            yield from _starred(scope, alias, at)
+        for relation in scope.named:
+            if (relation.host or relation.alias) in shown:
+                yield from _starred(scope, relation, at)
     elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
         _refuse_star_options(scope.source, node.this)
-        yield from _starred(scope, _star_alias(scope, node), scope.source.start(node))
+        yield from _starred(scope, _star_relation(scope, node), scope.source.start(node))
     else:
         yield _named(scope, node)
 
@@ -122,16 +123,17 @@ def _named(scope: Scope, node: exp.Expr) -> _Item:
     return _Item(node.alias or _default_name(resolved, scope), resolved, offset)
 
 
-def _starred(scope: Scope, alias: str, offset: int) -> Iterator[_Item]:
-    for name in scope.relation(alias).schema.names:
-        node = exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
-        yield _Item(name, node, offset, star=alias)
+def _starred(scope: Scope, relation: Relation, offset: int) -> Iterator[_Item]:
+    for name in relation.columns:
+        alias, column = (exp.to_identifier(part, quoted=True) for part in relation.place(name))
+        yield _Item(name, exp.column(column, table=alias), offset, star=relation.alias)
 
 
-def _star_alias(scope: Scope, node: exp.Column) -> str:
-    found = [alias for alias in scope.aliases if alias.lower() == node.table.lower()]
+def _star_relation(scope: Scope, node: exp.Column) -> Relation:
+    found = [relation for relation in scope.named if relation.alias.lower() == node.table.lower()]
     if not found:
-        expected, fix = f"one of {', '.join(scope.aliases)}", nearest(node.table, scope.aliases)
+        aliases = [relation.alias for relation in scope.named]
+        expected, fix = f"one of {', '.join(aliases)}", nearest(node.table, aliases)
         at = scope.source.start(node)
         raise scope.source.error(at, f"FROM has no stream or alias {node.table!r}", expected, fix)
     return found[0]
@@ -146,7 +148,7 @@ def _refuse_star_options(source: Source, star: exp.Star) -> None:
 def _default_name(node: exp.Expr, scope: Scope | None = None) -> str:
     """The column's own name, the last field's, or the expression in short: `sum(size)`, `v + 1`."""
     if isinstance(node, exp.Column):
-        return node.name
+        return node.name if scope is None else scope.shown(node)
     if isinstance(node, exp.Dot):
         return str(node.expression.name)
     is_own = scope is not None and not node.find(exp.AggFunc)
@@ -202,7 +204,7 @@ def _by_position_or_alias(scope: Scope, node: exp.Expr, items: list[_Item]) -> _
             raise scope.source.error(scope.source.start(node), wrong, f"1 to {len(items)}", "name the column instead")
         return items[int(node.name) - 1]
     is_name = isinstance(node, exp.Column) and not node.table
-    if is_name and not any(node.name in relation.schema for relation in scope.relations):
+    if is_name and not any(node.name in relation.schema for relation in scope.named):
         return next((item for item in items if item.name.lower() == node.name.lower()), None)
     return None
 
@@ -218,7 +220,7 @@ def _aggregated(scope: Scope, items: list[_Item], nodes: list[exp.Expr]) -> Sele
         raise scope.source.error(at, "GROUP BY without an aggregate", f"one of {_SUPPORTED}", "add COUNT(*) AS n")
     _refuse_other_meanings(scope, items, nodes)
     taken = {item.name.lower() for item in items}
-    found = _Aggregation(scope, _groups(nodes, items, taken), taken)
+    found = _Aggregation(scope, _groups(scope, nodes, items, taken), taken)
     outputs = tuple(Output(item.name, sql_of(_over_aggregates(found, item))) for item in items)
     groups = tuple(found.groups.values())
     return Selected(outputs, tuple(found.aggregates.values()), groups, (*nodes, *found.arguments))
@@ -235,13 +237,13 @@ def _refuse_other_meanings(scope: Scope, items: list[_Item], nodes: list[exp.Exp
             raise scope.source.error(scope.source.start(node), wrong, "functions that need no rewriting", fix)
 
 
-def _groups(nodes: list[exp.Expr], items: list[_Item], taken: set[str]) -> dict[str, Output]:
+def _groups(scope: Scope, nodes: list[exp.Expr], items: list[_Item], taken: set[str]) -> dict[str, Output]:
     """The GROUP BY entries by their text, named as they are selected."""
     selected = {sql_of(item.node): item.name for item in reversed(items)}
     groups: dict[str, Output] = {}
     for node in nodes:
         sql = sql_of(node)
-        name = selected.get(sql) or _fresh(_default_name(node), taken)
+        name = selected.get(sql) or _fresh(_default_name(node, scope if isinstance(node, exp.Column) else None), taken)
         groups[sql] = _Item(name, node, 0).output
     return groups
 

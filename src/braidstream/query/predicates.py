@@ -21,7 +21,7 @@ from sqlglot import exp
 from braidstream.errors import QueryError
 from braidstream.query.intervals import Interval, interval_of
 from braidstream.query.meaning import Uncomputable
-from braidstream.query.model import KeyClass, Match
+from braidstream.query.model import UNKEYED, KeyClass, Match
 from braidstream.query.pieces import is_clear
 from braidstream.query.scope import Relation, Scope
 from braidstream.query.source import sql_of
@@ -108,8 +108,13 @@ class _Class:
         return (one.node for one in self.equalities if not keeps_apart(one.type, self.type))
 
 
-def join_condition(scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE") -> Joined:
-    """Sort the conjuncts of resolved conditions (`conjuncts`); `clause` is where they stand, for messages."""
+def join_condition(
+    scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE", *, needs_equality: bool = True
+) -> Joined:
+    """Sort the conjuncts of resolved conditions (`conjuncts`); `clause` is where they stand, for messages.
+
+    Two streams that no equality joins have one key that all rows share, unless equalities are needed.
+    """
     filters: dict[str, set[str]] = {}
     equalities: list[_Equality] = []
     residual: list[exp.Expr] = []
@@ -127,8 +132,11 @@ def join_condition(scope: Scope, parts: Iterable[exp.Expr], clause: str = "WHERE
         else:
             residual.append(conjunct)
     classes = _classes(scope, equalities)
-    _require_connected(scope, classes, clause)
+    if needs_equality or classes or len(scope.relations) != 2:
+        _require_connected(scope, classes, clause, needs_equality=needs_equality)
     joined = _assembled(scope, filters, classes, residual)
+    if not classes and len(scope.relations) == 2:
+        joined = replace(joined, key_classes=(KeyClass(tuple((alias, UNKEYED) for alias in scope.aliases), "int"),))
     return replace(joined, conditions=tuple(filtering), intervals=tuple(intervals))
 
 
@@ -300,7 +308,7 @@ def _class(scope: Scope, equalities: list[_Equality]) -> _Class:
     return _Class(tuple(equalities), tuple(terms), type_)
 
 
-def _require_connected(scope: Scope, classes: list[_Class], clause: str) -> None:
+def _require_connected(scope: Scope, classes: list[_Class], clause: str, *, needs_equality: bool) -> None:
     """Every input must be reachable from the first by equalities."""
     reached, frontier = set(), {scope.aliases[0]}
     while frontier:
@@ -309,7 +317,10 @@ def _require_connected(scope: Scope, classes: list[_Class], clause: str) -> None
         frontier = {alias for one in touching for alias in one.key_class.aliases} - reached
     lost = [relation for relation in scope.relations if relation.alias not in reached]
     if lost:
-        raise scope.source.error(lost[0].offset, *_no_predicate(scope, lost[0].alias, clause))
+        told = _no_predicate(scope, lost[0].alias, clause)
+        if not needs_equality:
+            told = told[0], "equalities between all streams, or two streams without one", told[2]
+        raise scope.source.error(lost[0].offset, *told)
 
 
 def _no_predicate(scope: Scope, alias: str, clause: str) -> tuple[str, str, str]:
@@ -317,7 +328,13 @@ def _no_predicate(scope: Scope, alias: str, clause: str) -> tuple[str, str, str]
     wrong = f"no join predicate connects {alias} with {', '.join(one for one in scope.aliases if one != alias)}"
     shared = [name for name in scope.relation(first).schema.names if name in scope.relation(alias).schema]
     key = shared[0] if shared else "key"
-    return wrong, "equalities between streams, joined by AND", f"add {first}.{key} = {alias}.{key} to {clause}"
+    expected, fix = "equalities between streams, joined by AND", f"add {first}.{key} = {alias}.{key} to {clause}"
+    if len(scope.relations) != 2:
+        return wrong, expected, fix
+    if clause == "ON":
+        return wrong, f"{expected} (only an inner join may do without)", fix
+    cost = f"each new row then meets the other window: |{first}| x |{alias}| / p pairs on p slots"
+    return wrong, expected, f'{fix}, or allow it: allow = "no-equality" ({cost})'
 
 
 def _incomparable(scope: Scope, left: _Term, right: _Term) -> QueryError:

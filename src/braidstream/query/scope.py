@@ -19,6 +19,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from braidstream.errors import QueryError, nearest
 from braidstream.query.meaning import Meaning, Uncomputable
+from braidstream.query.model import Enriched, Lookup
 from braidstream.query.pieces import same_tokens, written
 from braidstream.query.source import DIALECT, Source, bare_sql, sql_of
 from braidstream.query.types import Column, Schema, field_names, field_type, type_of_node
@@ -40,6 +41,28 @@ class Relation:
     offset: int
     is_open: bool = False
     """Whether no window was written: intervals are to say how long its tuples are kept."""
+    own: Schema | None = None
+    """Of a stream that tables are joined to: its own columns; `schema` has those of the tables as well."""
+    enriched: Enriched | None = None
+    """Of such a stream: how."""
+    host: str = ""
+    """Of a table: the alias of the stream that it is joined to, which has its columns."""
+    lookup: Lookup | None = None
+    """Of a table: how."""
+
+    @property
+    def reads(self) -> str:
+        """The stream that is read, with its tables."""
+        return self.stream if self.enriched is None else self.enriched.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Its own columns."""
+        return (self.own or self.schema).names
+
+    def place(self, name: str) -> tuple[str, str]:
+        """The alias and the name under which a column of it stands in composites."""
+        return (self.alias, name) if self.lookup is None else (self.host, self.lookup.column(name))
 
 
 @dataclass(frozen=True)
@@ -50,11 +73,18 @@ class Scope:
     relations: tuple[Relation, ...]
     type_of: TypeOf | None = None
     meaning: Meaning | None = None
+    tables: tuple[Relation, ...] = ()
+    """Tables, whose columns are found as columns of the streams that they are joined to."""
+
+    @property
+    def named(self) -> tuple[Relation, ...]:
+        """All that FROM has, in its order."""
+        return tuple(sorted((*self.relations, *self.tables), key=lambda one: one.offset))
 
     @property
     def inputs(self) -> dict[str, str]:
         """The stream of each alias."""
-        return {relation.alias: relation.stream for relation in self.relations}
+        return {relation.alias: relation.reads for relation in self.relations}
 
     @property
     def has_even_days(self) -> bool:
@@ -69,6 +99,13 @@ class Scope:
     def relation(self, alias: str) -> Relation:
         """The relation of that alias, in any letter case."""
         return self._by_alias[alias.lower()]
+
+    def shown(self, column: exp.Column) -> str:
+        """A resolved column as its stream or table calls it."""
+        for one in self.tables:
+            if one.host == column.table and one.lookup is not None and column.name.startswith(f"{one.lookup.name}."):
+                return column.name[len(one.lookup.name) + 1 :]
+        return column.name
 
     def resolve(self, node: exp.Expr) -> exp.Expr:
         """A copy of the expression with every column qualified and backquoted."""
@@ -121,7 +158,7 @@ class Scope:
         if path:
             return field_type(relation.schema[path[0]].type, path[1:])
         if self.type_of is not None:
-            return self.type_of(relation.stream, bare_sql(node))
+            return self.type_of(relation.reads, bare_sql(node))
         return _inferred(node, relation)
 
     def _resolved(self, column: exp.Column) -> exp.Expr:
@@ -130,7 +167,8 @@ class Scope:
         found = relation.schema[parts[at].name]
         if found.type.startswith("struct<") and not _has_field(found.type, parts[at + 1 :]):
             raise self._unknown_field(parts[at + 1 :], found)
-        result: exp.Expr = exp.column(_identifier(found.name, parts[at]), table=_identifier(relation.alias, parts[0]))
+        alias, name = relation.place(found.name)
+        result: exp.Expr = exp.column(_identifier(name, parts[at]), table=_identifier(alias, parts[0]))
         for part in parts[at + 1 :]:
             result = exp.Dot(this=result, expression=_identifier(part.name, part))
         return result
@@ -141,7 +179,7 @@ class Scope:
         qualified = self._by_alias.get(first.lower()) if len(parts) > 1 else None
         if qualified and parts[1].name in qualified.schema:
             return qualified, 1
-        owners = [relation for relation in self.relations if first in relation.schema]
+        owners = [relation for relation in self.named if first in relation.schema]
         if len(owners) == 1 and (len(parts) == 1 or self._has_fields(owners[0], first)):
             return owners[0], 0
         if qualified:
@@ -164,17 +202,19 @@ class Scope:
         return self.source.error(self.source.start(parts[depth]), wrong, expected, fix)
 
     def _unknown_column(self, part: exp.Identifier, relation: Relation) -> QueryError:
-        wrong = f"stream {relation.stream!r} has no column {part.name!r}"
-        expected = f"one of {', '.join(relation.schema.names)}"
-        return self.source.error(self.source.start(part), wrong, expected, nearest(part.name, relation.schema.names))
+        kind = "stream" if relation.lookup is None else "table"
+        wrong = f"{kind} {relation.stream!r} has no column {part.name!r}"
+        expected = f"one of {', '.join(relation.columns)}"
+        return self.source.error(self.source.start(part), wrong, expected, nearest(part.name, relation.columns))
 
     def _unknown_alias(self, parts: list[exp.Identifier]) -> QueryError:
         name = parts[0].name
-        hidden = [relation for relation in self.relations if relation.stream.lower() == name.lower()]
-        fix = nearest(name, self.aliases)
+        hidden = [relation for relation in self.named if relation.stream.lower() == name.lower()]
+        aliases = [relation.alias for relation in self.named]
+        fix = nearest(name, aliases)
         if hidden:
             fix = f"here {hidden[0].stream} is called {hidden[0].alias}: write {hidden[0].alias}.{parts[1].name}"
-        expected = f"one of {', '.join(self.aliases)}"
+        expected = f"one of {', '.join(aliases)}"
         return self.source.error(self.source.start(parts[0]), f"FROM has no stream or alias {name!r}", expected, fix)
 
     def _unclear(self, part: exp.Identifier, owners: list[Relation]) -> QueryError:
@@ -182,13 +222,13 @@ class Scope:
             options = [f"{relation.alias}.{part.name}" for relation in owners]
             wrong, fix = f"column {part.name!r} is ambiguous", f"write {' or '.join(options)}"
             return self.source.error(self.source.start(part), wrong, "a column of one stream", fix)
-        names = {name for relation in self.relations for name in relation.schema.names}
+        names = {name for relation in self.named for name in relation.columns}
         wrong, expected = f"no stream has a column {part.name!r}", f"a column of {', '.join(self.aliases)}"
         return self.source.error(self.source.start(part), wrong, expected, nearest(part.name, names))
 
     @cached_property
     def _by_alias(self) -> Mapping[str, Relation]:
-        return {relation.alias.lower(): relation for relation in self.relations}
+        return {relation.alias.lower(): relation for relation in self.named}
 
 
 def _identifier(name: str, origin: exp.Identifier) -> exp.Identifier:

@@ -1,4 +1,4 @@
-"""Memory that a worker has freed and its allocators keep: given back to the system before it adds up to much.
+"""Memory of a worker: what it has freed is given back before it adds up to much, and what stays is not looked through.
 
 Arrow's pool and the C library keep freed memory for the next request. That is fast, but what a worker takes is then the
 sum of the largest of all steps it ever did, not the largest step. So between steps a worker looks at what it has beyond
@@ -12,6 +12,7 @@ is no /proc, nothing is known, and all is given back each time.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -19,11 +20,27 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["anonymous_bytes", "give_back"]
+__all__ = ["anonymous_bytes", "give_back", "spare_what_stays"]
 
 _KEPT = 4
 """Pieces that a worker may have beyond its start; a piece is an eighth of the budget."""
 _STATM = Path("/proc/self/statm")
+
+
+def spare_what_stays(kind: str) -> None:
+    """Once in a worker for each kind of task, when all it needs is imported: leave that to the collector no more.
+
+    PySpark looks for garbage after every task, through all that modules have brought: 50 ms and more, during which the
+    worker takes no other task.
+    """
+    _spared(kind, os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _spared(kind: str, process: int) -> None:
+    del kind, process
+    gc.collect()
+    gc.freeze()
 
 
 def give_back(piece_bytes: int | None) -> bool:

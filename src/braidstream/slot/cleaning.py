@@ -38,8 +38,10 @@ from braidstream.slot.allocators import give_back
 from braidstream.slot.epoch_task import read_manifest
 from braidstream.slot.sharing import told_columns
 from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of
+from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
+from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import copied, open_segment, rows_between
 from braidstream.state.staging import Staging, Writer
 
@@ -65,6 +67,7 @@ class CleanTask:
     piece_bytes: int
     some: Mapping[GroupId, frozenset[int]] = field(default_factory=dict)
     """Groups of which only these generations are cleaned up, among themselves."""
+    durable: bool = False
 
 
 def clean_task(task: CleanTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -90,9 +93,9 @@ class _Cleaner:
     """One slot in one clean-up."""
 
     def __init__(self, task: CleanTask, slot: SlotId) -> None:
-        self.started = time.perf_counter()
+        self.started, self.sealed_s = time.perf_counter(), seal_seconds()
         self.task, self.slot = task, slot
-        self.files = Files(task.root)
+        self.files = Files(task.root, run=task.run)
         self.manifest: Manifest = read_manifest(task.root, task.epoch, task.run, pending=True)
         sections = [entry.section for entry in self.manifest.sections.of_slot(slot)]
         self.sections = {group.id: section for section in sections for group in section.groups}
@@ -109,13 +112,16 @@ class _Cleaner:
             for low, high in self._pieces(group, slices):
                 self._clean(slices, low, high)
                 give_back(self.task.piece_bytes)
+        results = {query: Result(w.rows, w.close()) for query, w in self.writers.items()}
+        syncing.settle(durable=self.task.durable)
         return CleanUpReport(
             slot=self.slot,
             executor=executor(),
-            results={query: Result(w.rows, w.close()) for query, w in self.writers.items()},
+            results=results,
             bytes=self.bytes,
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,
+            sealing_s=seal_seconds() - self.sealed_s,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
 

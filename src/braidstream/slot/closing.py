@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.join import gather
-from braidstream.kernels.matching import Flags, Partners, Span, needles_of, newest_partner, turned
+from braidstream.kernels.matching import Flags, Needles, Partners, Span, newest_partner, turned
 from braidstream.kernels.rows import I64, Rows
 from braidstream.kernels.sizes import BATCH_BYTES, cut, narrow
 from braidstream.model.directory import Group
@@ -65,25 +65,25 @@ class Closings:
             return
         for closing in join.closings:
             window_us = 0 if join.kind.is_asof else join.inputs[closing.input].window_us
-            for rows in self._closing(join, closing, join.inputs[closing.input].store, window_us):
+            for rows, index in self._closing(join, closing, join.inputs[closing.input].store, window_us):
                 if join.kind.is_asof:
-                    self._put_newest(join, rows, writer)
+                    self._put_newest(join, rows.take(index), writer)
                 else:
-                    unmatched = np.flatnonzero(~self._matched(join, closing.input, rows))
+                    unmatched = index[~self._matched(join, closing.input, rows, index)]
                     self._put_rows(join, closing.input, rows.take(unmatched), writer)
             if closing.keyless is not None:
-                for rows in self._closing(join, closing, closing.keyless, window_us):
-                    self._put_rows(join, closing.input, rows, writer)
+                for rows, index in self._closing(join, closing, closing.keyless, window_us):
+                    self._put_rows(join, closing.input, rows.take(index), writer)
 
-    def _closing(self, join: Join, closing: Closing, store: int, window_us: int | None) -> Iterator[Rows]:
-        """The rows of an input that close in this epoch, of the new ones and of each segment."""
+    def _closing(self, join: Join, closing: Closing, store: int, window_us: int | None) -> Iterator[tuple[Rows, I64]]:
+        """The rows of an input that close in this epoch, of the new ones and of each segment: rows, and which."""
         before, derived = self.manifest.watermark, self.stores[store].derived
         if self.reached is None or (window_us is None and not derived) or self.reached == before:
             return
         length = 0 if window_us is None else window_us  # the deadline of an intermediate result is not before its time
         if store in self.new:
             new = self.new[store]
-            yield _filtered(new, np.flatnonzero(_ends(new, length) < self.reached), closing.bit)
+            yield new, _filtered(new, np.flatnonzero(_ends(new, length) < self.reached), closing.bit)
         for segment in self._of(store, join):
             last = segment.deadline if derived else segment.newest + length
             if segment.oldest + length >= self.reached or (before is not None and last < before):
@@ -91,54 +91,53 @@ class Closings:
             rows = self._open(segment)
             ends = _ends(rows, length)
             closes = ends < self.reached if before is None else (ends >= before) & (ends < self.reached)
-            yield _filtered(rows, owned_index(rows, np.flatnonzero(closes), segment, self.groups), closing.bit)
+            yield rows, _filtered(rows, owned_index(rows, np.flatnonzero(closes), segment, self.groups), closing.bit)
 
-    def _matched(self, join: Join, place: int, rows: Rows, parts: Sequence[Partners] | None = None) -> Flags:
-        """Which rows of an input have a match, among all partners or among some."""
-        span = _span(join, place)
-        matched = np.zeros(len(rows), dtype=np.bool_)
-        left = np.flatnonzero(_passes(rows, join.inputs[place].bit))
-        needles = needles_of(rows, join.on if place == 0 else turned(join.on))
-        for part in self._partners(join, place, rows, span) if parts is None else parts:
+    def _matched(
+        self, join: Join, place: int, rows: Rows, index: I64, parts: Sequence[Partners] | None = None
+    ) -> Flags:
+        """Which of the rows at `index` of an input have a match, among all partners or among some."""
+        matched = np.zeros(len(index), dtype=np.bool_)
+        left = np.flatnonzero(_passes(rows, join.inputs[place].bit)[index])
+        needles = Needles.of(rows, index[left], _span(join, place), join.on if place == 0 else turned(join.on))
+        for part in self._partners(join, place, needles) if parts is None else parts:
             if not len(left):
                 break
-            found = part.matched(needles if len(left) == len(rows) else needles.take(left), span)
+            found = part.matched(needles)
             matched[left[found]] = True
-            left = left[~found]
+            left, needles = left[~found], needles.at(np.flatnonzero(~found))
         return matched
 
-    def _partners(
-        self, join: Join, place: int, rows: Rows, span: Span, *, new: bool = True, stored: bool = True
-    ) -> Iterator[Partners]:
+    def _partners(self, join: Join, place: int, needles: Needles, *, new: bool = True) -> Iterator[Partners]:
         """What rows of an input may match: new rows of the other, and of its segments those whose times may fit."""
         other = join.inputs[1 - place]
         on = join.on if place == 0 else turned(join.on)
         if new and other.store in self.new:
             yield Partners(self.new[other.store], other.bit, on)
-        if not stored or not len(rows):
+        if not len(needles):
             return
-        first, last = (bounds for bounds in span.bounds(rows))
-        low, high = int(first.min()), int(last.max())
+        low, high = int(needles.low.min()), int(needles.high.max())
         for segment in self._of(other.store, join):
             if segment.newest >= low and segment.oldest <= high:
                 yield Partners(self._open(segment), other.bit, on)
 
     def _first_matches(self, join: Join, writer: Writer) -> None:
         entry, other = join.inputs
-        span, arrived = _span(join, 0), self.new.get(other.store)
+        arrived = self.new.get(other.store)
         if entry.store in self.new:
             rows = self.new[entry.store]
-            self._put_rows(join, 0, rows.take(np.flatnonzero(self._matched(join, 0, rows))), writer)
+            index = np.arange(len(rows))
+            self._put_rows(join, 0, rows.take(index[self._matched(join, 0, rows, index)]), writer)
         if arrived is None:
             return
         hashes = arrived.distinct_hashes()
         for segment in self._of(entry.store, join):
             rows = self._open(segment)
             found = gather(rows, hashes, self.manifest.watermark, entry.window_us)
-            rows = rows.take(owned_index(rows, found, segment, self.groups))
-            rows = rows.take(np.flatnonzero(self._matched(join, 0, rows, [Partners(arrived, other.bit, join.on)])))
-            earlier = list(self._partners(join, 0, rows, span, new=False))
-            self._put_rows(join, 0, rows.take(np.flatnonzero(~self._matched(join, 0, rows, earlier))), writer)
+            index = owned_index(rows, found, segment, self.groups)
+            index = index[self._matched(join, 0, rows, index, [Partners(arrived, other.bit, join.on)])]
+            earlier = list(self._partners(join, 0, Needles.of(rows, index, _span(join, 0), join.on), new=False))
+            self._put_rows(join, 0, rows.take(index[~self._matched(join, 0, rows, index, earlier)]), writer)
 
     def _put_newest(self, join: Join, rows: Rows, writer: Writer) -> None:
         """Rows of an as-of join, each with its newest partner."""
@@ -147,8 +146,8 @@ class Closings:
         asked = {out.column for out in join.outputs if out.input == 1}
         columns = [name for name in self.stores[other.store].columns if name in asked]
         index: I64 = np.full(len(rows), -1, dtype=np.int64)
-        needles = rows.take(own)
-        table, found = newest_partner(needles, list(self._partners(join, 0, needles, span)), span, columns)
+        needles = Needles.of(rows, own, span, join.on)
+        table, found = newest_partner(needles, list(self._partners(join, 0, needles)), columns)
         index[own] = found
         if 0 not in join.kind.kept:
             chosen = np.flatnonzero(index >= 0)
@@ -206,8 +205,8 @@ def _passes(rows: Rows, bit: int | None) -> Flags:
     return np.asarray((rows.masks & (1 << bit)) != 0)
 
 
-def _filtered(rows: Rows, index: I64, bit: int | None) -> Rows:
+def _filtered(rows: Rows, index: I64, bit: int | None) -> I64:
     """Of the rows at `index` those that pass a filter."""
     if bit is not None and rows.masks is not None:
         index = index[(rows.masks[index] & (1 << bit)) != 0]
-    return rows.take(index)
+    return index

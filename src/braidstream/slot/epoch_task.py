@@ -59,6 +59,8 @@ class EpochTask:
     """Stores whose rows may be shed: their sample is stored apart, and results are counted."""
     ends: bool = False
     """Whether nothing comes after the epoch: its watermark is then `END`."""
+    durable: bool = False
+    """Whether what a task writes is on the disk before it reports it."""
     piece_bytes: int | None = None
     """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
 

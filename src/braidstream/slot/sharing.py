@@ -27,7 +27,8 @@ def shared(joins: Sequence[Join], deferred: Mapping[str, int]) -> list[tuple[Joi
     """The joins in sets of those that have the same composites, in the order of the first of each."""
     alike: dict[Any, list[Join]] = defaultdict(list)
     for join in joins:
-        alike[join.inputs, join.on, join.gaps, join.since, join.lives, deferred.get(join.query)].append(join)
+        matches = (join.on, join.gaps, join.bands, join.is_unkeyed)
+        alike[join.inputs, matches, join.since, join.lives, deferred.get(join.query)].append(join)
     return [tuple(own) for own in alike.values()]
 
 

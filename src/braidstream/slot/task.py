@@ -15,8 +15,8 @@ import resource
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.control.probing import probing_order
-from braidstream.errors import RunError
+from braidstream.errors import DamagedState, RunError
 from braidstream.kernels.biclique import PROBE, STORED
 from braidstream.kernels.frequent import largest_runs
 from braidstream.kernels.join import Pool, batch_bytes, composites, limit_of
@@ -45,30 +45,31 @@ from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.faults import reach
 from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import SlotId
-from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, Tally, encoded
+from braidstream.model.reports import Failure, Frequent, GroupCounts, Result, SlotReport, StagedFile, Tally, encoded
 from braidstream.model.slowness import slow_down
 from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
-from braidstream.slot.allocators import give_back
+from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
+from braidstream.slot.pairing import pairs_of
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
 from braidstream.slot.pools.unit_pools import BicliquePools
 from braidstream.slot.section_writing import Merged, written
 from braidstream.slot.sharing import CompositeBatch, shared, told_columns
-from braidstream.state import adoption, compaction
+from braidstream.state import adoption, compaction, syncing
 from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
 from braidstream.state.manifest import Segment
+from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import Place
 from braidstream.state.staging import Writer
 
-__all__ = ["REPORTS", "REPORTS_SCHEMA", "executor", "failure_of", "slot_task"]
+__all__ = ["REPORTS_SCHEMA", "SlotTask", "executor", "failure_of"]
 
-REPORTS = "report binary"
 REPORTS_SCHEMA = pa.schema([("report", pa.binary())])
 
 
@@ -83,26 +84,33 @@ class _Side:
     """Where they are not those of the join's inputs."""
 
 
-def slot_task(
-    task: EpochTask, stage: int = 0, *, is_last: bool = True
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+@dataclass(frozen=True)
+class SlotTask:
     """The function that Spark runs over the envelopes of each partition. The last stage gives reports."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task: EpochTask
+    stage: int = 0
+    is_last: bool = True
+
+    def at(self, epoch: int) -> SlotTask:
+        """The same for another epoch: all else of most epochs is alike."""
+        return replace(self, task=replace(self.task, epoch=epoch))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the slots that the envelopes are for, nearly always one."""
+        spare_what_stays("slot")
         own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
                 envelope = Envelope(slots[i].as_py(), Kind.of(kinds[i].as_py()), blobs[i].as_buffer())
-                if _is_for_later(task, stage, envelope.kind):
-                    yield from _sent(envelope, is_last)
+                if _is_for_later(self.task, self.stage, envelope.kind):
+                    yield from _sent(envelope, self.is_last)
                 else:
                     own[SlotId(envelope.slot)].append((envelope.kind, envelope.blob))
         for slot, received in own.items():
-            for envelope in _guarded(task, stage, slot, received):
-                yield from _sent(envelope, is_last)
-
-    return run
+            for envelope in _guarded(self.task, self.stage, slot, received):
+                yield from _sent(envelope, self.is_last)
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
@@ -143,10 +151,10 @@ class _Slot:
     """One slot in one stage of one epoch."""
 
     def __init__(self, task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> None:
-        self.started = time.perf_counter()
+        self.started, self.began, self.sealed_s = time.perf_counter(), time.time(), seal_seconds()
         self.task, self.stage, self.slot = task, stage, slot
         self.manifest = task.manifest()
-        self.files = Files(task.root)
+        self.files = Files(task.root, run=task.run)
         self.section = self.manifest.section((stage, slot))
         self.groups: tuple[Group, ...] = self.section.groups
         self.lows: U64 = np.array([group.first for group in self.groups], dtype=np.uint64)
@@ -155,7 +163,7 @@ class _Slot:
         self.probes: dict[str, dict[int, list[int]]] = {}
         self.bytes = sum(blob.size for _, blob in received)
         self.tallies: list[Tally] = []
-        self.late: dict[str, str | None] = {}
+        self.late: dict[str, StagedFile] = {}
         self.seen: list[Tally] = []
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
@@ -165,8 +173,13 @@ class _Slot:
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before, task.idle)
         if task.ends:
             self.reached = END
+        lost = next((task.stores[i].name for i in self.new if task.stores[i].is_unkeyed), None)
+        if lost is not None:
+            raise DamagedState(task.root, f"rows of {lost} came to a group: the manifest has no grid for them")
         self.counting = Counting(self.manifest, self.groups, self.lows, task.shed) if task.shed else None
         self.joins = [join for join in task.joins if join.stage == stage and join.query not in task.suspended]
+        is_closing = any(join.kind is not JoinKind.INNER for join in self.joins) and not task.deferred
+        self.opened: dict[str, Rows] | None = {} if is_closing else None
 
     @cached_property
     def routes(self) -> Routes:
@@ -181,14 +194,14 @@ class _Slot:
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
         composed = [join for join in self.joins if join.kind.composes]
-        pools, cells = Pools(*state, self.new, composed), CellPools(*state, in_cells, composed)
+        pools, cells = Pools(*state, self.new, composed, self.opened), CellPools(*state, in_cells, composed)
         unit = BicliquePools(*state, units)
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
         self.cell_matches: I64 = np.zeros(len(self.codes), dtype=np.int64)
         results = {join.query: self._writer(join) for join in self.joins if join.target is None}
-        for alike in shared(composed, self.task.deferred):
+        for alike in shared([join for join in composed if not join.is_unkeyed], self.task.deferred):
             join, deferred = alike[0], self.task.deferred.get(alike[0].query)
-            sides = [_Side(pools.of(join, deferred), self.lows, self.matches)]
+            sides = [_Side(one, self.lows, self.matches) for one in pools.sides(join, deferred)]
             sides.append(_Side(cells.of(join, deferred), self.codes, self.cell_matches))
             whole = np.zeros(1, dtype=np.uint64)
             sides += [_Side(one, whole, self.cell_matches[-1:], windows) for one, windows in unit.of(join)]
@@ -198,8 +211,9 @@ class _Slot:
                         self._put_out(join, found, results[join.query])
                     else:
                         yield from self._derive(join, found)
-        self._close(results)
+        self._put_others_out(cells, results)
         reach("task-before-segment", epoch=self.task.epoch)
+        joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
@@ -217,20 +231,25 @@ class _Slot:
         merged = [self._merge(place, merge) for merge in self._merges()]
         adopted = self._adopted(place)
         section = self._written(segments, merged)
+        stored_s = time.perf_counter() - self.started
         reach("task-after-section", epoch=self.task.epoch)
         if (self.task.epoch + self.slot) % 64 == 0:
             self.files.drop_copies()
+        staged = {query: Result(w.rows, w.close()) for query, w in results.items()}
+        syncing.settle(durable=self.task.durable)
         slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
         report = SlotReport(
             slot=self.slot,
             stage=self.stage,
+            began=self.began,
+            store_s=stored_s - joined_s,
             executor=executor(),
             tallies=tuple(self.tallies),
             rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
             bytes=self.bytes,
             section=section,
             adopted=adopted,
-            results={query: Result(w.rows, w.close()) for query, w in results.items()},
+            results=staged,
             produced=self.produced,
             probes={join: {at: (n, m) for at, (n, m) in own.items()} for join, own in self.probes.items()},
             late=self.late,
@@ -241,6 +260,7 @@ class _Slot:
             shed={} if self.counting is None else self.counting.sent(),
             fetched=self.files.fetched,
             busy_s=time.perf_counter() - self.started,
+            sealing_s=seal_seconds() - self.sealed_s,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
         yield Envelope(self.slot, Kind(Content.REPORT), encoded(report))
@@ -261,13 +281,13 @@ class _Slot:
                 tables[kind].append(unpack(blob))
         for branch in self.task.branches:
             late = tables.pop(Kind(Content.LATE, branch.index), [])
-            if late:
-                self.late[branch.stream] = self._write_late(branch, late)
+            if late and (staged := self._write_late(branch, late)):
+                self.late[branch.stream] = staged
         rows = {kind: sort_rows(joined(parts)) for kind, parts in sorted(tables.items())}
         in_cells = {(kind.number, kind.use): own for kind, own in rows.items() if kind.content is Content.CELLS}
         return {kind.number: own for kind, own in rows.items() if kind.content is Content.ROWS}, in_cells
 
-    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> str | None:
+    def _write_late(self, branch: Branch, envelopes: Sequence[pa.Table]) -> StagedFile | None:
         names = [user_name(name) for name in envelopes[0].column_names]
         schema = envelopes[0].rename_columns(names).schema
         writer = self.task.late[branch.stream].writer(schema, self.task.epoch, self.slot)
@@ -289,7 +309,8 @@ class _Slot:
         if not own or self.task.deferred:
             return
         stores, epoch = self.task.stores, self.task.epoch
-        closings = Closings(self.files, self.manifest, self.slot, self.groups, stores, self.new, self.reached, epoch)
+        state = (self.files, self.manifest, self.slot, self.groups, stores)
+        closings = Closings(*state, self.new, self.reached, epoch, self.opened or {})
         for join in own:
             closings.run(join, results[join.query])
 
@@ -374,6 +395,19 @@ class _Slot:
                 for one, counting in counted:
                     counting.add(one, side.pools, found)
                 yield CompositeBatch(side.pools, found)
+
+    def _put_others_out(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
+        """What joins put out that does not come of composites on a key."""
+        self._pair(cells, results)
+        self._close(results)
+
+    def _pair(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
+        """What the cells of the slot produce for joins without an equality, each batch once for all that are alike."""
+        for alike in shared([join for join in self.joins if join.is_unkeyed], {}):
+            for code, found in pairs_of(alike[0], cells, self._taken(alike), self.task.piece_bytes):
+                self.cell_matches[np.searchsorted(self.codes, np.uint64(code))] += len(alike) * len(found.composites)
+                for join in alike:
+                    self._put_out(join, found, results[join.query])
 
     def _taken(self, alike: Sequence[Join]) -> list[set[str]]:
         """For each input the columns that some of the joins take of a composite."""

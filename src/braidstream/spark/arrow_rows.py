@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from braidstream.errors import SinkError
+from braidstream.spark.utc_schemas import utc_schema
 
 __all__ = ["names_of", "refuse_other_columns", "result_schema"]
 
@@ -21,7 +21,7 @@ __all__ = ["names_of", "refuse_other_columns", "result_schema"]
 def result_schema(schema: StructType, system: str) -> pa.Schema:
     """The Arrow types of results, every column with or without values, times in UTC."""
     try:
-        found = to_arrow_schema(schema, timezone="UTC")
+        found = utc_schema(schema)
     except PySparkException as error:
         raise SinkError(
             f"{system} has no form for these results: {error.getMessage()}",

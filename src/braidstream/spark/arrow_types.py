@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import StreamError
@@ -18,6 +17,7 @@ from braidstream.plan.shapes import StreamShape
 from braidstream.query import describe_duration
 from braidstream.spark.parquet import is_readable, reads_as_spark
 from braidstream.spark.sources import DIRECT_OPTIONS, Stream
+from braidstream.spark.utc_schemas import utc_schema
 from braidstream.state.staging import SPARK_FIELD
 
 __all__ = ["arrow_schema", "readable_columns", "shape_of", "shapes_of"]
@@ -26,7 +26,7 @@ __all__ = ["arrow_schema", "readable_columns", "shape_of", "shapes_of"]
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow types in which columns are stored: time zones in UTC, 32-bit offsets. Fields know Spark's types."""
     try:
-        found = to_arrow_schema(schema, timezone="UTC")
+        found = utc_schema(schema)
     except PySparkException:
         raise _unsupported(schema) from None
     return pa.schema([a.with_metadata({SPARK_FIELD: f.json()}) for a, f in zip(found, schema.fields, strict=True)])
@@ -41,7 +41,7 @@ def _unsupported(schema: StructType) -> StreamError:
 
 def _has_arrow_form(field: StructField) -> bool:
     try:
-        to_arrow_schema(StructType([field]), timezone="UTC")
+        utc_schema(StructType([field]))
     except PySparkException:
         return False
     return True

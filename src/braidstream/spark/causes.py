@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from braidstream.errors import BraidstreamError
+from braidstream.hiding import scrubbed
 from braidstream.state.files import Files
 
 __all__ = ["LOG", "has_gone", "in_expression", "logged", "one_line"]
@@ -109,7 +110,7 @@ def in_expression(error: BaseException) -> str | None:
 
 def logged(error: BraidstreamError, origin: BaseException, folder: str) -> BraidstreamError:
     """The error, which now names the log in a checkpoint's folder that has the whole stack of what made it fail."""
-    stack = "".join(traceback.format_exception(origin))
+    stack = scrubbed("".join(traceback.format_exception(origin)))
     LOGGER.error("%s\n%s", error, stack)
     files = Files(folder)
     try:

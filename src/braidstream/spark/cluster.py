@@ -20,19 +20,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from braidstream.epoch.cluster import SlotFunction
 from braidstream.functions.node_cluster import NodeStage
 from braidstream.kernels.measures import AggregatePlan
-from braidstream.kernels.routing import ENVELOPE
 from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
-from braidstream.slot.task import REPORTS
 from braidstream.spark.finishing import composite_rows
 from braidstream.spark.session import QUERY_SETTINGS, is_single_executor, own_session
 from braidstream.spark.sinks import staged_frame
+from braidstream.spark.tasks import ENVELOPE, NODE_ENVELOPE, REPORTS, EpochTasks
 from braidstream.state.manifest import Manifest
 
 __all__ = ["SparkCluster"]
-
-_NODE_ENVELOPE = "slot int, head string, blob binary"
-"""`functions.node_cluster.NODE_ENVELOPE` in Spark's words."""
 
 
 class SparkCluster:
@@ -44,6 +40,7 @@ class SparkCluster:
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None
         self._anchored_on = 0
+        self._tasks = EpochTasks()
 
     def batches(self, runner: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """What `foreachBatch` calls for each epoch."""
@@ -53,8 +50,11 @@ class SparkCluster:
             if self._clone is None:
                 for name, value in QUERY_SETTINGS.items():
                     session.conf.set(name, value)
-            self._clone = session
-            runner(envelopes, epoch)
+            self._clone, self._tasks.epoch = session, epoch
+            try:
+                runner(envelopes, epoch)
+            finally:
+                self._tasks.epoch = None
 
         return run
 
@@ -62,16 +62,16 @@ class SparkCluster:
         """A Spark job with one exchange for each stage."""
         frame = envelopes
         for stage in stages[:-1]:
-            frame = self._exchange(frame, before).mapInArrow(stage, ENVELOPE)
-        frame = self._exchange(frame, before).mapInArrow(stages[-1], REPORTS)
+            frame = self._tasks.mapped(self._exchange(frame, before), stage, ENVELOPE)
+        frame = self._tasks.mapped(self._exchange(frame, before), stages[-1], REPORTS)
         return [bytes(row.report) for row in frame.collect()]
 
     def run_nodes(self, rows: DataFrame, stages: Sequence[NodeStage]) -> list[bytes]:
         """A Spark job: the first stage is one task over all partitions, others have one task a node."""
         first, *later = stages
-        frame = rows.coalesce(1).mapInArrow(first.run, _NODE_ENVELOPE)
+        frame = rows.coalesce(1).mapInArrow(first.run, NODE_ENVELOPE)
         for stage in later:
-            frame = frame.repartitionById(stage.n_nodes, "slot").mapInArrow(stage.run, _NODE_ENVELOPE)
+            frame = frame.repartitionById(stage.n_nodes, "slot").mapInArrow(stage.run, NODE_ENVELOPE)
         return [bytes(row.blob) for row in frame.collect()]
 
     def ticks(self, n_slots: int) -> DataFrame:

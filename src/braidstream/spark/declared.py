@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import InputError, SinkError, StreamError
+from braidstream.model.secrets import kept_options, refuse_hidden
 from braidstream.options import JobStream, options_of, texts_of
 from braidstream.query import Query, parse_duration
 from braidstream.spark.bad_rows import BadRows, GoodRows
@@ -52,7 +53,8 @@ BadTarget = tuple[Any, "str | Path | None", Mapping[str, str]]
 
 def bad_of(known: Mapping[str, BadTarget], query: Query) -> dict[str, BadTarget]:
     """The targets of the streams that a query reads."""
-    return {stream: known[stream] for stream in query.streams if stream in known}
+    base = {one.name: one.stream for one in query.enriched}
+    return {stream: known[own] for stream in query.streams if (own := base.get(stream, stream)) in known}
 
 
 @dataclass
@@ -210,9 +212,17 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def submitted_of(query: ContinuousQuery, to: Any, path: str | None, options: Mapping[str, object]) -> Submitted:
+    """What a manifest keeps of a query that was submitted; refused where it could not come back at a restart."""
+    kept = kept_options(texts_of(options))
+    refuse_hidden(kept, f"the sink of query {query.query.name!r}, which comes back at a restart")
+    return Submitted(query.query.text, to if isinstance(to, str) else None, path, kept)
+
+
 def sink_again(name: str, entry: Submitted, declared: ContinuousQuery | None) -> Sink:
     """The sink of a query that was submitted before a restart; functions are not remembered."""
     if entry.to is not None:
+        refuse_hidden(entry.options, f"the sink of query {name!r}")
         return make_sink(entry.to, entry.path, dict(entry.options))
     if declared is not None and isinstance(declared.sink, CallableSink):
         return declared.sink

@@ -27,5 +27,8 @@ class Ended:
         del timeout
         return True
 
+    def exception(self) -> None:
+        """Nothing went wrong."""
+
     def stop(self) -> None:
         """It stands still."""

@@ -24,8 +24,9 @@ from typing import Any
 
 from braidstream.epoch.owed import is_in_step
 from braidstream.errors import CheckpointMismatch
-from braidstream.model.declarations import Declared, Target
+from braidstream.model.declarations import Declared, Target, kept
 from braidstream.model.faults import reach
+from braidstream.model.secrets import refuse_hidden
 from braidstream.plan.catalogue import held_queries, held_streams, with_declared
 from braidstream.query import Query
 from braidstream.query.evolution import Held, Step, added_columns, compare
@@ -134,8 +135,8 @@ def evolution(
 def declared_of(query: ContinuousQuery) -> Declared:
     """A query as it is declared, in a form that can be written down."""
     late = None if query.late_sink is None else _target(*query.late_sink)
-    sink = None if query.sink is None else query.sink.target
-    return Declared(query.query.fingerprint, query.query.text, sink, late, query.recovered)
+    sink = None if query.sink is None else query.sink.noted
+    return Declared(query.query.fingerprint, query.query.text, sink, kept(late), query.recovered)
 
 
 def _target(to: Any, path: Any, options: Mapping[str, str]) -> Target:
@@ -165,6 +166,7 @@ def held_before(
 
 
 def _made(target: Target | None, name: str, shown: str) -> Sink:
+    refuse_hidden({} if target is None else target.options, f"the sink of query {name!r}, which is owed results")
     return make_sink(_known(target, name, shown), target.path if target else None, target.options if target else {})
 
 

@@ -6,10 +6,10 @@ Nothing is imported before a sink is declared that needs it. Cost: a look at the
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from types import ModuleType
 
 from braidstream.errors import SinkError
+from braidstream.packages import install_command, is_installed
 
 __all__ = ["EXTRAS", "extra", "has_extra", "install_command"]
 
@@ -24,7 +24,7 @@ EXTRAS = {
 
 def has_extra(format_: str) -> bool:
     """Whether the package of a format is installed."""
-    return importlib.util.find_spec(EXTRAS[format_]) is not None
+    return is_installed(EXTRAS[format_])
 
 
 def extra(format_: str, module: str = "") -> ModuleType:
@@ -36,8 +36,3 @@ def extra(format_: str, module: str = "") -> ModuleType:
             install_command(format_),
         )
     return importlib.import_module(f"{EXTRAS[format_]}.{module}" if module else EXTRAS[format_])
-
-
-def install_command(format_: str) -> str:
-    """What installs the extra."""
-    return f"pip install 'braidstream[{format_}]'"

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from braidstream.arguments import checked_arguments
 from braidstream.control.controller import Controller
@@ -36,56 +35,51 @@ from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST
-from braidstream.options import FlowOptions, StartOptions, chosen, parse_size, texts_of
+from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
-from braidstream.plan.catalogue import since_of, with_submitted, without_query
-from braidstream.plan.explain import explain, explain_memory, explain_options
+from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
+from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, known_statistics
 from braidstream.plan.told import check_told, told
-from braidstream.query import Query, Schema, parse, parse_duration
+from braidstream.query import Query, parse_duration
 from braidstream.query.evolution import Held
 from braidstream.query.tree import tree_of
 from braidstream.spark.arrow_types import shapes_of
-from braidstream.spark.bad_rows import BAD
 from braidstream.spark.declared import (
     NAME,
     ContinuousQuery,
     bad_of,
     check_session,
-    delay_us,
-    folders,
-    idle_us,
     interval_s,
     located,
     sink_again,
+    submitted_of,
     trigger_of,
 )
-from braidstream.spark.declared_files import checked_stream, declared_files, read_schema, schema_of
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
-from braidstream.spark.file_order import arrange, check_order
+from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
+from braidstream.spark.flow_inputs import FlowInputs
 from braidstream.spark.function_launch import prepare_function, refuse_for_functions, start_function
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function
 from braidstream.spark.handle import Handle
+from braidstream.spark.joined_tables import explain_tables
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
-from braidstream.spark.meaning import SparkMeaning, refuse_mixed_times
+from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.session import cores, default_memory
-from braidstream.spark.sinks import make_sink
-from braidstream.spark.sources import FilesSource, Stream
+from braidstream.spark.sources import Stream
 from braidstream.spark.starting import begin, identity_of
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
-from braidstream.state.notes import Notes, Submitted
+from braidstream.state.notes import Notes
 
 __all__ = ["ContinuousQuery", "Flow"]
 
-_NAME_TIME = 'name the event-time column: time="ts"'
 
-
-class Flow:
+class Flow(FlowInputs):
     """Streams and queries over a Spark session."""
 
     @checked_arguments("Flow", {"spark": "Flow(spark), with spark = braidstream.local_session()"})
@@ -97,7 +91,7 @@ class Flow:
         slots: int | None = None,
         groups: int = 64,
         silence: str | timedelta | None = None,
-        controller: Controller | None = None,
+        controller: Controller | bool | None = True,
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
@@ -107,86 +101,21 @@ class Flow:
         idle_after: int = 100,
         shed_by: str = "oldest",
     ) -> None:
-        self.options = chosen(FlowOptions, locals())
+        is_on = isinstance(controller, Controller) or controller or False
+        self.options = chosen(FlowOptions, {**locals(), "controller": is_on})
         check_session(spark)
-        self.spark, self.name = spark, name
-        self.slots, self.groups, self.silence, self.controller = slots, groups, silence, controller
-        budget = default_memory(spark) if memory is None else parse_size(memory)
-        self.is_budgeted = memory is not None
+        super().__init__(spark)
+        self.name, self.slots, self.groups, self.silence = name, slots, groups, silence
+        self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
+        self.controller = self.routing.steered(controller)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
         self._handle: FlowHandle | None = None
-        self._streams: dict[str, Stream] = {}
         self._arranged: dict[str, Stream] = {}
         """The streams as the last start reads them, in their order and with measured delays."""
         self._names: set[str] = set()
-        self._meaning = SparkMeaning(spark, self._streams)
         self._queries: dict[str, ContinuousQuery] = {}
-        self._bad: dict[str, tuple[Any, str | Path | None, Mapping[str, str]]] = {}
         self._function: FunctionQuery | None = None
-
-    @checked_arguments("flow.stream", {"time": _NAME_TIME, "frame": "use spark.readStream"})
-    def stream(
-        self,
-        name: str,
-        frame: DataFrame,
-        *,
-        time: str,
-        delay: str | timedelta = "0 seconds",
-        idle: str | timedelta | None = None,
-    ) -> Flow:
-        """Declare a stream: any streaming DataFrame, its event-time column, and how late its tuples may come.
-
-        After a silence as long as `idle`, in wall time, the watermark goes on without it.
-        """
-        if not isinstance(frame, DataFrame) or not frame.isStreaming:
-            raise StreamError(
-                f"stream {name!r} is not a streaming DataFrame",
-                "a DataFrame of spark.readStream",
-                "use spark.readStream",
-            )
-        self._add(Stream(name, frame, frame.schema, time, delay_us(name, delay), idle_us=idle_us(name, idle)))
-        return self
-
-    @checked_arguments("flow.files", {"time": _NAME_TIME, "path": 'name the folder of the files: "data/R"'})
-    def files(
-        self,
-        name: str,
-        path: str | Path,
-        *,
-        schema: str | StructType | None = None,
-        time: str,
-        delay: str | timedelta | None = None,
-        options: Mapping[str, str] | None = None,
-        order: str | None = None,
-        idle: str | timedelta | None = None,
-    ) -> Flow:
-        """Declare a stream of Parquet files. The same as `stream` with Spark's file source, but faster.
-
-        They are read in an `order`: "time" (of events, the default with epoch="available"), "name" or "modified" (the
-        default of a flow that runs on). Without a `delay`, the one that this order needs is measured from the files.
-        Without a schema it is read from the files that are there. `idle` is as in `stream`.
-        """
-        if not isinstance(path, (str, Path)):
-            raise StreamError(f"the path of stream {name!r} is {path!r}", "a folder of Parquet files", 'path="data/R"')
-        given = {key: str(value) for key, value in (options or {}).items()}
-        located = str(path) if "://" in str(path) else str(Path(path).absolute())
-        if "://" not in located and not any(c in located for c in "*?[{") and not Path(located).is_dir():
-            raise StreamError(
-                f"the path of stream {name!r} does not exist: {path}",
-                "a folder of Parquet files",
-                "create the folder first",
-            )
-        columns = read_schema(self.spark, name, located, given) if schema is None else schema
-        frame = declared_files(self.spark, name, located, columns, given)
-        plain = "://" not in located and not any("=" in part for part in folders(located))
-        source = FilesSource(located, given, order, is_partitioned=not plain)
-        check_order(name, order, source)
-        files, local = source if plain else None, source if "://" not in located else None
-        known_us = 0 if delay is None else delay_us(name, delay)
-        is_measured = delay is None and local is not None
-        self._add(Stream(name, frame, frame.schema, time, known_us, files, local, is_measured, idle_us(name, idle)))
-        return self
 
     def windows(
         self,
@@ -219,15 +148,17 @@ class Flow:
             )
         self._function = function
 
-    def query(self, text: str | Query, name: str | None = None, *, recovered: bool = False) -> ContinuousQuery:
-        """Add a continuous query in CQL; with `recovered`, results say whether clean-up found them, and their epoch."""
+    def query(
+        self, text: str | Query, name: str | None = None, *, recovered: bool = False, allow: str | None = None
+    ) -> ContinuousQuery:
+        """Add a continuous query in CQL; `recovered` and `allow` are as in job files (docs/options.md)."""
         if self._function is not None:
             raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
-        made = self._made(text, name, recovered=recovered)
+        made = self._made(text, name, recovered=recovered, allow=allow)
         self._queries[made.query.name] = made
         return made
 
-    def _made(self, text: str | Query, name: str | None, *, recovered: bool = False) -> ContinuousQuery:
+    def _made(self, text: str | Query, name: str | None, *, recovered: bool, allow: str | None) -> ContinuousQuery:
         """A query with a name of its own, parsed and checked; not one of the flow's yet."""
         if not isinstance(text, (str, Query)):
             raise InputError(
@@ -238,27 +169,13 @@ class Flow:
             raise InputError(f"a query cannot be named {chosen!r}", "letters, digits and underscores")
         if chosen in self._queries:
             raise InputError(f"there is already a query named {chosen!r}", "a name of its own for each query")
-        parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen)
+        parsed = replace(text, name=chosen) if isinstance(text, Query) else self._parsed(text, chosen, allow)
         if parsed.is_aggregate:
             draft(parsed, self._meaning)
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
         return ContinuousQuery(parsed, recovered=recovered, bad=bad_of(self._bad, parsed))
-
-    def bad(
-        self, stream: str, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
-    ) -> Flow:
-        """Send rows of a stream that could not be read, those with a `_bad`, to a sink; before queries are added."""
-        if stream not in self._streams or BAD not in self._streams[stream].schema.names:
-            wrong = f"stream {stream!r} has no column {BAD!r} that says which of its rows could not be read"
-            raise StreamError(wrong, f"a declared stream with a column {BAD}, a struct", nearest(stream, self._streams))
-        make_sink(target, path, texts_of(options))
-        self._bad[stream] = (target, path, texts_of(options))
-        return self
-
-    def _parsed(self, text: str, name: str) -> Query:
-        return parse(text, self.schemas, name, meaning=self._meaning)
 
     def _new_name(self) -> str:
         """The next number that no query of this flow has had."""
@@ -270,11 +187,6 @@ class Flow:
         """The names of the flow's queries."""
         return tuple(self._queries)
 
-    @property
-    def schemas(self) -> dict[str, Schema]:
-        """The schemas of the declared streams, as the query language knows them."""
-        return {name: schema_of(stream) for name, stream in self._streams.items()}
-
     def explain(self) -> str:
         """The plan in words; nothing is started."""
         if self._function is not None:
@@ -282,13 +194,20 @@ class Flow:
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(self._queries, manifest), [q.query for q in self._queries.values()]
         better = better_trees(
-            queries, plan.trees, known_statistics(manifest, shapes_of(self._streams), queries, plan.trees)
+            queries, plan.trees, known_statistics(manifest, shapes_of(self._all.used(queries)), queries, plan.trees)
         )
         sinks = {name: q.sink.description for name, q in self._queries.items() if q.sink is not None}
-        streams = shapes_of({**self._streams, **self._arranged})
+        streams = shapes_of(self._all.over({**self._streams, **self._arranged}).used(queries))
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         stages = explain_stages(plan.stores, manifest, self.groups, (self.slots or cores(self.spark)))
-        return "\n".join([shown, *stages, *explain_memory(self.overflow, plan), *explain_options(self.options)])
+        memory, layout = explain_memory(self.overflow, plan), explain_layout(self.controller, self.options)
+        tables = explain_tables(self.tables, queries, {} if manifest is None else manifest.notes.tables)
+        return "\n".join([shown, *tables, *stages, *memory, *layout])
+
+    def _repr_html_(self) -> str:
+        from braidstream.spark.notebook import flow_html  # noqa: PLC0415
+
+        return flow_html(self)
 
     @checked_arguments("start", {"checkpoint": 'name the folder of its state: start(checkpoint="ck")'})
     def start(
@@ -297,6 +216,8 @@ class Flow:
         *,
         epoch: str | timedelta = "available",
         keep: int = 10,
+        history: int = 4096,
+        durability: str = "power",
         final: bool = False,
         warm: bool = True,
         wait: str | timedelta = "0 seconds",
@@ -310,8 +231,8 @@ class Flow:
         chosen(StartOptions, locals())
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
-        trigger = trigger_of(epoch)
-        store = Checkpoint(located(checkpoint), keep)
+        trigger, is_durable = trigger_of(epoch), durability == "power"
+        store = Checkpoint(located(checkpoint), keep, history=history, durable=is_durable)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
@@ -324,7 +245,7 @@ class Flow:
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
         outputs = [sink for query in prepared.queries.values() for sink in query.outputs]
         begin(self.spark, store, begun.identity, first if begun.is_new else None, outputs, warm=warm)
-        self._queries, self._arranged = dict(prepared.queries), dict(launch.streams)
+        self._queries, self._arranged = dict(prepared.queries), dict(launch.streams.declared)
         running = launch.run(*begun.committed())
         self._handle = FlowHandle(*running, self.explain, launch, begun.warnings, begun.changes.lines)
         return self._handle
@@ -373,13 +294,14 @@ class Flow:
             paths = {name: s.files.path if s.files else None for name, s in self._streams.items()}
             refuse_moved_streams(store, paths, shown)
         streams, last = arrange(self.spark, store, last, self._streams, is_finite="availableNow" in trigger)
+        last, warnings = self.tables.noted(last, is_replay=store.log.last_begun(last.epoch) > last.epoch)
         reorganizer = None
         if self.controller is not None:
             balances = self.is_budgeted or self.controller.settings.disk != "none"  # relocation before spilling
             reorganizer = Reorganizer.of(self.controller, interval, self.overflow.memory_bytes if balances else None)
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
-        launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, streams, is_final)
+        launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
         noted = changes.noted(last)
         prepared = launch.prepare(self._recalled(noted), noted)
         held: Mapping[str, ContinuousQuery] = {}
@@ -387,7 +309,8 @@ class Flow:
             held = held_before(changes, last, self._parsed, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
-        return Begun(launch, prepared, last, mine, is_new, gone_folders(prepared, last), changes, held)
+        warnings += gone_folders(prepared, last, store)
+        return Begun(launch, prepared, last, mine, is_new, warnings, changes, held)
 
     def submit(
         self,
@@ -395,6 +318,7 @@ class Flow:
         name: str | None = None,
         to: str | Callable[[DataFrame, int], Any] = "memory",
         path: str | None = None,
+        allow: str | None = None,
         **options: Any,
     ) -> ContinuousQuery:
         """Add a query to the running flow, effective at the next epoch. It sees the tuples that arrive from then on.
@@ -404,14 +328,11 @@ class Flow:
         made: list[ContinuousQuery] = []
 
         def prepare(launch: Launch, manifest: Manifest) -> Change:
-            added = self._made(text, name).to(to, path, **options)
-            added.since = manifest.epoch
+            added = self._made(text, name, recovered=False, allow=allow).to(to, path, **options)
+            added.since, own = manifest.epoch, added.query.name
             made.append(added)
-            own = added.query.name
             prepared = launch.prepare({**self._queries, own: added}, manifest, {own})
-            target = to if isinstance(to, str) else None
-            texts = texts_of(options)
-            entry = Submitted(added.query.text, target, path, texts)
+            entry = submitted_of(added, to, path, options)
 
             def noted(last: Manifest) -> Manifest:
                 added.since = last.epoch
@@ -434,6 +355,23 @@ class Flow:
             return Change(prepared, (), lambda last: without_query(last, name), self._taken(prepared))
 
         self._running().change(f"withdrawing query {name!r}", prepare)
+
+    def refresh(self, *names: str) -> None:
+        """Let the running flow see the newest snapshots of tables (all, unless some are named) from the next epoch on.
+
+        Where there are none that are newer, nothing is done.
+        """
+        handle = self._running("a start reads the newest snapshots")
+        wanted = names or tuple(self.tables.declared)
+        refreshed = self.tables.refreshed(handle.manifest.notes.tables, wanted)
+        if refreshed == handle.manifest.notes.tables:
+            return
+
+        def prepare(launch: Launch, manifest: Manifest) -> Change:
+            prepared = launch.prepare(self._queries, with_tables(manifest, refreshed), ())
+            return Change(prepared, (), lambda last: with_tables(last, refreshed), lambda: None)
+
+        handle.change("refreshing tables", prepare)
 
     def _running(self, fix: str = "") -> FlowHandle:
         if self._handle is None:
@@ -460,9 +398,6 @@ class Flow:
                 queries[name] = ContinuousQuery(query, again, entry.since, bad=bad_of(self._bad, query))
         return queries
 
-    def _add(self, stream: Stream) -> None:
-        self._streams[stream.name] = checked_stream(stream, self._streams)
-
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
         late = {stream: True for q in declared.values() for stream in q.late_sinks()}
         since = {name: q.since for name, q in declared.items()}
@@ -470,7 +405,7 @@ class Flow:
         notes = Notes() if manifest is None else manifest.notes
         known = notes.trees or {}
         trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
-        shapes = shapes_of(self._streams)
+        shapes = shapes_of(self._all.used(queries))
         statistics = known_statistics(manifest, shapes, queries, trees)
         plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning)
         return told(plan, {name for name, q in declared.items() if q.recovered})
@@ -483,8 +418,7 @@ class Flow:
         """The manifest of a new checkpoint; `before` is that of one without commits, whose notes stay."""
         n_slots = self.slots or cores(self.spark)
         known = Notes() if before is None else before.notes
-        biclique = self.routing.biclique(n_slots)
-        notes = Notes(biclique=biclique, submitted=known.submitted, withdrawn=known.withdrawn)
+        notes = Notes(biclique=self.routing.biclique(n_slots), submitted=known.submitted, withdrawn=known.withdrawn)
         return Manifest(BEFORE_FIRST, Directory.of(self.groups, n_slots), n_slots, notes=notes)
 
     def _resumed(self, store: Checkpoint, last: Manifest) -> Manifest:

@@ -22,6 +22,7 @@ from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.ended import Ended
 from braidstream.spark.handle import PATIENCE_S, Handle
 from braidstream.spark.launch import Launch, Prepared
+from braidstream.spark.refreshing import Refresher
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
 
@@ -54,6 +55,8 @@ class FlowHandle(Handle[EpochProgress]):
     ) -> None:
         self._runner, self._launch = runner, launch
         super().__init__(query, runner, explain, warnings, changes)
+        tables = {} if launch.is_finite else launch.flow.tables.declared
+        self._refresher = Refresher(tables, launch.flow.refresh, lambda: self.is_active)
         if launch.is_finite:
             self._finisher = threading.Thread(target=self._finish, name="braidstream-finish", daemon=True)
             self._finisher.start()
@@ -61,7 +64,7 @@ class FlowHandle(Handle[EpochProgress]):
     @property
     def delays(self) -> dict[str, str]:
         """The delays that were measured from files when the flow started, in words, by stream."""
-        return {name: stream.shown_delay for name, stream in self._launch.streams.items() if stream.told}
+        return {name: stream.shown_delay for name, stream in self._launch.streams.declared.items() if stream.told}
 
     @property
     def locality(self) -> float:
@@ -141,6 +144,13 @@ class FlowHandle(Handle[EpochProgress]):
     def explain(self) -> str:
         """The plan in words, and the keys that are heavy now."""
         return "\n".join([self._explain(), *explain_heavy_keys(self.manifest)])
+
+    def _release(self) -> None:
+        """With the checkpoint, what is cached of tables is given up."""
+        super()._release()
+        if not self.is_active:
+            self._refresher.stop()
+            self._launch.flow.tables.release()
 
     def _finish(self) -> None:
         """In a thread of its own: when a finite flow has read all that was there, its last clean-up."""

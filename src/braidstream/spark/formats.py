@@ -22,7 +22,17 @@ from braidstream.errors import InputError, SinkError, StreamError, nearest
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import install_command
 
-__all__ = ["BUILT_IN", "SINKS", "SOURCES", "check_sink", "check_source", "find_sink", "is_known", "open_stream"]
+__all__ = [
+    "BUILT_IN",
+    "SINKS",
+    "SOURCES",
+    "check_sink",
+    "check_source",
+    "find_sink",
+    "is_known",
+    "open_stream",
+    "package_of",
+]
 
 BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml")
 """Formats of files that every session has, to read and to write."""
@@ -74,6 +84,11 @@ def check_source(name: str, format_: str, options: Mapping[str, str]) -> None:
         wrong = f"stream {name!r}: Spark knows no format {format_!r}"
         raise StreamError(wrong, "a streaming source of Spark", f"did you mean {almost!r}?")
     _require(StreamError, f"the {own} stream {name!r}", options, _SOURCE_NEEDS.get(own, ()))
+
+
+def package_of(format_: str) -> str:
+    """The package that brings a format."""
+    return _PACKAGES[format_]
 
 
 def find_sink(spark: SparkSession, format_: str) -> None:

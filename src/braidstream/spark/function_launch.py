@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
+from braidstream.epoch.recorder import Recorder
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
 from braidstream.functions.arrays import result_schema
 from braidstream.functions.function_epoch import FunctionRun
@@ -34,7 +36,7 @@ from braidstream.spark.parquet import ParquetReader, is_case_sensitive
 from braidstream.spark.session import own_session
 from braidstream.spark.sinks import Sink, spark_schema
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, identity_of
+from braidstream.spark.starting import begin, identity_of, own_seconds, record_start
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -113,7 +115,9 @@ def start_function(
     cluster = SparkCluster(flow.spark, store.root)
     runner = _runner(store, prepared, cluster)
     writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
+    record_start(runner.recorder, store, manifest, {prepared.query.name: explain_function(flow.name, prepared.query)})
     running = writer.option("checkpointLocation", store.offsets).trigger(**trigger).start()
+    runner.recorder.engine_s = partial(own_seconds, running)
     return FunctionHandle(running, runner, lambda: explain_function(flow.name, prepared.query))
 
 
@@ -168,8 +172,9 @@ def _runner(store: Checkpoint, prepared: PreparedFunction, cluster: SparkCluster
         prepared.reader,
         arrow_schema(stream.schema).field(stream.time).type,
         cluster,
-        SparkOutlets(lambda: cluster.session, store.root, {query.name: prepared.sink}),
+        SparkOutlets(lambda: cluster.session, store.root, {query.name: prepared.sink}, durable=store.durable),
         query.monitor,
+        Recorder(store),
     )
     return FunctionRunner(run, prepared.manifest)
 

@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.ending import is_ended
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.runner import Running, Stopped
 from braidstream.errors import BraidstreamError, InputError, RunError
 from braidstream.model.instructions import Decision
@@ -26,7 +30,10 @@ from braidstream.spark.ended import Ended
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
-__all__ = ["PATIENCE_S", "Handle", "Runner"]
+if TYPE_CHECKING:
+    from braidstream.spark.notebook import Dashboard
+
+__all__ = ["PATIENCE_S", "Handle", "Runner", "running_handles"]
 
 PATIENCE_S = 5.0
 """How long a change waits for a good moment, beside the epoch that runs; and a stop for the last clean-up."""
@@ -58,6 +65,19 @@ class Runner(Protocol[ProgressT_co]):
         """Whether an epoch runs, may begin, or has failed."""
         ...
 
+    @property
+    def recorder(self) -> Recorder:
+        """Who records the epochs."""
+        ...
+
+
+_HANDLES: WeakSet[Handle[Any]] = WeakSet()
+
+
+def running_handles() -> list[Handle[Any]]:
+    """Those of this process that somebody still has."""
+    return list(_HANDLES)
+
 
 class Handle(Generic[ProgressT]):
     """A running streaming query.
@@ -78,7 +98,9 @@ class Handle(Generic[ProgressT]):
         self._current = runner
         self._changing = threading.Lock()
         self._failure: RunError | None = None
+        self._has_ended = False
         self._finisher: threading.Thread | None = None
+        _HANDLES.add(self)
         runner.checkpoint.watch(self._is_over, self._lost)
 
     @property
@@ -90,6 +112,18 @@ class Handle(Generic[ProgressT]):
     def is_active(self) -> bool:
         """Whether it is still running."""
         return bool(self._query.isActive) or (self._finisher is not None and self._finisher.is_alive())
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the flow."""
+        identity = self._current.checkpoint.identity()
+        return "flow" if identity is None else identity.name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether epochs may still come, as far as this process knows without asking Spark."""
+        running = self._current.running
+        return not (running.stopping or running.failure or self._failure or self._has_ended)
 
     @property
     def manifest(self) -> Manifest:
@@ -129,6 +163,17 @@ class Handle(Generic[ProgressT]):
         """Remove a query from a running flow, effective at the next epoch."""
         raise InputError(f"{name!r} cannot be withdrawn", "a query of a flow of queries", "stop the flow instead")
 
+    def show(self, height: int = 900, port: int = 0) -> Dashboard:
+        """The dashboard of this flow, as a value that a notebook shows (extra `dashboard`)."""
+        from braidstream.spark.notebook import Dashboard  # noqa: PLC0415
+
+        return Dashboard(self._current.checkpoint.root, height, port)
+
+    def _repr_html_(self) -> str:
+        from braidstream.spark.notebook import handle_html  # noqa: PLC0415
+
+        return handle_html(self)
+
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until it ends; True when it has. Raises what made it fail."""
         has_ended = True
@@ -165,7 +210,10 @@ class Handle(Generic[ProgressT]):
         if not self._changing.acquire(blocking=False):
             return False
         try:
-            return not self.is_active
+            if self.is_active:
+                return False
+            self._record_end()
+            return True
         finally:
             self._changing.release()
 
@@ -212,7 +260,20 @@ class Handle(Generic[ProgressT]):
         if self._finisher is not None:
             self._finisher.join(PATIENCE_S)
         if not self.is_active:
+            self._record_end()
             self._current.checkpoint.release()
+
+    def _record_end(self) -> None:
+        """Note in the history why it ended; what was killed says nothing."""
+        self._has_ended = True
+        running, failure = self._current.running, self._failure or self._current.running.failure
+        if failure is None and not running.stopping:
+            failure = self._query.exception()
+        if failure is not None and not isinstance(failure, Stopped):
+            self._current.recorder.end(self.manifest.epoch, "failed", one_line(failure))
+        else:
+            how = "stopped" if running.stopping else "closed" if is_ended(self.manifest) else "ended"
+            self._current.recorder.end(self.manifest.epoch, how)
 
     def _raise(self, runner: Runner[ProgressT], error: BaseException) -> None:
         failure, root = runner.running.failure, runner.checkpoint.root

@@ -33,7 +33,7 @@ from braidstream.spark.staged_folder import STAGING, StagedFolder, refuse_file
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
-__all__ = ["IcebergSink"]
+__all__ = ["IcebergSink", "open_catalog"]
 
 _ATTEMPTS = 20
 _OWN = ("table", "catalog")
@@ -169,21 +169,7 @@ class IcebergSink(Sink):
     def _catalog(self) -> Any:
         """The catalog; asked for its table, so that one that does not answer is known."""
         if self._opened is None:
-            catalogs, given = extra("iceberg", "catalog"), {k: v for k, v in self.options.items() if k not in _OWN}
-            if "catalog" not in self.options:
-                home = Path(resolved(self.path or ""))
-                home.mkdir(parents=True, exist_ok=True)
-                given = {"type": "sql", "uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{home}", **given}
-            try:
-                self._opened = catalogs.load_catalog(self.options.get("catalog", "braidstream"), **given)
-                self._opened.table_exists(self._name)
-            except Exception as error:
-                self._opened = None
-                raise SinkError(
-                    f"the Iceberg catalog of table {self._name} cannot be used: {one_line(error)}",
-                    "a catalog that answers",
-                    "check its name in .pyiceberg.yaml, and its options",
-                ) from None
+            self._opened = open_catalog(self.path, self.options)
         return self._opened
 
     def _found(self) -> Any:
@@ -199,6 +185,25 @@ class IcebergSink(Sink):
             raise SinkError(
                 f"Iceberg has no form for these results: {one_line(error)}", "types that Iceberg has"
             ) from None
+
+
+def open_catalog(path: str | None, options: Mapping[str, str]) -> Any:
+    """The catalog that options name, or the one in a folder, with an answer to whether it has their table."""
+    catalogs, given = extra("iceberg", "catalog"), {k: v for k, v in options.items() if k not in _OWN}
+    if "catalog" not in options:
+        home = Path(resolved(path or ""))
+        home.mkdir(parents=True, exist_ok=True)
+        given = {"type": "sql", "uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{home}", **given}
+    try:
+        opened = catalogs.load_catalog(options.get("catalog", "braidstream"), **given)
+        opened.table_exists(options["table"])
+    except Exception as error:
+        raise SinkError(
+            f"the Iceberg catalog of table {options['table']} cannot be used: {one_line(error)}",
+            "a catalog that answers",
+            "check its name in .pyiceberg.yaml, and its options",
+        ) from None
+    return opened
 
 
 def _property(mark: Mark) -> str:

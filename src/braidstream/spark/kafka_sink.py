@@ -6,7 +6,8 @@ is the last message of a compacted topic that only this flow and outlet write to
 hide it: {"epoch": 12, "step": 0}, the last that was taken of each. Who finds its number there, or a later one, does
 nothing.
 
-    value    the columns as JSON, as Spark's to_json writes them, with NULLs, and times with all their digits
+    value    the columns as JSON, as Spark's to_json writes them, with NULLs, and times with all their digits; or, with
+             value = "avro", as Spark's to_avro does (`spark.avro_values`)
     key      the column of `key`, as a text; several as a JSON object
     headers  flow, query, epoch
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -31,6 +32,7 @@ from braidstream.errors import SinkError, nearest
 from braidstream.model.declarations import Target
 from braidstream.model.faults import reach
 from braidstream.spark.arrow_rows import names_of
+from braidstream.spark.avro_values import avro_value, refuse_no_avro
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
 from braidstream.spark.names import column_of
@@ -39,7 +41,8 @@ from braidstream.spark.task_delivery import in_one_task
 
 __all__ = ["KafkaSink"]
 
-_OPTIONS = ("servers", "topic", "key", "marks")
+_OPTIONS = ("servers", "topic", "key", "marks", "value")
+_VALUES = ("json", "avro")
 _ASK_S, _BEGIN_S, _END_S = 8.0, 60.0, 300.0
 _TAIL = 64
 """How many messages are looked at from the end, at first: commits and aborted attempts count as messages too."""
@@ -69,6 +72,10 @@ class KafkaSink(Sink):
         for name, example in (("servers", 'servers = "host:9092"'), ("topic", 'topic = "results"')):
             if not options.get(name):
                 raise SinkError(f"the kafka sink has no option {name}", "what it needs", f"add {example}")
+        if options.get("value", "json") not in _VALUES:
+            wrong = f"the kafka sink has no value {options['value']!r}"
+            raise SinkError(wrong, " or ".join(_VALUES), nearest(options["value"], _VALUES))
+        self._is_avro = options.get("value") == "avro"
         self._topic, self._key = options["topic"], names_of(options.get("key", ""))
         self.flow = ""
         self.description = (
@@ -86,6 +93,11 @@ class KafkaSink(Sink):
         """Settings of librdkafka that all clients have in common."""
         own = {name: value for name, value in self.options.items() if "." in name}
         return {**_QUIET, "bootstrap.servers": self.options["servers"], **own}
+
+    def find(self, spark: SparkSession) -> None:
+        """Refuse Avro in a session that does not have it."""
+        if self._is_avro:
+            refuse_no_avro(spark, f"the kafka sink of topic {self._topic!r}", SinkError)
 
     def check(self, flow: str) -> None:
         """Refuse brokers that do not answer, and a topic that is not there."""
@@ -128,7 +140,8 @@ class KafkaSink(Sink):
         columns = [column_of(name) for name in frame.columns]
         key = [column_of(name) for name in self._key]
         made = F.lit(None) if not key else key[0] if len(key) == 1 else F.to_json(F.struct(*key), _JSON)
-        return frame.select(made.cast("string").alias("key"), F.to_json(F.struct(*columns), _JSON).alias("value"))
+        value = avro_value(frame) if self._is_avro else F.to_json(F.struct(*columns), _JSON)
+        return frame.select(made.cast("string").alias("key"), value.alias("value"))
 
     def _topics(self) -> Mapping[str, Any]:
         admin = extra("kafka", "admin").AdminClient({**self._servers, "socket.timeout.ms": 5000})

@@ -2,7 +2,7 @@
 
     [streams.orders]
     format = "kafka"
-    value = "json"
+    value = "json"                # or "avro" (`spark.avro_values`)
     schema = "customer long, amount double, at timestamp"
     time = "at"                   # a field; or "timestamp", Kafka's own time of the message
     options = { "kafka.bootstrap.servers" = "host:9092", subscribe = "orders,orders-eu", startingOffsets = "earliest" }
@@ -23,11 +23,12 @@ import time
 from collections.abc import Collection, Mapping
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError, nearest
+from braidstream.spark.avro_values import AVRO_OPTIONS, avro_row, refuse_no_avro
 from braidstream.spark.bad_rows import BAD
 from braidstream.spark.causes import one_line
 from braidstream.spark.formats import open_stream
@@ -43,31 +44,55 @@ _SERVERS, _TOPICS = "kafka.bootstrap.servers", "subscribe"
 
 
 def kafka_frame(
-    spark: SparkSession, name: str, schema: str, column: str, options: Mapping[str, str], *, keeps_bad: bool = False
+    spark: SparkSession,
+    name: str,
+    schema: str,
+    column: str,
+    options: Mapping[str, str],
+    *,
+    value: str = "json",
+    keeps_bad: bool = False,
 ) -> DataFrame:
-    """The rows that JSON messages hold, and Kafka's time beside them if that is the event time.
+    """The rows that messages hold, and Kafka's time beside them if that is the event time.
 
     With `keeps_bad` a message that is not what the schema says is a row of NULLs, but for its column `_bad`.
     """
-    frame = open_stream(spark, name, "kafka", None, None, options).where("value IS NOT NULL")
-    refuse_missing_topics(spark, name, options)
-    text = F.col("value").cast("string")
-    fields = [field.name for field in _struct(spark, schema).fields]
+    theirs = {key: given for key, given in options.items() if key not in AVRO_OPTIONS}
+    frame = open_stream(spark, name, "kafka", None, None, theirs).where("value IS NOT NULL")
+    refuse_missing_topics(spark, name, theirs)
+    is_avro, struct = value == "avro", _struct(spark, schema)
+    if is_avro:
+        refuse_no_avro(spark, f"stream {name!r}", StreamError)
+    fields = [field.name for field in struct.fields]
     beside = [F.col(KAFKA_TIME)] if takes_kafka_time(column, fields) else []
+    parsed = (
+        avro_row(spark, struct, options, keeps_bad=keeps_bad) if is_avro else _json_row(schema, keeps_bad=keeps_bad)
+    )
     if not keeps_bad:
-        return frame.select(F.from_json(text, schema, {"mode": "FAILFAST"}).alias("row"), *beside).select(
+        return frame.select(parsed.alias("row"), *beside).select(
             *(F.col("row")[field].alias(field) for field in fields), *beside
         )
-    parsed = F.from_json(text, f"{schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
-    known = {"reason": F.lit(f"no JSON of {schema}"), "message": text, "topic": F.col("topic")}
+    shown = F.base64("value") if is_avro else F.col("value").cast("string")
+    may_be_null = F.substring("topic", 1, 0)  # as all fields of a struct that may be NULL have to be, for Arrow
+    reason = F.concat(F.lit(f"no {value.upper()} of {schema}"), may_be_null)
+    known = {"reason": reason, "message": shown, "topic": F.col("topic")}
     known = {**known, "partition": F.col("partition"), "offset": F.col("offset")}
     rows = frame.select(
         parsed.alias("row"), F.struct(*(one.alias(own) for own, one in known.items())).alias("known"), *beside
     )
-    is_bad = F.col("row").isNull() | F.col("row")[_CORRUPT].isNotNull()
+    is_bad = F.col("row").isNull()
+    if not is_avro:
+        is_bad = is_bad | F.col("row")[_CORRUPT].isNotNull()
     good = [F.when(~is_bad, F.col("row")[field]).alias(field) for field in fields]
     times = [F.when(~is_bad, one).alias(KAFKA_TIME) for one in beside]
     return rows.select(*good, *times, F.when(is_bad, F.col("known")).alias(BAD))
+
+
+def _json_row(schema: str, *, keeps_bad: bool) -> Column:
+    text = F.col("value").cast("string")
+    if not keeps_bad:
+        return F.from_json(text, schema, {"mode": "FAILFAST"})
+    return F.from_json(text, f"{schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
 
 
 def _struct(spark: SparkSession, schema: str) -> StructType:

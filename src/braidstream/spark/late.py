@@ -64,6 +64,7 @@ class SeveralSinks(Sink):
             own = sink.staging(self._root, delivery.finished)
             names = staged if own.root in (None, self._root) else _copied(self._root, staged, own)
             sink.deliver(replace(delivery, staged=names))
+            self.placed = {**(self.placed if sink is not self.sinks[0] else {}), **sink.placed}
             if own.root not in (None, self._root):
                 sink.end(Files(own.root), names)
 

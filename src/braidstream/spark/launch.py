@@ -17,7 +17,7 @@ import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -29,29 +29,35 @@ from braidstream.epoch.ending import is_ended
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.progress import EpochProgress
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
+from braidstream.epoch.single_grids import with_grids
 from braidstream.errors import SinkError
 from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
+from braidstream.query.model import Enriched
 from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps
 from braidstream.spark.ended import Ended
 from braidstream.spark.finishing import finish
+from braidstream.spark.joined_tables import AllStreams, Tables
 from braidstream.spark.late import late_sinks
 from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, own_session
+from braidstream.spark.session import cores, in_session, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
-from braidstream.spark.sources import DirectRouter, Router, Stream, direct_frame, general_frame
-from braidstream.state.cells import without_families
+from braidstream.spark.sources import DirectRouter, Router, direct_frame
+from braidstream.spark.starting import own_seconds, record_start
+from braidstream.spark.variants import variants_frame
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.foreign_changes import foreign_changes
 from braidstream.state.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -63,7 +69,7 @@ __all__ = ["RECENT", "Launch", "Prepared", "gone_folders"]
 def check_files(flow: Flow, plan: Plan) -> None:
     """Refuse, before anything is written, files that are there and are not what their streams declare."""
     for branch in plan.branches:
-        stream = flow._streams[branch.stream]
+        stream = flow._all[branch.stream]
         if stream.files is not None and stream.name in plan.direct:
             router = Router("", "", branch, arrow_schema(stream.schema))
             sensitive = is_case_sensitive(flow.spark)
@@ -104,7 +110,7 @@ class Launch:
     """Whose budget follows from the queries of each start."""
     interval_s: float | None = None
     """How long an epoch is meant to take."""
-    streams: Mapping[str, Stream] = field(default_factory=dict)
+    streams: AllStreams = field(default_factory=lambda: AllStreams({}, Tables()))
     """The flow's streams, their files in order and their delays known."""
     is_final: bool = False
     """Whether the checkpoint is closed at the end."""
@@ -113,6 +119,11 @@ class Launch:
     def is_finite(self) -> bool:
         """Whether the flow ends by itself, with all that was there."""
         return bool(self.trigger.get("availableNow"))
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Who records the epochs of all starts."""
+        return Recorder(self.checkpoint)
 
     def prepare(
         self, queries: Mapping[str, ContinuousQuery], manifest: Manifest, added: Collection[str] | None = None
@@ -131,23 +142,26 @@ class Launch:
         plan, unused = flow._plan(queries, manifest), {"a controller": flow.controller, "silence": flow.silence}
         flow.routing.check(plan.stores, plan.joins, unused)
         check_files(flow, plan)
-        resolve(flow.spark, flow._streams, [q.query for q in new], plan)
+        resolve(flow.spark, flow._all, [q.query for q in new], plan)
         self._check_rows(new, plan)
-        return self._framed(queries, plan)
+        return self._framed(queries, plan, manifest)
 
     def planned(self, queries: Mapping[str, ContinuousQuery], manifest: Manifest) -> Prepared:
         """What runs for queries that were checked, after a later manifest."""
-        return self._framed(queries, self.flow._plan(queries, manifest))
+        return self._framed(queries, self.flow._plan(queries, manifest), manifest)
 
-    def _framed(self, queries: Mapping[str, ContinuousQuery], plan: Plan) -> Prepared:
+    def _framed(self, queries: Mapping[str, ContinuousQuery], plan: Plan, manifest: Manifest) -> Prepared:
         run = uuid.uuid4().hex
-        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, self._union(plan, run))
+        enriched = list(dict.fromkeys(one for query in queries.values() for one in query.query.enriched))
+        frame = self._union(plan, run, enriched, manifest)
+        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame)
 
     def _check_sinks(self, queries: Mapping[str, ContinuousQuery], new: Sequence[ContinuousQuery]) -> None:
         """No two outputs in one folder, none in one that is read or in the checkpoint, each one that can be used."""
         flow, late = self.flow, late_sinks(queries.values())
         sources = [(s.name, s.files.path) for s in flow._streams.values() if s.files is not None]
         taken = [(f"the folder of stream {name!r}", path) for name, path in sources if not set(path) & set("*?[{")]
+        taken += [(f"the folder of table {name!r}", path) for name, path in flow.tables.folders()]
         outputs = [(name, q.sink) for name, q in queries.items() if q.sink is not None]
         outputs += [(f"late {s}", one) for s, sink in late.items() for one in sink.parts]
         if new:
@@ -166,7 +180,7 @@ class Launch:
                 query.sink.check_rows(rows.schema)
             for stream, sinks in query.late_sinks().items():
                 for sink in sinks:
-                    sink.check_rows(self.flow._streams[stream].schema)
+                    sink.check_rows(self.flow._all[stream].schema)
 
     def claim(self, queries: Iterable[ContinuousQuery]) -> None:
         """Mark the outputs of queries as this flow's: what may still be refused, and the first that is written."""
@@ -178,11 +192,10 @@ class Launch:
 
         Keys with a grid over stores that are not joined any more are light again.
         """
-        stores = prepared.plan.stores
-        families = {store.family for store in stores if store.family and self.decider.regridder is not None}
+        stores, keeps_heavy = prepared.plan.stores, self.decider.regridder is not None
         planned = with_regions(with_plan(manifest, prepared.plan), stores, self.flow.groups)
         folders = (resolved(sink.path) for sink in prepared.file_sinks)
-        planned = with_folders(without_families(planned, families), folders)
+        planned = with_folders(with_grids(planned, stores, keeps_heavy=keeps_heavy), folders)
         return self.checkpoint.commit(planned)
 
     def run(self, prepared: Prepared, manifest: Manifest) -> tuple[StreamingQuery | Ended, EpochRunner[DataFrame]]:
@@ -191,8 +204,10 @@ class Launch:
         runner.prepare()
         if is_ended(runner.manifest):  # a lost process had begun that; what else has arrived is not read
             return Ended(), runner
+        record_start(self.recorder, self.checkpoint, manifest, {n: q.query.text for n, q in prepared.queries.items()})
         writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
         query = writer.option("checkpointLocation", self.checkpoint.offsets).trigger(**self.trigger).start()
+        self.recorder.engine_s = partial(own_seconds, query)
         return query, runner
 
     def settled(self, held: Mapping[str, ContinuousQuery], manifest: Manifest, ends: Collection[str]) -> Manifest:
@@ -219,8 +234,10 @@ class Launch:
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
-        cluster = SparkCluster(flow.spark, self.checkpoint.root)
-        outlets = SparkOutlets(lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late)
+        cluster, durable = SparkCluster(flow.spark, self.checkpoint.root), self.checkpoint.durable
+        outlets = SparkOutlets(
+            lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late, durable=durable
+        )
         running = FlowRun(
             self.checkpoint,
             prepared.run,
@@ -234,33 +251,39 @@ class Launch:
             replace(self.decider, spiller=spiller_of(flow.overflow, plan.stores, plan.joins, self.interval_s)),
             Patience({n: s.idle_us for n, s in self.streams.items() if s.idle_us is not None}),
             self.is_final,
+            self.recorder,
         )
         return EpochRunner(running, manifest, self.progress), cluster
 
-    def _union(self, plan: Plan, run: str) -> DataFrame:
-        """All branches, in the order of declaration, because Spark knows a query's sources by their order.
+    def _union(self, plan: Plan, run: str, enriched: Sequence[Enriched], manifest: Manifest) -> DataFrame:
+        """All streams, in the order of declaration, because Spark knows a query's sources by their order.
 
-        Where all streams are files read directly, on a session of our own with settings of ours.
+        On a session of our own with settings of ours.
         """
         root, streams = self.checkpoint.root, self.streams
-        is_direct = {branch.stream: branch.stream in plan.direct for branch in plan.branches}
-        spark = own_session(self.flow.spark, root) if all(is_direct.values()) else self.flow.spark
+        routers = {b.stream: Router(root, run, b, arrow_schema(streams[b.stream].schema)) for b in plan.branches}
+        spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)
+        needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
+        tables = self.flow.tables.frames(manifest.notes.tables, needed)
         frames: list[DataFrame] = []
-        for direct, branches in groupby(plan.branches, lambda branch: is_direct[branch.stream]):
-            routed = [
-                (streams[b.stream], Router(root, run, b, arrow_schema(streams[b.stream].schema))) for b in branches
-            ]
-            if direct:
-                sensitive = is_case_sensitive(spark)
-                readers = [(s, DirectRouter(router, s.time, plan.direct[s.name], sensitive)) for s, router in routed]
-                frames.append(direct_frame(spark, readers, cores(self.flow.spark)))
-            else:
-                frames += [general_frame(stream, router) for stream, router in routed]
+        for is_direct, names in groupby(streams.declared, lambda name: name in plan.direct):
+            if is_direct:
+                readers = [(streams[name], self._direct(plan, routers[name])) for name in names]
+                frames.append(direct_frame(spark, readers, n_tasks))
+                continue
+            for name in names:
+                others = [(one.lookups, routers[one.name]) for one in enriched if one.stream == name]
+                frame = variants_frame(streams[name], [((), routers[name]), *others], tables, n_tasks)
+                frames.append(in_session(frame, spark))
         return reduce(DataFrame.unionByName, frames)
 
+    def _direct(self, plan: Plan, router: Router) -> DirectRouter:
+        name = router.branch.stream
+        return DirectRouter(router, self.streams[name].time, plan.direct[name], is_case_sensitive(self.flow.spark))
 
-def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
-    """What to say of folders that had results until the last epoch, and are not there any more."""
+
+def gone_folders(prepared: Prepared, last: Manifest, store: Checkpoint) -> tuple[str, ...]:
+    """What to say of folders that had results until the last epoch, and are not there any more, or not as they were."""
     delivered = delivered_folders(last)
     gone = (sink for sink in prepared.file_sinks if resolved(sink.path) in delivered and not sink.files.exists(OWNER))
     told = tuple(
@@ -268,6 +291,7 @@ def gone_folders(prepared: Prepared, last: Manifest) -> tuple[str, ...]:
         "it goes on with the next epoch, and what was deleted does not come again"
         for sink in gone
     )
+    told += foreign_changes(store.files)
     for one in told:
         logging.getLogger("braidstream").warning(one)
     return told

@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -33,8 +32,11 @@ from pyspark.sql.types import (
 
 from braidstream.errors import StreamError, nearest
 from braidstream.query.meaning import Typed, Uncomputable
+from braidstream.query.model import Enriched
 from braidstream.query.types import quote_name
+from braidstream.spark.joined_tables import AllStreams
 from braidstream.spark.sources import Stream
+from braidstream.spark.utc_schemas import utc_schema
 
 __all__ = ["SparkMeaning", "refuse_mixed_times", "type_text"]
 
@@ -42,10 +44,14 @@ __all__ = ["SparkMeaning", "refuse_mixed_times", "type_text"]
 class SparkMeaning:
     """What Spark says of expressions over declared streams, of which there may come more. Answers are remembered."""
 
-    def __init__(self, spark: SparkSession, streams: Mapping[str, Stream]) -> None:
+    def __init__(self, spark: SparkSession, streams: AllStreams) -> None:
         self._spark, self._streams = spark, streams
         self._frame_of = lru_cache(maxsize=None)(self._frame)
         self._same: dict[tuple[object, ...], bool] = {}
+
+    def enrich(self, made: Enriched) -> None:
+        """Know a stream with tables."""
+        self._streams.add(made)
 
     def same(self, inputs: Mapping[str, str], written: str, canonical: str, groups: Sequence[str] | None) -> bool:
         """Whether both are the same expression to the analyzer, or become so when constants are computed."""
@@ -87,12 +93,16 @@ class SparkMeaning:
         frame = self._frame_of(tuple(inputs.items()))
         schema = self._selected(frame, sql, () if aggregated else None).schema
         with _asked():
-            return Typed(type_text(schema.fields[0].dataType), to_arrow_schema(schema, timezone="UTC").field(0).type)
+            return Typed(type_text(schema.fields[0].dataType), utc_schema(schema).field(0).type)
 
     def has_even_days(self) -> bool:
         """Whether the session's zone is a fixed distance from UTC."""
         zone = self._spark.conf.get("spark.sql.session.timeZone", "UTC")
         return _is_utc(zone) or bool(re.fullmatch(r"(UTC|GMT|UT)?[+-]\d{1,2}(:?\d{2}){0,2}", zone or ""))
+
+    def is_ansi(self) -> bool:
+        """Whether the session is in ANSI mode."""
+        return (self._spark.conf.get("spark.sql.ansi.enabled", "true") or "true").lower() == "true"
 
     def check(self, inputs: Mapping[str, str], expressions: Sequence[str], conditions: Sequence[str]) -> None:
         """Resolve all of them at once."""

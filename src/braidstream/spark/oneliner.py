@@ -40,16 +40,21 @@ _SIDES = ("left", "right")
 
 @checked_arguments(
     "join",
-    {"on": 'name the key: on="id"', "within": 'say how far apart in time: within="1 hour", or None for unbounded'},
+    {
+        "on": 'name the key: on="id"; or None, with where=... and allow="no-equality"',
+        "within": 'say how far apart in time: within="1 hour", or None for unbounded',
+    },
     {},
 )
 def join(
     left: DataFrame,
     right: DataFrame,
     *,
-    on: Keys,
+    on: Keys | None,
     within: Length | tuple[Length | None, Length | None] | None,
     how: str = "inner",
+    where: str | Sequence[str] | None = None,
+    allow: str | None = None,
     time: str | tuple[str, str] | None = None,
     delay: Length | tuple[Length, Length] = "0 seconds",
     select: str | Sequence[str] | None = None,
@@ -63,30 +68,32 @@ def join(
     (left, right) of different ones, or None for unbounded. A pair with a sign, such as ("-5 seconds", "10 seconds") or
     ("+1 minute", "30 minutes"), is an interval: how much later the right side may be, at least and at most. `how` is a
     kind by PySpark's names ("left", "left_outer", "right", "full", "semi", "anti", ...), or "asof" or "asof_left": each
-    row of `left` with the newest of `right` that is not newer, `within` so much time. `time` is the event-time column;
-    without it, the only timestamp column. `select` has CQL expressions over `left` and `right`. A pair of times or
-    delays is (left, right).
+    row of `left` with the newest of `right` that is not newer, `within` so much time. `where` has further conditions,
+    in CQL over `left` and `right`; with `allow="no-equality"` they may be all there is, and `on` is None. `time` is the
+    event-time column; without it, the only timestamp column. `select` has CQL expressions over `left` and `right`. A
+    pair of times or delays is (left, right).
     """
     flow = Flow(session_of(left, right), name, slots=slots, groups=groups)
     times = _pair(time)
     delays: tuple[Length, Length] = _pair(delay)
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):
         flow.stream(side, frame, time=own_time or only_time(side, frame), delay=own_delay)
-    keys = _keys(on, left, right)
+    keys = [] if on is None else _keys(on, left, right)
     builder = _timed(build_join("left", "right").how(how), within, [flow.schemas[s].time or "" for s in _SIDES])
     for left_key, right_key in keys:
         builder = builder.on(left=quote_name(left_key), right=quote_name(right_key))
+    builder = builder.where(*([where] if isinstance(where, str) else where or ()))
     items = [select] if isinstance(select, str) else select
     chosen = _all_columns(left, right, keys, builder.kind) if items is None else items
-    return Joined(flow, builder.select(*chosen).cql)
+    return Joined(flow, builder.select(*chosen).cql, allow)
 
 
 class Joined:
     """A join of two streams that knows its query and waits for its sink."""
 
-    def __init__(self, flow: Flow, cql: str) -> None:
+    def __init__(self, flow: Flow, cql: str, allow: str | None = None) -> None:
         self.flow, self.cql = flow, cql
-        self._query = flow.query(cql, "join")
+        self._query = flow.query(cql, "join", allow=allow)
 
     def to(self, target: Target, path: str | Path | None = None, **options: Any) -> Joined:
         """Send results to a sink: a Spark batch format, "memory", "noop", or a function `(DataFrame, epoch)`."""

@@ -79,6 +79,8 @@ def refuse_unknown_functions(query: Query, *, others: bool = False) -> list[str]
 
 def _texts(query: Query) -> list[str]:
     keys = [text for edge in query.join_edges for _, text in edge.members]
+    keys += [text for match in query.on for text in (match.left, match.right)]
+    keys += [text for band in query.bands for text in (band.left, band.right)]
     filters = [entry.filter for entry in query.inputs if entry.filter is not None]
     arguments = [entry.argument for entry in query.aggregates if entry.argument is not None]
     return [*keys, *filters, *arguments, *query.residual, *(o.sql for o in (*query.outputs, *query.group_by))]

@@ -13,19 +13,24 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
+from braidstream.spark.log_files import local_file_manager
 
-__all__ = ["cores", "default_memory", "is_single_executor", "local_session", "own_session", "warm_up"]
+__all__ = ["cores", "default_memory", "in_session", "is_single_executor", "local_session", "own_session", "warm_up"]
 
 QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(256 << 20),
+    "spark.sql.ui.explainMode": "simple",
 }
-"""Slots must stay the partitions they are, and Arrow batches may be large."""
+"""Slots must stay the partitions they are, Arrow batches may be large; what Spark writes down of each plan is short."""
+_ROUNDS = 4
+"""Jobs before the first epoch: the first one starts the workers, the others take some tenths of a second together."""
 _LONGEST = 50
 """Of a folder for sockets: their names add some fifty characters, and systems allow a hundred."""
 
@@ -49,6 +54,8 @@ def local_session(
     elif "MASTER" not in os.environ and "SPARK_ENV_LOADED" not in os.environ:
         ours["spark.master"] = "local[*]"
     chosen = {**ours, **(settings or {})}
+    if chosen.get("spark.master", "").startswith("local"):  # nothing leaves the machine
+        chosen = {"spark.shuffle.compress": "false", "spark.broadcast.compress": "false", **chosen}
     if _may_use_unix_sockets(chosen.get("spark.master", "")):
         chosen.setdefault("spark.python.unix.domain.socket.enabled", "true")
     for name, value in chosen.items():
@@ -73,22 +80,19 @@ def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # there is no public way
     for name, value in QUERY_SETTINGS.items():
         own.conf.set(name, value)
-    manager = _local_file_manager(spark)
-    if "://" not in checkpoint and manager is not None:
+    if "://" not in checkpoint and (manager := local_file_manager(spark)) is not None:
         own.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
     return own
 
 
-def _local_file_manager(spark: SparkSession) -> str | None:
-    """Spark's other way to write its offset log. On a local disk the default runs a child process for each file."""
-    for package in ("checkpointing.", ""):
-        name = f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
-        try:
-            spark.sparkContext._jvm.java.lang.Class.forName(name)
-        except Exception:
-            continue
-        return name
-    return None
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The same DataFrame in another session, which jobs and queries of it run on: its plan is analyzed already.
+
+    What its sources were declared with stays theirs.
+    """
+    analyzed = frame._jdf.queryExecution().analyzed()
+    datasets = session._jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
 
 
 def cores(spark: SparkSession) -> int:
@@ -122,18 +126,28 @@ def is_single_executor(spark: SparkSession) -> bool:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Start the Python workers and import what tasks need, so that the first epoch does not wait for it."""
+    """Start the Python workers and import what tasks need, so that the first epoch does not wait for it.
+
+    More than once, in jobs of the form of an epoch's: the JVM compiles what it has run often.
+    """
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet  # noqa: F401, PLC0415
 
+        from braidstream.kernels import loops  # noqa: PLC0415
+        from braidstream.slot import allocators  # noqa: PLC0415
         from braidstream.slot import task as slot  # noqa: F401, PLC0415
         from braidstream.spark import sources  # noqa: F401, PLC0415
 
+        loops.load()
+        allocators.spare_what_stays("all")
         yield from batches
 
+    n = cores(spark)
+    sent = spark.range(2 * n).select(F.col("id").cast("int").alias("slot"), F.lit(b"").alias("blob"))
     try:
-        spark.range(cores(spark) * 2).repartition(cores(spark)).mapInArrow(load, "id long").collect()
+        for _ in range(_ROUNDS):
+            sent.repartitionById(n, F.col("slot") % n).mapInArrow(load, sent.schema).collect()
     except PySparkException as error:
         if "ModuleNotFoundError" in str(error) or "ImportError" in str(error):
             raise RunError(

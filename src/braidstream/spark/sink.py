@@ -16,14 +16,16 @@ of epochs grow, and so do those of steps, so a mark is one number for each: the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from braidstream.model.declarations import Target
 from braidstream.model.faults import reach
+from braidstream.model.secrets import kept_value
+from braidstream.model.snapshots import Placed
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 from braidstream.state.whole_epochs import shown_number
@@ -72,6 +74,10 @@ class Delivery:
     """The results as a DataFrame, for sinks that go through Spark."""
     finished: bool
     """Whether the staged files have the results themselves; if not, only the frame has."""
+    checksums: Mapping[str, int] = field(default_factory=dict)
+    """Of the staged files."""
+    durable: bool = False
+    """Whether files are to be on the disk when it is done."""
 
     def reach(self, point: str) -> None:
         """A fault point of this delivery."""
@@ -85,6 +91,10 @@ class Sink(ABC):
     """With its guarantee, for `explain`."""
     idempotent = True
     """Whether an epoch that is delivered again is there once."""
+    given: Mapping[str, str] = {}
+    """Its options as they were given, without secrets."""
+    placed: Mapping[str, tuple[Placed, ...]] = {}
+    """Of a sink that puts files into folders: those of the last delivery."""
     recognizes = False
     """Whether it is so because the sink knows what it took, from whatever query of that name: not by replacing it."""
 
@@ -95,8 +105,15 @@ class Sink(ABC):
 
     @property
     def target(self) -> Target:
-        """Where it is, in a form that can be written down."""
+        """Where it is."""
         return Target(None)
+
+    @property
+    def noted(self) -> Target:
+        """The same in a form that can be written down: what came from the environment by its name, and no secrets."""
+        found = self.target
+        options = {name: self.given.get(name, kept_value(name, value)) for name, value in found.options.items()}
+        return Target(found.to, found.path, options)
 
     @property
     def folder(self) -> str | None:

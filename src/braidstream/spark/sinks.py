@@ -29,6 +29,8 @@ from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
 from braidstream.model.declarations import Target
+from braidstream.model.secrets import kept_options, resolved_options
+from braidstream.model.snapshots import UNSEALED, Placed
 from braidstream.spark.causes import in_expression, one_line
 from braidstream.spark.delta_sink import DeltaSink
 from braidstream.spark.extras import has_extra
@@ -39,10 +41,11 @@ from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
+from braidstream.state import syncing
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 from braidstream.state.staging import SPARK_FIELD, Staging, renamed_field
-from braidstream.state.whole_epochs import begin_marks, unmark, whole
+from braidstream.state.whole_epochs import MARKS, begin_marks, is_whole, unmark, unnamed, whole
 
 __all__ = [
     "CallableSink",
@@ -116,7 +119,7 @@ class FileSink(Sink):
         """Refuse a file, and a folder that is another flow's."""
         if self._owner() not in (None, flow):
             raise SinkError(
-                f"the sink path {self.path!r} belongs to another flow",
+                f"the sink path {self.path!r} belongs to another flow ({self.files.path(OWNER)} says so)",
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )
@@ -150,24 +153,56 @@ class FileSink(Sink):
     def sweep(self) -> None:
         """Drop what was staged and never moved into place, with the gates of others."""
         self._placed.sweep()
+        if self.files.objects is not None:
+            for name in unnamed(self.files, self._placed.owner):
+                self.files.delete(name)
 
     def staging(self, checkpoint: str, finished: bool) -> Staging:
         """Beside the folder's files when they can be moved into place as they are."""
         return self._placed.staging() if finished and self._placed.is_native else super().staging(checkpoint, finished)
 
     def deliver(self, delivery: Delivery) -> None:
-        """Replace the files of this epoch."""
+        """Replace the files of this epoch; in an object store, which knows no gate, add them if they are not there."""
         begins = Mark(self.flow, delivery.outlet, delivery.number).file_name
+        if self.files.objects is not None:
+            self.placed = {resolved(self.path): self._added(delivery, begins)}
+            return
         old = [name for name in self.files.names("") if name.startswith(begins)]
         if old:
             unmark(self.files, delivery.number)
         for name in old:
             self.files.delete(name)
         put = self._placed.put(delivery, lambda i, ending: f"{begins}{i:04d}.{ending}")
+        self.placed = {resolved(self.path): self._noted(put, delivery)}
         delivery.reach("delivery-put")
         if put:
             whole(self.files, delivery.number)
+        if delivery.durable and self.files.has_renames and (put or old):
+            syncing.sync_folders(self.files.path(name) for name in ("", MARKS))
         delivery.reach("delivery-done")
+
+    def _added(self, delivery: Delivery, begins: str) -> tuple[Placed, ...]:
+        """The mark of an epoch names its files and is put once: files that no mark names are nobody's."""
+        if not delivery.staged or is_whole(self.files, delivery.number):
+            return ()
+        put = self._placed.put(delivery, lambda i, ending: f"{begins}{i:04d}-{self._placed.owner}.{ending}")
+        delivery.reach("delivery-put")
+        if not whole(self.files, delivery.number, put):
+            for name in put:
+                self.files.delete(name)
+            return ()
+        delivery.reach("delivery-done")
+        return self._noted(put, delivery)
+
+    def _noted(self, put: Sequence[str], delivery: Delivery) -> tuple[Placed, ...]:
+        """What is there now, so that a later start can tell whether somebody has changed it."""
+        if not put:
+            return ()
+        is_as_staged = delivery.finished and self._placed.is_native
+        sums = [delivery.checksums.get(name, UNSEALED) for name in sorted(delivery.staged)] if is_as_staged else []
+        sums += [UNSEALED] * (len(put) - len(sums))
+        stamps = self.files.stamps("")
+        return tuple(Placed(name, *stamps[name], own) for name, own in zip(put, sums, strict=True) if name in stamps)
 
 
 class TableSink(Sink):
@@ -269,7 +304,15 @@ def _in_utc(table: pa.Table) -> pa.Table:
 def make_sink(
     target: str | Callable[[DataFrame, int], Any], path: str | Path | None, options: Mapping[str, str]
 ) -> Sink:
-    """The sink that `.to(...)` names."""
+    """The sink that `.to(...)` names; `given` are its options as they may be written down."""
+    sink = _made_sink(target, path, resolved_options(options, "a sink") if isinstance(options, Mapping) else options)
+    sink.given = kept_options(options)
+    return sink
+
+
+def _made_sink(
+    target: str | Callable[[DataFrame, int], Any], path: str | Path | None, options: Mapping[str, str]
+) -> Sink:
     if callable(target):
         if path or options:
             raise SinkError("a function as sink takes no path and no options", ".to(function)")
@@ -325,7 +368,7 @@ def staged_frame(spark: SparkSession, root: str, names: Sequence[str], schema: p
         return spark.createDataFrame([], kind)
     files = Files(root)
     read = spark.read.schema(kind).option("datetimeRebaseMode", "CORRECTED")
-    return read.parquet(*(literal_path(files.path(name)) for name in names))
+    return read.parquet(*(literal_path(files.address(name)) for name in names))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

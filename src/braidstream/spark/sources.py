@@ -8,6 +8,7 @@ JVM. Which one a stream takes changes nothing in the result; `explain` says it.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,21 +17,23 @@ from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from braidstream.kernels.hashing import hash_columns
-from braidstream.kernels.routing import ENVELOPE, Routes, Tally, envelopes_to_batch, route
+from braidstream.kernels.hashing import hash_columns, unkeyed_hashes
+from braidstream.kernels.routing import Routes, Tally, envelopes_to_batch, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.stores import Branch
+from braidstream.model.values import changed
 from braidstream.query import describe_duration
+from braidstream.slot.allocators import spare_what_stays
 from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
+from braidstream.spark.tasks import ENVELOPE, batch_id
 
 __all__ = [
     "DIRECT_OPTIONS",
@@ -39,6 +42,7 @@ __all__ = [
     "Router",
     "Stream",
     "direct_frame",
+    "general_columns",
     "general_frame",
 ]
 
@@ -118,20 +122,21 @@ class Router:
 
     def routes(self) -> Routes:
         """The routes of the epoch that this task belongs to, from the manifest before it."""
-        epoch = int(TaskContext.get().getLocalProperty("streaming.sql.batchId"))
-        return routes_of(read_manifest(self.root, epoch - 1, self.run))
+        return routes_of(read_manifest(self.root, batch_id() - 1, self.run))
 
     def envelopes(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Route tables of the branch; the tally of all of them comes last."""
         return envelopes_to_batch(self._routed(tables))
 
     def _routed(self, tables: Iterator[pa.Table]) -> Iterator[Envelope]:
+        spare_what_stays("routing")
+        tally = Tally(self.branch.stream, began=time.time())
         routes = self.routes()
-        tally = Tally(self.branch.stream)
         for table in _gathered(tables):
             envelopes, seen = route(table, self.branch, routes)
             tally = tally.plus(seen)
             yield from envelopes
+        tally = changed(tally, ended=time.time())
         yield Envelope(0, Kind(Content.TALLY), tally.pack())
         if self.branch.tells_all:
             yield from (Envelope(slot, Kind(Content.SEEN), tally.pack()) for slot in range(routes.n_slots))
@@ -151,10 +156,10 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def general_frame(stream: Stream, router: Router) -> DataFrame:
-    """The branch of any stream: Spark computes what routing needs, Python routes."""
-    columns = {TIME: column_of(stream.time)}
-    for store in router.branch.stores:
+def general_columns(time: str, branch: Branch) -> dict[str, Column]:
+    """What routing needs of a stream's rows, as Spark computes it, in the order in which routing takes it."""
+    columns = {TIME: column_of(time)}
+    for store in branch.stores:
         keys = [F.expr(key) for key in store.key]
         present = reduce(Column.__and__, [key.isNotNull() for key in keys])
         columns[store.branch_column(HASH)] = F.when(present, F.xxhash64(*keys))
@@ -162,10 +167,15 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
             columns |= {store.branch_column(f"{KEY}{i}"): F.expr(key) for i, key in enumerate(store.compared)}
         if store.filters:
             columns[store.branch_column(MASK)] = _mask(store.filters)
-    for added in router.branch.computed:
+    for added in branch.computed:
         key = F.expr(added.key)
         columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
-    columns |= {name: column_of(user_name(name)) for name in router.branch.payload}
+    return columns | {name: column_of(user_name(name)) for name in branch.payload}
+
+
+def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
+    """The branch of any stream: Spark computes what routing needs, Python routes, in no more tasks than cores."""
+    columns = general_columns(stream.time, router.branch)
     names = list(columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,7 +184,8 @@ def general_frame(stream: Stream, router: Router) -> DataFrame:
 
     # mapInArrow resolves columns by name, and chokes on dots and quotes: numbers instead.
     needed = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns.values())))
-    return (needed if router.branch.stores else needed.where(F.lit(False))).mapInArrow(run, ENVELOPE)
+    needed = needed if router.branch.stores else needed.where(F.lit(False))
+    return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
 def _mask(filters: Sequence[str]) -> Column:
@@ -224,7 +235,9 @@ class DirectRouter:
             columns[added.name] = _hashes(values) if added.is_hash else values[0]
         for store in branch.stores:
             own = [_key(found, name, kind) for name, kind in self.keys[store.index]]
-            columns[store.branch_column(HASH)] = _hashes(own[: len(store.key)])
+            columns[store.branch_column(HASH)] = (
+                unkeyed_hashes(found.num_rows) if store.is_unkeyed else _hashes(own[: len(store.key)])
+            )
             if store.verified:
                 for i, values in enumerate(own):
                     columns[store.branch_column(f"{KEY}{i}")] = values

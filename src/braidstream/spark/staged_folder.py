@@ -4,7 +4,8 @@
 
 A process that has lost its checkpoint to another may not touch results either. So whatever changes in the folder
 passes, by one rename, through the gate; who takes over removes the gates of others before it delivers. In a folder that
-several flows share, each has a staging folder of its own. Object stores have no rename, and no gate.
+several flows share, each has a staging folder of its own. Object stores have no rename, and no gate: there an owner's
+folder is only his own, and who starts drops those of earlier terms.
 
 Results that Spark has to finish are written by it beside, and then take the same way. Cost: a rename a file.
 """
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.errors import SinkError
 from braidstream.spark.sink import Delivery
+from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
@@ -33,6 +35,7 @@ class StagedFolder:
     def __init__(self, path: str, format_: str = "parquet", options: Mapping[str, str] | None = None) -> None:
         self.files = Files(path)
         self._format, self._options, self._base = format_, dict(options or {}), STAGING
+        self.owner = ""
 
     @property
     def is_native(self) -> bool:
@@ -45,20 +48,21 @@ class StagedFolder:
 
     def open(self, owner: str, base: str = STAGING) -> None:
         """Make the staging area of an owner; `base` is that of the flow."""
-        self._base = base
+        self._base, self.owner = base, owner or uuid.uuid4().hex
         self.files.gate = f"{base}/{owner}" if owner and self.files.has_renames else None
         self.files.make(self.place)
 
     @property
     def place(self) -> str:
         """The folder that slots write to, and that changes pass through."""
-        return self.files.gate or self._base
+        return f"{self._base}/{self.owner}" if self.files.objects is not None else self.files.gate or self._base
 
     def sweep(self) -> None:
         """Drop what was staged and never moved into place, with the gates of others."""
         self.files.make(self.place)
         for name in self.files.folders(self._base):
-            if f"{self._base}/{name}" != self.files.gate:
+            is_later = self.files.objects is not None and name > self.owner
+            if f"{self._base}/{name}" != self.place and not is_later:
                 self.files.delete_folder(f"{self._base}/{name}")
         for folder in {self._base, self.place}:
             for name in self.files.names(folder):
@@ -71,17 +75,25 @@ class StagedFolder:
     def put(self, delivery: Delivery, name: Callable[[int, str], str]) -> list[str]:
         """Move the results into place; `name` gives a file's new name by its number and ending."""
         if delivery.finished and self.is_native:
-            return [self._moved(own, name(i, "parquet")) for i, own in enumerate(sorted(delivery.staged))]
+            placed = [self._moved(own, name(i, "parquet")) for i, own in enumerate(sorted(delivery.staged))]
+            return self._settled(placed, [], delivery)
         if not delivery.staged:
             return []
         own = uuid.uuid4().hex
         written, folder = f"{self._base}/{own}", f"{self.place}/{own}-written"
-        self._write(delivery.frame(), self.files.path(written))
+        self._write(delivery.frame(), self.files.address(written))
         self.files.move(written, self.files, folder)  # Spark makes any folder anew, so it must not write in the gate
         made = [n for n in self.files.names(folder) if not n.startswith(("_", "."))]
         moved = [self._moved(f"{folder}/{own}", name(i, own.split(".", 1)[-1])) for i, own in enumerate(made)]
         self.files.delete_folder(folder)
-        return moved
+        return self._settled(moved, moved, delivery)
+
+    def _settled(self, placed: list[str], unsynced: list[str], delivery: Delivery) -> list[str]:
+        """What was placed, on the disk: what Spark wrote, and which files there are; slots have synced their own."""
+        if delivery.durable and self.files.has_renames:
+            syncing.sync_files(self.files.path(name) for name in unsynced)
+            syncing.sync_folders([self.files.path("")])
+        return placed
 
     def _moved(self, name: str, new_name: str) -> str:
         self.files.move(name, self.files, new_name)

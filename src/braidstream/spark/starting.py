@@ -9,14 +9,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.recorder import Recorder
 from braidstream.spark.session import warm_up
 from braidstream.spark.sinks import Sink
 from braidstream.spark.sources import Stream
 from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.history import Words
 from braidstream.state.manifest import Manifest
 
-__all__ = ["begin", "identity_of"]
+__all__ = ["begin", "identity_of", "own_seconds", "record_start"]
 
 
 def identity_of(
@@ -45,3 +48,24 @@ def begin(
     store.sweep()
     if warm:
         warm_up(spark)
+
+
+def record_start(recorder: Recorder, store: Checkpoint, manifest: Manifest, queries: Mapping[str, str]) -> None:
+    """Note in the history which queries run from now on, and what a lost process had begun."""
+    begun = store.log.last_begun(manifest.epoch)
+    identity, lease = store.identity(), store.lease
+    told = Words(
+        name="" if identity is None else identity.name,
+        replays=begun if begun > manifest.epoch else None,
+        took_over=lease is not None and lease.took_over,
+    )
+    recorder.runs(manifest.epoch, queries, told)
+
+
+def own_seconds(query: StreamingQuery) -> float | None:
+    """What Spark needed of late for a micro-batch beside the epoch in it: offsets, listing, planning, its own logs."""
+    progress = query.lastProgress
+    if progress is None:
+        return None
+    took = progress["durationMs"]
+    return float(max(took.get("triggerExecution", 0) - took.get("addBatch", 0), 0)) / 1000

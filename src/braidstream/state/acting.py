@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from braidstream.kernels.families import is_unkeyed_family
 from braidstream.model.dead_rows import Filter
 from braidstream.model.instructions import CleanUp, Instruction, Regrid, Shed, Spill, apply
 from braidstream.model.numbers import GroupId
@@ -48,7 +49,8 @@ def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collect
 
 def pinned_groups(manifest: Manifest) -> set[GroupId]:
     """The groups that may not be pushed: cells of one of their keys see what is stored in them, or the other way."""
-    return {manifest.directory.at(address_of_grid(grid)).id for grid in (*manifest.grids, *manifest.retired)}
+    keyed = (grid for grid in (*manifest.grids, *manifest.retired) if not is_unkeyed_family(grid.family))
+    return {manifest.directory.at(address_of_grid(grid)).id for grid in keyed}
 
 
 def intent(

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from braidstream.kernels.families import dimensions_of, stage_of
+from braidstream.kernels.families import dimensions_of, is_unkeyed_family, stage_of
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, U64, Rows
 from braidstream.kernels.sizes import whole
@@ -82,8 +82,11 @@ def regridded(manifest: Manifest, changes: Iterable[Regrid]) -> Manifest:
 
 
 def may_have_grid(manifest: Manifest, family: str, key: int) -> bool:
-    """Whether a key has a grid or may get one: not while its group has inactive generations, which cells do not see."""
-    if any(grid.key == (family, key) for grid in manifest.grids):
+    """Whether a key has a grid or may get one: not while its group has inactive generations, which cells do not see.
+
+    The rows of a join without an equality are never in groups.
+    """
+    if is_unkeyed_family(family) or any(grid.key == (family, key) for grid in manifest.grids):
         return True
     group = manifest.directory.at(address_of(stage_of(family), key))
     segments = manifest.live((group.stage, group.slot))

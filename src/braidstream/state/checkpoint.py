@@ -7,6 +7,7 @@
     sections/            what each slot has of the state (`state.section`)
     segments/*.arrow     state
     staged/              results on their way to a sink
+    history/             what the last epochs did (`state.history`); nothing depends on it
 
 Commit order: segments, sections, results, routing table and ledger, root, Spark's offset commit. A crash anywhere
 replays the epoch from the manifest before it; what the lost attempt wrote is an orphan, and is swept at the next start.
@@ -17,79 +18,40 @@ Nothing is deleted unless every kept manifest could be read: a damaged checkpoin
 
 Who starts a flow takes the lease first. Commits are create-if-absent and pass through the lease's gate like every other
 change; Spark knows nothing of gates, so whoever takes over from an owner that did not release renames Spark's folder,
-and what the other's JVM still writes goes where nobody looks.
+and what the other's JVM still writes goes where nobody looks. In an object store, which has no gates, who takes over
+writes the last root again and claims the next one, so that whoever had the checkpoint before cannot commit, and copies
+Spark's folder (`state.objects`).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
-from braidstream.errors import CheckpointInUse, CheckpointMismatch, DamagedState, InputError, LeaseLost
+from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost, RunError
 from braidstream.model import snapshots as sections
+from braidstream.state import history, segments, syncing
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
-from braidstream.state import segments
 from braidstream.state.files import Files, unwritable
+from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
 
-__all__ = ["IDENTITY", "STAGED", "Checkpoint", "Identity"]
+__all__ = ["IDENTITY", "INTENT", "STAGED", "Checkpoint", "Identity", "refuse_begun"]
 
 _log = logging.getLogger("braidstream")
 
-IDENTITY, OFFSETS, STAGED = "flow.json", "offsets", "staged"
-FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a checkpoint belongs to."""
-
-    flow: str
-    """Unique: made with the checkpoint."""
-    name: str
-    streams: Mapping[str, Mapping[str, str]]
-    """For each stream: its schema, time column and the like, as text."""
-    queries: Mapping[str, str]
-    """The fingerprint of each query."""
-
-    @classmethod
-    def new(cls, name: str, streams: Mapping[str, Mapping[str, str]], queries: Mapping[str, str]) -> Identity:
-        """The identity of a checkpoint about to be made."""
-        return cls(uuid.uuid4().hex, name, streams, queries)
-
-    def check(self, other: Identity, where: str) -> None:
-        """Refuse `other`, a flow about to start, when this checkpoint belongs to something else."""
-        for what, ours, theirs in (("query", self.queries, other.queries), ("stream", self.streams, other.streams)):
-            for name in sorted({*ours, *theirs}):
-                if ours.get(name) != theirs.get(name):
-                    raise CheckpointMismatch(
-                        f"the checkpoint {where} belongs to another flow: {what} {name!r} "
-                        + _difference(ours.get(name), theirs.get(name)),
-                        "the same streams and queries as when the checkpoint was made",
-                        "start with a new checkpoint folder, or undo the change",
-                    )
-
-
-def _difference(ours: Any, theirs: Any) -> str:
-    if ours is None:
-        return "is not in it"
-    if theirs is None:
-        return "is in it, but not in this flow"
-    if isinstance(ours, Mapping):
-        fields = (
-            f"{key} is {theirs.get(key)!r}, there {ours.get(key)!r}" for key in ours if ours[key] != theirs.get(key)
-        )
-        return "differs: " + "; ".join(fields)
-    return "is another query"
+OFFSETS, STAGED = "offsets", "staged"
+INTENT = "rollback.json"
+"""There while a rollback is on its way (`state.rolling_back`)."""
+_COPIED = "_copied"
+"""In a copy of Spark's log: all of it is there."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +69,8 @@ class _Kept:
 class Checkpoint:
     """A checkpoint folder."""
 
-    def __init__(self, root: str, keep: int = 10) -> None:
-        self.root, self.keep = root, keep
+    def __init__(self, root: str, keep: int = 10, *, history: int = 0, durable: bool = False) -> None:
+        self.root, self.keep, self.history, self.durable = root, keep, history, durable
         self.files = Files(root)
         self._kept: dict[int, _Kept] = {}
         self._last: Manifest | None = None
@@ -126,14 +88,29 @@ class Checkpoint:
             self.lease = leases.take(self.files, wait_s=wait_s, ttl_s=ttl_s)
         except OSError as error:
             raise _unusable(error, self.root) from None
-        self.files.gate = self.lease.gate
+        self.files.gate, self.files.check = self.lease.gate, self.lease.check
+        if self.files.objects is not None and self.lease.term > 1:
+            self._bar()
         self._log = self._renamed(self.lease) if self.lease.took_over else self._found_log()
+
+    def _bar(self) -> None:
+        """Without a gate: who had the checkpoint before can neither replace the last root nor add one."""
+        while epochs := Manifest.epochs(self.files):
+            self.files.expect(manifest_name(epochs[-1]))
+            try:
+                with suppress(DamagedState):  # said where it is read for the start
+                    Manifest.read(self.files, epochs[-1]).write(self.files)
+                self.files.claim(manifest_name(epochs[-1] + 1))
+                return
+            except FileExistsError:  # it has committed in between
+                continue
 
     @contextmanager
     def starting(self, *, wait_s: float = 0.0) -> Iterator[None]:
         """Take the lease for a start; one that fails gives it back."""
         self.take(wait_s=wait_s)
         try:
+            refuse_begun(self.files)
             yield
         except BaseException as error:
             self.release()
@@ -154,8 +131,8 @@ class Checkpoint:
 
     @property
     def owner(self) -> str:
-        """The holder of the lease, by id; empty without one."""
-        return "" if self.lease is None else self.lease.owner.id
+        """The holder of the lease, by term and id, so in their order; empty without one."""
+        return "" if self.lease is None else f"{self.lease.term:010d}-{self.lease.owner.id}"
 
     def fence(self) -> None:
         """Refuse to go on when the lease is another's by now."""
@@ -184,15 +161,23 @@ class Checkpoint:
     def _renamed(self, lease: Lease) -> OffsetLog:
         """Spark's log under a name that the owner before does not know."""
         log, name = self._found_log(), f"{OFFSETS}-{lease.term}"
-        if self.files.has_renames and self.files.exists(log.folder):
+        if not self.files.exists(log.folder) or not (self.files.has_renames or self.files.objects):
+            return log
+        if self.files.objects is None:
             self.files.move(log.folder, self.files, name)
-            return OffsetLog(self.files, name)
-        return log
+        else:
+            self.files.objects.copy_folder(self.files.path(log.folder), self.files.path(name))
+            self.files.replace(f"{name}/{_COPIED}", b"")
+        return OffsetLog(self.files, name)
 
     def _found_log(self) -> OffsetLog:
         """Spark's log: the last one, should an owner of earlier terms have made its own again."""
-        known = {int(name.partition("-")[2] or 0): name for name in self.files.folders("") if _is_log(name)}
+        known = {int(name.partition("-")[2] or 0): name for name in self.files.folders("") if self._is_whole_log(name)}
         return OffsetLog(self.files, known[max(known)] if known else OFFSETS)
+
+    def _is_whole_log(self, name: str) -> bool:
+        is_copy = _is_log(name) and name != OFFSETS and self.files.objects is not None
+        return _is_log(name) and (not is_copy or self.files.exists(f"{name}/{_COPIED}"))
 
     @property
     def log(self) -> OffsetLog:
@@ -203,29 +188,25 @@ class Checkpoint:
     def offsets(self) -> str:
         """Where Spark keeps its offset log."""
         base = self.root.removeprefix("copy+")
-        return f"{base}/{self.log.folder}" if "://" in base else self.files.path(self.log.folder)
+        is_told = "://" in base and self.files.objects is None
+        return f"{base}/{self.log.folder}" if is_told else self.files.address(self.log.folder)
 
     def identity(self) -> Identity | None:
         """What the checkpoint belongs to; None when there is none yet."""
         try:
-            plain = json.loads(self.files.read(IDENTITY))
-            if plain.pop("format") != FORMAT:
-                raise ValueError("it was written by another version")
-            return Identity(**plain)
+            return Identity.read(self.files)
         except FileNotFoundError:
             if any(epoch >= 0 for epoch in Manifest.epochs(self.files)):  # else it died while it was made
                 raise DamagedState(self.files.path(IDENTITY), "the checkpoint's identity is missing") from None
             return None
-        except (ValueError, TypeError, KeyError) as error:
-            raise DamagedState(self.files.path(IDENTITY), f"the checkpoint's identity is damaged ({error})") from None
 
     def create(self, identity: Identity, first: Manifest) -> None:
         """Make an empty checkpoint; what Spark has logged for one that never committed an epoch does not count."""
         self.files.delete_folder(self.log.folder)
         self.files.make("", manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
-        self._remember(first.write(self.files))
-        plain = {"format": FORMAT, **identity.__dict__}
-        self.files.replace(IDENTITY, json.dumps(plain, indent=1).encode())
+        self._remember(first.write(self.files, sync=lambda: self._sync(first.epoch)))
+        identity.write(self.files)
+        self._sync_folders(manifests.FOLDER, "", "..")
 
     def latest(self) -> Manifest:
         """The last committed manifest."""
@@ -281,12 +262,6 @@ class Checkpoint:
             and manifest == last
         ):
             return last
-        if last.ledger is None:
-            _log.warning(
-                "the checkpoint %s was written by an earlier version: from now on it is in the form of this one, which "
-                "0.1.0 cannot read",
-                self.root,
-            )
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to
@@ -294,13 +269,31 @@ class Checkpoint:
             garbage |= own | ({last.ledger.name} if last.ledger is not None else set())
             dropped = last.dropped | (dropped - own)
         try:
-            made = replace(ready, dropped=dropped, scratch=frozenset()).write(self.files, is_new=is_new)
+            made = replace(ready, dropped=dropped, scratch=frozenset()).write(
+                self.files, is_new=is_new, sync=lambda: self._sync(manifest.epoch)
+            )
         except FileExistsError:
             raise LeaseLost(self.root) from None
+        self.sync_roots()  # before anything is deleted that the root before needs
         self._last, self._kept[made.epoch] = made, _Kept.of(made)
         for name in garbage:
             self.files.delete(name)
         return made
+
+    def _sync(self, epoch: int) -> None:
+        """Have the disk take what a root is going to refer to, and the offsets that Spark has logged for it."""
+        syncing.settle(durable=self.durable)
+        if self.durable and self.files.has_renames:
+            syncing.sync_files(self.log.unsynced(epoch))
+            self._sync_folders(manifests.FOLDER, sections.FOLDER, segments.FOLDER)
+
+    def sync_roots(self) -> None:
+        """Have the disk take which roots there are."""
+        self._sync_folders(manifests.FOLDER)
+
+    def _sync_folders(self, *names: str) -> None:
+        if self.durable and self.files.has_renames:
+            syncing.sync_folders(self.files.path(name) for name in names)
 
     def _changed(self, before: Manifest, after: Manifest) -> frozenset[str]:
         """Count anew what is referred to where sections changed; the files that nobody refers to any more."""
@@ -332,10 +325,17 @@ class Checkpoint:
     def retire(self, latest: int) -> None:
         """After a commit: drop manifests older than `keep` epochs, and the files that only they refer to."""
         self.fence()
-        for old in sorted(epoch for epoch in self._kept if epoch <= latest - self.keep):
+        gone = sorted(epoch for epoch in self._kept if epoch <= latest - self.keep)
+        if not gone:
+            return
+        for old in gone:
+            self.files.delete(self._kept[old].own[0])
+        self.sync_roots()  # a root that comes back after a power failure must find what it refers to
+        for old in gone:
             after = self._kept.get(old + 1)
-            for name in (*self._kept[old].own, *(() if after is None else after.dropped)):
+            for name in (*self._kept[old].own[1:], *(() if after is None else after.dropped)):
                 self.files.delete(name)
+        for old in gone:
             del self._kept[old]
 
     def sweep(self) -> int:
@@ -345,8 +345,8 @@ class Checkpoint:
         """
         self.fence()
         self.files.make(manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
+        self._upgrade()
         read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
-        kept = _kept_names(read)
         self._kept = {}
         for before, manifest in zip([None, *read[:-1]], read, strict=True):
             self._kept[manifest.epoch] = _Kept.of(manifest)
@@ -355,20 +355,45 @@ class Checkpoint:
                 self._kept[manifest.epoch] = replace(self._kept[manifest.epoch], dropped=manifest.dropped | dropped)
         if read:
             self._remember(read[-1])
+        return len(self._swept(read))
+
+    def orphans(self) -> list[str]:
+        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read."""
+        return self._orphans([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+
+    def repair(self) -> list[str]:
+        """Delete orphans, and nothing else: the form of the checkpoint stays as it is."""
+        self.fence()
+        return self._swept([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+
+    def _orphans(self, read: Sequence[Manifest]) -> list[str]:
+        kept = _kept_names(read)
         orphans = [
             name
             for folder in (manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
             for name in (f"{folder}/{base}" for base in self.files.names(folder))
             if name not in kept
         ]
-        latest = max(self._kept, default=-1)
-        orphans += self.log.leftovers(latest)
+        return [*orphans, *self.log.leftovers(_latest(read)), *history.leftovers(self.files)]
+
+    def _swept(self, read: Sequence[Manifest]) -> list[str]:
+        orphans, unused = self._orphans(read), self.log.is_unused(_latest(read))
         outlived = [name for name in self.files.folders("") if _is_log(name) and name != self.log.folder]
-        for folder in [*outlived, *([self.log.folder] if self.log.is_unused(latest) else [])]:
+        self.fence()  # without a gate: what is listed now is not a successor's
+        for folder in [*outlived, *([self.log.folder] if unused else [])]:
             self.files.delete_folder(folder)
         for name in orphans:
             self.files.delete(name)
-        return len(orphans)
+        return orphans
+
+    def _upgrade(self) -> None:
+        before = upgrade(self.files, (manifests.FOLDER, sections.FOLDER))
+        if before is not None:
+            _log.warning(
+                "the checkpoint %s was of format %d and is of format %d from now on, which earlier versions cannot "
+                "read; its metadata as it was is in before-format-%d",
+                self.root, before, FORMAT, FORMAT,
+            )  # fmt: skip
 
 
 def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
@@ -384,6 +409,24 @@ def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
         if manifest is not read[0]:
             found |= manifest.dropped
     return frozenset(found)
+
+
+def refuse_begun(files: Files) -> None:
+    """Refuse a checkpoint whose rollback was begun and not finished."""
+    if files.exists(INTENT):
+        try:
+            to = json.loads(files.read(INTENT))["epoch"]
+        except (ValueError, KeyError, TypeError):
+            to = "EPOCH"
+        raise RunError(
+            f"{files.path(INTENT)}: a rollback to epoch {to} was begun and not finished",
+            "a checkpoint that is all of one epoch",
+            f"finish it: braid rollback {files.root} --to {to}",
+        )
+
+
+def _latest(read: Sequence[Manifest]) -> int:
+    return max((manifest.epoch for manifest in read), default=-1)
 
 
 def _written_in(name: str) -> int:

@@ -2,11 +2,12 @@
 
 Local folders are memory-mapped, so opening a segment copies nothing. Elsewhere a file is fetched once into a local copy
 in the executor's temporary folder and mapped from there; `fetched` counts those misses. State that an executor wrote
-stays there as a copy, so a slot that stays where it is misses nothing. Files are written under a name of their own and
-never changed, except manifests, which are replaced atomically (write beside, then rename).
+stays there as a copy, so a slot that stays where it is misses nothing (`state.copies`). Files are written under a name
+of their own and never changed, except manifests, which are replaced atomically (write beside, then rename).
 
 With a gate, a folder that its owner may lose (`state.lease`), every change is one rename or link out of the gate or
-into it. When the gate is gone nothing is changed, and `LeaseLost` is raised.
+into it. When the gate is gone nothing is changed, and `LeaseLost` is raised. In S3 puts are conditional instead
+(`state.objects`); what else pyarrow reaches has neither.
 
 `copy+file:///path` names a local folder that is treated like a remote one; the tests use it.
 """
@@ -15,19 +16,25 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import fs
 
 from braidstream.errors import InputError, LeaseLost, RunError
+from braidstream.state import copies
+
+if TYPE_CHECKING:
+    from braidstream.state.objects import Objects
 
 __all__ = ["COPY", "Files", "unwritable"]
 
@@ -35,29 +42,43 @@ COPY = "copy+"
 _CHUNK = 1 << 24
 _FRESH_S = 600.0
 _LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_OBJECTS = ("s3://", "s3a://")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Files:
-    """A folder. Paths given to its methods are relative to it."""
+    """A folder. Paths given to its methods are relative to it. `run`: the start of a flow that it is opened in."""
 
-    def __init__(self, root: str, cache: str | None = None) -> None:
-        self.root = root
+    def __init__(self, root: str, cache: str | None = None, run: str | None = None) -> None:
+        self.root, self.run = root, run
         self._system, self._base = _resolve(root.removeprefix(COPY))
         self.is_local = isinstance(self._system, fs.LocalFileSystem) and not root.startswith(COPY)
         own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
         self._cache = Path(cache or tempfile.gettempdir()) / "braidstream-copies" / own
         self.fetched = 0
         self.gate: str | None = None
+        self.check: Callable[[], None] = lambda: None
+        """Refuses an owner who has lost the folder; asked before objects are replaced."""
+        self._expected: dict[str, str | None] = {}
+        """Tags of objects."""
 
     @property
     def has_renames(self) -> bool:
         """Whether a rename is one step: on file systems, not on object stores."""
         return isinstance(self._system, fs.LocalFileSystem)
 
+    @property
+    def objects(self) -> Objects | None:
+        """The object store, if it is one whose puts may be conditional."""
+        return self._system.handler if isinstance(self._system, fs.PyFileSystem) else None
+
     def path(self, name: str) -> str:
         """The path that the file system knows."""
         return f"{self._base}/{name}" if name else self._base
+
+    def address(self, name: str) -> str:
+        """The path as Spark knows it."""
+        return self.path(name) if self.objects is None else f"s3a://{self.path(name)}"
 
     def make(self, *names: str) -> None:
         """Create folders."""
@@ -83,6 +104,20 @@ class Files:
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
         return {info.base_name: info.size for info in self._system.get_file_info(selector) if info.is_file}
 
+    def listed(self) -> list[fs.FileInfo]:
+        """All files below the root, however deep; the root itself where it is a file."""
+        root = self._system.get_file_info(self.path(""))
+        if root.is_file:
+            return [root]
+        selector = fs.FileSelector(self.path(""), allow_not_found=True, recursive=True)
+        return [info for info in self._system.get_file_info(selector) if info.is_file]
+
+    def stamps(self, folder: str) -> dict[str, tuple[int, int]]:
+        """The files in a folder with their sizes, and when they were modified, in nanoseconds."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        found = (info for info in self._system.get_file_info(selector) if info.is_file)
+        return {info.base_name: (info.size, info.mtime_ns or 0) for info in found}
+
     def folders(self, folder: str) -> list[str]:
         """The folders in a folder, sorted; empty when there is no such folder."""
         selector = fs.FileSelector(self.path(folder), allow_not_found=True)
@@ -100,6 +135,9 @@ class Files:
 
     def replace(self, name: str, content: bytes, gate: str | None = None) -> None:
         """Write a file so that others see the old content or the new, never a part."""
+        if self.objects is not None:
+            self.objects.replace(self.path(name), content, self.check, self._expected.pop(name, None))
+            return
         if not self.has_renames:
             with self._system.open_output_stream(self.path(name)) as stream:
                 stream.write(content)  # object stores show an object when it is complete
@@ -107,8 +145,29 @@ class Files:
         with self._through(gate or self.gate):
             self._beside(name, content, gate or self.gate).replace(self.path(name))
 
+    def note(self, name: str, content: bytes) -> None:
+        """Write a file that may be lost with the machine: as `replace`, but nothing waits for the disk."""
+        if not self.has_renames:
+            self.replace(name, content)
+            return
+        with self._through(self.gate):
+            self._beside(name, content, self.gate, sync=False).replace(self.path(name))
+
+    def expect(self, name: str) -> None:
+        """Let the next `replace` of an object fail, FileExistsError, if it is not the one that is there now."""
+        if self.objects is not None:
+            self._expected[name] = self.objects.tag(self.path(name))
+
+    def claim(self, name: str) -> None:
+        """Let nobody but this folder's owner add an object; FileExistsError when it is there already."""
+        if self.objects is not None:
+            self.objects.claim(self.path(name))
+
     def add(self, name: str, content: bytes) -> None:
         """Write a file that is not there yet; FileExistsError when it is, and then it stays as it is."""
+        if self.objects is not None:
+            self.objects.add(self.path(name), content, self.check)
+            return
         if not self.has_renames:
             if self.exists(name):
                 raise FileExistsError(self.path(name))
@@ -125,14 +184,15 @@ class Files:
             finally:
                 beside.unlink(missing_ok=True)
 
-    def _beside(self, name: str, content: bytes, gate: str | None) -> Path:
+    def _beside(self, name: str, content: bytes, gate: str | None, *, sync: bool = True) -> Path:
         """The content in a file of the same file system, on its way."""
         target = Path(self.path(name))
         beside = (target.parent if gate is None else Path(self.path(gate))) / f".{target.name}.{uuid.uuid4().hex}"
         with beside.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         return beside
 
     @contextmanager
@@ -163,14 +223,22 @@ class Files:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
 
+    def reading(self, name: str) -> pa.NativeFile:
+        """A file to read from its beginning, piece by piece; a remote one is fetched first."""
+        if self.is_local:
+            return self._system.open_input_stream(self.path(name), compression=None)
+        return self.map(name)
+
     def map(self, name: str) -> pa.NativeFile:
         """Open a file for reading, memory-mapped; a remote one is fetched first."""
         if self.is_local:
             return pa.memory_map(self.path(name))
         copy = self._cache / name
-        if not copy.exists():
+        while True:
+            with suppress(FileNotFoundError):  # it may go at any time
+                copies.used(copy)
+                return pa.memory_map(str(copy))
             self._fetch(name)
-        return pa.memory_map(str(copy))
 
     def move(self, name: str, other: Files, new_name: str) -> None:
         """Move a file to another folder of the same file system."""
@@ -231,7 +299,9 @@ class Files:
         beside = copy.with_name(f".{copy.name}.{uuid.uuid4().hex}")
         try:
             yield beside
+            n_bytes = beside.stat().st_size
             beside.replace(copy)
+            copies.added(self._cache.parent, n_bytes)
         finally:
             beside.unlink(missing_ok=True)
 
@@ -252,6 +322,8 @@ def unwritable(error: OSError, root: str) -> RunError | None:
 
 @lru_cache(maxsize=16)
 def _resolve(root: str) -> tuple[fs.FileSystem, str]:
+    if root.startswith(_OBJECTS):
+        return _object_system(root)
     if "://" in root or root.startswith("file:"):
         one_slash = root.startswith("file:/") and not root.startswith("file://")
         try:
@@ -260,3 +332,15 @@ def _resolve(root: str) -> tuple[fs.FileSystem, str]:
             raise InputError(f"{root}: {error}", "a path, or an address like s3://bucket/folder") from None
         return system, base.rstrip("/")
     return fs.LocalFileSystem(), str(Path(root).absolute())
+
+
+def _object_system(root: str) -> tuple[fs.FileSystem, str]:
+    if importlib.util.find_spec("obstore") is None:
+        raise InputError(
+            f"{root}: folders in S3 need the package obstore, which is not installed",
+            "the extra braidstream[s3], here and on every executor",
+            "pip install 'braidstream[s3]'",
+        )
+    from braidstream.state.objects import object_system  # noqa: PLC0415  (an extra)
+
+    return object_system(root)

@@ -13,13 +13,15 @@ checkpoint passes through its gate, by one rename (or link) out of it or into it
 stopped, lost its lease and wakes up finds no gate: whatever it was about to do fails, however late it does it. Sinks
 have a gate of their own in their staging folder, named after the owner.
 
-Object stores have no rename. There the lease is read again right before each act, and a stop between the two is not
-seen. Cost: a small file every sixth of the time to live, a look at a folder before each act.
+Object stores have no rename. In S3 a term is taken, and renewed, by a conditional put, and so are changes that count
+(`state.objects`). In others the lease is read again right before each act, and a stop between the two is not seen.
+Cost: a small file every sixth of the time to live, a look at a folder before each act.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -28,15 +30,17 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from braidstream.errors import CheckpointInUse, LeaseLost
 from braidstream.state.files import Files
 
-__all__ = ["FOLDER", "TTL_VARIABLE", "Lease", "Owner", "holder", "take"]
+__all__ = ["FOLDER", "TTL_VARIABLE", "Lease", "Owner", "holder", "last_owner", "take"]
 
 FOLDER = "lease"
 TTL_VARIABLE = "BRAIDSTREAM_LEASE_TTL"
@@ -237,6 +241,11 @@ def holder(files: Files) -> Owner | None:
     return owner if is_known else None
 
 
+def last_owner(files: Files) -> Owner | None:
+    """Who took the lease last, alive or not."""
+    return _newest(files)[1]
+
+
 def _has_ended(owner: Owner) -> bool:
     """Whether it is a flow of this process that has ended and not been waited for; its lease is then released."""
     held = _HELD.get(owner.id)
@@ -286,12 +295,18 @@ def _put_by_rename(files: Files, term: int, owner: Owner) -> bool:
 
 
 def _put(files: Files, term: int, owner: Owner) -> bool:
-    """Without renames: put, and look whether it stayed."""
+    """Without renames: put on condition, or put and look whether it stayed; then whether it looked long ago."""
     if _newest(files)[0] >= term:
         return False
     files.make(f"{FOLDER}/{term:010d}")
-    files.replace(_name(term), _plain(owner))
-    time.sleep(_SETTLE_S)
+    if files.objects is not None:
+        try:
+            files.add(_name(term), _plain(owner))
+        except FileExistsError:
+            return False
+    else:
+        files.replace(_name(term), _plain(owner))
+        time.sleep(_SETTLE_S)
     newest, found = _newest(files)
     if newest != term or found is None or found.id != owner.id:
         return False
@@ -333,10 +348,10 @@ def _newest(files: Files) -> tuple[int, Owner | None]:
 
 def _owner(content: bytes) -> Owner | None:
     try:
-        plain = json.loads(content)
-        return Owner(**{entry.name: plain[entry.name] for entry in fields(Owner) if entry.name in plain})
-    except (ValueError, TypeError):
+        found = msgspec.json.decode(content, type=Owner)
+    except (msgspec.MsgspecError, ValueError):
         return None
+    return found if 0 <= found.ttl_s < math.inf else None
 
 
 def _plain(owner: Owner) -> bytes:

@@ -40,19 +40,20 @@ from braidstream.model.grids import Grid
 from braidstream.model.group_columns import GroupColumns
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 from braidstream.model.parts import Part, Segment, SegmentForm
-from braidstream.model.snapshots import SHARED, Figures, Key
+from braidstream.model.snapshots import SHARED, Figures, Key, Placed
 from braidstream.model.values import Value
 from braidstream.state.files import Files
 from braidstream.state.notes import Ledger, Notes, encoded_note, read_note
 from braidstream.state.packed import check, is_packed, pack, unpack
 from braidstream.state.section import Section
-from braidstream.state.sections import Layout, Sections, merged_segments
+from braidstream.state.sections import Layout, Sections, fitted_segment, merged_segments
 
 __all__ = ["FOLDER", "Manifest", "Part", "Segment", "manifest_name"]
 
 FOLDER = "manifests"
 ReadT = TypeVar("ReadT")
 _ROOT, _OLD = ".root", ".json"
+_COMMITTED, _PENDING = "root", "pending"  # the kinds of roots, in their first lines
 _UNKNOWN = "unknown field"
 """How msgspec says that a field is in the JSON and not in the schema."""
 
@@ -90,6 +91,8 @@ class Manifest:
     """The grids whose keys have no slices left from before them: cells need not look elsewhere."""
     dropped: frozenset[str] = field(default=frozenset(), compare=False)
     """Files that the manifest before referred to, and this one does not."""
+    delivered: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict, compare=False)
+    """By folder: the files of results that its epoch has put there, and steps after it."""
     scratch: frozenset[str] = field(default=frozenset(), compare=False)
     """Sections that were written on the way to it."""
     routing: tuple[FileRef, Directory] | None = field(default=None, compare=False, repr=False)
@@ -157,7 +160,9 @@ class Manifest:
 
     def with_segments(self, segments: Iterable[Segment]) -> Manifest:
         """The manifest with other state, its parts divided with the groups, dealt to sections anew."""
-        return replace(self, sections=Sections.of(self.layout, (_fitted(one, self.directory) for one in segments)))
+        return replace(
+            self, sections=Sections.of(self.layout, (fitted_segment(one, self.directory) for one in segments))
+        )
 
     def mapped(self, change: Callable[[tuple[Segment, ...]], tuple[Segment, ...]], keys: Iterable[Key]) -> Manifest:
         """The manifest with the live segments of some sections changed."""
@@ -194,7 +199,7 @@ class Manifest:
         retired = self.retired if retired is None else retired
         after = Layout(directory, grids)
 
-        sections = self.sections.laid_out(self.layout, after, lambda one: _fitted(one, directory), n_slots)
+        sections = self.sections.laid_out(self.layout, after, lambda one: fitted_segment(one, directory), n_slots)
         return replace(
             self,
             directory=directory,
@@ -209,18 +214,23 @@ class Manifest:
         """The manifest with another directory; parts that a split has divided are divided with it."""
         return self.laid_out(directory)
 
-    def write(self, files: Files, *, pending: bool = False, is_new: bool = False) -> Manifest:
+    def write(
+        self, files: Files, *, pending: bool = False, is_new: bool = False, sync: Callable[[], None] | None = None
+    ) -> Manifest:
         """Commit; or, when pending, only show tasks what has been reached so far in the epoch.
 
-        A new one is added, FileExistsError if it is there already; others are replaced. What is given back is the same
-        manifest, which knows its files.
+        A new one is added, FileExistsError if it is there already; others are replaced. `sync` has the disk take all
+        that the root refers to, before it is written. What is given back is the same manifest, which knows its files.
         """
         made = self.prepared(files)
         assert made.routing is not None
         ledger = self.ledger if pending and self.ledger is not None else _written_ledger(files, self)
+        if sync is not None:
+            sync()
         reach("before-root", epoch=self.epoch)
         put = files.add if is_new else files.replace
-        put(manifest_name(self.epoch, pending=pending), _packed_root(made, made.routing[0], ledger))
+        content = _packed_root(made, made.routing[0], ledger, _PENDING if pending else _COMMITTED)
+        put(manifest_name(self.epoch, pending=pending), content)
         if not pending and not is_new:
             files.delete(_old_name(self.epoch))
         return replace(made, ledger=ledger)
@@ -245,8 +255,9 @@ class Manifest:
         """
         name, content = _content(files, epoch, pending=pending)
         if not is_packed(content) and name.endswith(_OLD):
-            return _guarded(files, name, lambda: _read_old(content), "manifest")
-        return _guarded(files, name, lambda: _read_root(files, content, whole=whole), "manifest")
+            return _guarded(files, name, lambda: _of_epoch(_read_old(content), epoch), "manifest")
+        kind = _PENDING if pending else _COMMITTED
+        return _guarded(files, name, lambda: _of_epoch(_read_root(files, content, kind, whole), epoch), "manifest")
 
     def own_files(self) -> tuple[str, ...]:
         """The files that no other manifest refers to, in the order in which they may be deleted: the root first."""
@@ -265,25 +276,6 @@ class Manifest:
         """The epochs whose manifests are kept, ascending."""
         stems = {name.rpartition(".")[0] for name in files.names(FOLDER) if name.endswith((_ROOT, _OLD))}
         return sorted(EpochNumber(int(stem) - 1) for stem in stems if stem.isdigit())
-
-
-def _fitted(segment: Segment, directory: Directory) -> Segment:
-    """The segment with parts that lie within one group each."""
-    parts = _fit(segment.parts, directory)
-    return segment if parts == segment.parts else replace(segment, parts=parts)
-
-
-def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
-    fitted: list[Part] = []
-    for part in parts:
-        if directory.at(part.low).high >= part.high:
-            fitted.append(part)
-            continue
-        inside = [group for group in directory.groups if part.meets(group)]
-        # The share of rows is an estimate until the segment is compacted.
-        shares = [(g, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
-        fitted += [Part(g.prefix, g.depth, rows, part.generation) for g, rows in shares]
-    return tuple(fitted)
 
 
 def manifest_name(epoch: int, *, pending: bool = False) -> str:
@@ -340,9 +332,17 @@ class _LedgerForm(Value, frozen=True, kw_only=True):
 
     notes: Ledger
     dropped: tuple[str, ...] = ()
+    delivered: Mapping[str, tuple[Placed, ...]] = {}
 
 
-def _packed_root(manifest: Manifest, routing: FileRef, ledger: FileRef) -> bytes:
+def _of_epoch(read: Manifest, epoch: int) -> Manifest:
+    """Nobody names a root, so its checksum does not tell it from another one."""
+    if read.epoch != epoch:
+        raise ValueError(f"it is that of epoch {read.epoch}, not of epoch {epoch}")
+    return read
+
+
+def _packed_root(manifest: Manifest, routing: FileRef, ledger: FileRef, kind: str) -> bytes:
     hosts = tuple(dict.fromkeys(manifest.executors.values()))
     place = {host: at for at, host in enumerate(hosts)}
     root = _Root(
@@ -362,18 +362,18 @@ def _packed_root(manifest: Manifest, routing: FileRef, ledger: FileRef) -> bytes
     columns = manifest.sections.index()
     columns["ran.slot"] = np.fromiter(manifest.executors.keys(), dtype="<i4", count=len(manifest.executors))
     columns["ran.host"] = np.array([place[host] for host in manifest.executors.values()], dtype="<i2")
-    return pack("root", _ENCODER.encode(root), columns)
+    return pack(kind, _ENCODER.encode(root), columns)
 
 
-def _read_root(files: Files, content: bytes, *, whole: bool) -> Manifest:
-    raw, columns = unpack("root", content)
+def _read_root(files: Files, content: bytes, kind: str, whole: bool) -> Manifest:
+    raw, columns = unpack(kind, content)
     root = _ROOTS.decode(raw)
     ran = zip(columns.pop("ran.slot").tolist(), columns.pop("ran.host").tolist(), strict=True)
     directory = Directory.deferred(lambda: _read_routing(files, root.routing))
-    notes, dropped = root.notes, frozenset[str]()
+    notes, ledger = root.notes, _LedgerForm(notes=Ledger())
     if whole:
         ledger = _read_ledger(files, root.ledger)
-        notes, dropped = notes.with_ledger(ledger.notes), frozenset(ledger.dropped)
+        notes = notes.with_ledger(ledger.notes)
     return Manifest(
         root.epoch,
         directory,
@@ -387,7 +387,8 @@ def _read_root(files: Files, content: bytes, *, whole: bool) -> Manifest:
         root.grids,
         root.retired,
         frozenset(root.settled),
-        dropped,
+        frozenset(ledger.dropped),
+        ledger.delivered,
         frozenset(),
         (root.routing, directory),
         root.ledger,
@@ -432,7 +433,8 @@ def _read_routing(files: Files, ref: FileRef) -> Directory:
 
 
 def _written_ledger(files: Files, manifest: Manifest) -> FileRef:
-    form = _LedgerForm(notes=manifest.notes.ledger(), dropped=tuple(sorted(manifest.dropped)))
+    dropped = tuple(sorted(manifest.dropped))
+    form = _LedgerForm(notes=manifest.notes.ledger(), dropped=dropped, delivered=manifest.delivered)
     return _put(files, manifest.epoch, "ledger", pack("ledger", _ENCODER.encode(form), {}))
 
 

@@ -23,6 +23,7 @@ from braidstream.model.figures import SlotFigures, WaitingFigures, figures_from_
 from braidstream.model.group_measures import ByGroup, GroupMeasures
 from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import SampleCounts
+from braidstream.model.snapshots import UNSEALED
 from braidstream.model.values import Json, Value, changed, of_numpy
 
 __all__ = [
@@ -152,6 +153,16 @@ class Submitted(Value, frozen=True):
     since: int = -1
 
 
+class TableNote(Value, frozen=True):
+    """Of `spark.joined_tables`: which snapshot of a table epochs see, and when it was taken, in microseconds."""
+
+    location: str
+    version: str | None
+    """None where snapshots cannot be told apart."""
+    schema: str
+    taken_us: int
+
+
 class NodeNote(Value, frozen=True):
     """The state of a function's node: its numbers, and the file of its samples or windows, if it has any."""
 
@@ -161,6 +172,7 @@ class NodeNote(Value, frozen=True):
     rows: int = 0
     bytes: int = 0
     holds_windows: bool = False
+    checksum: int = UNSEALED
 
 
 class Ledger(Value, frozen=True):
@@ -216,6 +228,8 @@ class Notes(Value, frozen=True):
     given_up: int = 0
     """Written by functions of 0.1.0; nobody reads it."""
     silence: Silence = Silence()
+    tables: Mapping[str, TableNote] = msgspec.field(default_factory=dict)
+    """By table: the snapshot that the next epoch sees."""
     ended: str | None = None
     """Of `epoch.ending`: "begun" when all that may still happen is the end, "done" when the checkpoint is closed."""
     next_grid: int = 1

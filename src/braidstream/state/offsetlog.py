@@ -17,7 +17,9 @@ by the name of its file. Cost: the entries since the last compact one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from braidstream.errors import DamagedState
@@ -25,6 +27,8 @@ from braidstream.state.files import Files
 
 __all__ = ["OffsetLog"]
 
+_CRC = b"crc\0"
+"""How Hadoop's files of checksums begin; then the bytes for each, and one for each piece."""
 _RESTORE = "restore the whole folder from one copy with the manifests, or start again with a new checkpoint"
 
 
@@ -33,6 +37,7 @@ class OffsetLog:
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files, self.folder = files, folder
+        self._synced: dict[str, int] = {}
 
     def last(self, log: str) -> int:
         """The last epoch in one of the logs; -1 when there is none."""
@@ -81,6 +86,74 @@ class OffsetLog:
         for source, reached in self._reached(last).items():
             self._check_source(source, reached)
 
+    def unsynced(self, epoch: int) -> list[str]:
+        """The paths, with those of folders, that the disk must have before the state of an epoch: Spark waits for none.
+
+        Each is given once. After a power failure a commit may be missing, which Spark makes up for; an offset may not.
+        """
+        if epoch < 0 or self._synced.get("") == epoch or not self._files.exists(self.folder):
+            return []
+        found = [] if self._synced else [*self._with_sum("", "metadata"), "", self.folder]
+        found += [*self._with_sum("offsets", str(epoch)), f"{self.folder}/offsets"]
+        for source, reached in self._reached(epoch).items():
+            folder, since = f"sources/{source}", self._synced.get(source, -1)
+            listed = self._files.names(f"{self.folder}/{folder}")
+            new = [name for name in listed if (n := name.removesuffix(".compact")).isdigit() and int(n) > since]
+            found += [path for name in new for path in self._with_sum(folder, name)]
+            found += [f"{self.folder}/{folder}", *([f"{self.folder}/sources"] if since < 0 else [])]
+            self._synced[source] = reached
+        self._synced[""] = epoch
+        return [self._files.path(path) for path in dict.fromkeys(found)]
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse a log from which Spark could not go on after an epoch, if all later ones were cut off."""
+        if not self._files.exists(self.folder):
+            return
+        self._readable("metadata", _is_json)
+        self._readable(f"offsets/{epoch}", _is_offsets)
+
+    def cut(self, epoch: int) -> list[str]:
+        """Cut off all that came after an epoch: commits before offsets, so that no epoch seems done that has none.
+
+        Of a source of files what was listed since, as far back as its list was not compacted. Gives the folders.
+        """
+        sources = self._reached(epoch)
+        for log in ("commits", "offsets"):
+            later = (int(name) for name in self._files.names(f"{self.folder}/{log}") if name.isdigit())
+            self._delete(log, [str(one) for one in sorted(later, reverse=True) if one > epoch])
+        for source, reached in sources.items():
+            names = self._files.names(f"{self.folder}/sources/{source}")
+            compacted = (int(n.removesuffix(".compact")) for n in names if n.endswith(".compact"))
+            last = max([reached, *compacted])
+            later = (int(name) for name in names if name.isdigit())
+            self._delete(f"sources/{source}", [str(one) for one in sorted(later, reverse=True) if one > last])
+        return [f"{self.folder}/{name}" for name in ("commits", "offsets", *(f"sources/{own}" for own in sources))]
+
+    def _delete(self, folder: str, names: Sequence[str]) -> None:
+        for name in names:
+            for file in self._with_sum(folder, name):
+                self._files.delete(file)
+
+    def all_damage(self) -> Iterator[DamagedState]:
+        """Every file of the log that is not what was written, as far as its checksum tells."""
+        for folder in self._tree(self.folder):
+            below = folder.removeprefix(self.folder).removeprefix("/")
+            for name in self._files.names(folder):
+                if not name.startswith(".") and not self._is_intact(f"{below}/{name}" if below else name):
+                    yield self._unfit(f"{below}/{name}" if below else name)
+
+    def _is_intact(self, name: str) -> bool:
+        """Whether a file fits the checksums beside it, which Hadoop writes on local disks, where there are any."""
+        folder, _, base = f"{self.folder}/{name}".rpartition("/")
+        try:
+            sums, content = self._files.read(f"{folder}/.{base}.crc"), self._files.read(f"{folder}/{base}")
+        except FileNotFoundError:
+            return True
+        if sums[:4] != _CRC or len(sums) < 8 or (size := int(struct.unpack(">i", sums[4:8])[0])) < 1:
+            return True  # Hadoop reads a file beside such a one as if there were none
+        pieces = [content[at : at + size] for at in range(0, len(content), size)]
+        return sums[8:] == b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
+
     def _check_source(self, source: str, reached: int) -> None:
         """The entries of a source of files, from the last compact one to where the offsets have come."""
         folder = f"sources/{source}"
@@ -109,8 +182,9 @@ class OffsetLog:
                 yield from self._with_sum(folder, name)
 
     def _with_sum(self, folder: str, name: str) -> list[str]:
-        there = set(self._files.names(f"{self.folder}/{folder}"))
-        return [f"{self.folder}/{folder}/{one}" for one in (name, f".{name}.crc") if one in there]
+        below = f"{self.folder}/{folder}" if folder else self.folder
+        there = set(self._files.names(below))
+        return [f"{below}/{one}" for one in (name, f".{name}.crc") if one in there]
 
     def _strays(self, folder: str) -> Iterator[str]:
         """Files on their way when the process died, and checksums of nothing."""
@@ -134,9 +208,16 @@ class OffsetLog:
 
     def _readable(self, name: str, is_whole: Any) -> None:
         lines = self._lines(name)
+        if not self._is_intact(name):
+            raise self._unfit(name)
         if not is_whole(lines):
             there = self._files.exists(f"{self.folder}/{name}")
             raise self._damaged(name, "is damaged" if there else "is missing")
+
+    def _unfit(self, name: str) -> DamagedState:
+        folder, _, base = name.rpartition("/")
+        sums = self._files.path(f"{self.folder}/{folder}/.{base}.crc" if folder else f"{self.folder}/.{base}.crc")
+        return self._damaged(name, f"is damaged, or its checksum {sums} is")
 
     def _damaged(self, name: str, wrong: str) -> DamagedState:
         path = self._files.path(f"{self.folder}/{name}")

@@ -27,10 +27,11 @@ from braidstream.errors import DamagedState
 from braidstream.model.directory import HASH_BITS, Group
 from braidstream.model.numbers import GroupId, SlotId
 from braidstream.model.parts import Part, Segment
-from braidstream.model.snapshots import ACCOUNT, Figures, Key, Ref
+from braidstream.model.snapshots import ACCOUNT, UNSEALED, Figures, Key, Ref
 from braidstream.model.values import Value
 from braidstream.state.files import Files
 from braidstream.state.packed import check, pack, unpack
+from braidstream.state.seals import sealing
 
 __all__ = ["Section"]
 
@@ -101,6 +102,12 @@ class Section:
             return {segment.name: segment.bytes for segment in self.segments}
         return dict(zip(self._told.names, self._columns["segment.bytes"].tolist(), strict=True))
 
+    def checksums(self) -> dict[str, int]:
+        """The files of its segments, and their checksums."""
+        if self._told is None:
+            return {segment.name: segment.checksum for segment in self.segments}
+        return dict(zip(self._told.names, self._columns["segment.checksum"].tolist(), strict=True))
+
     def live(self, watermark: int | None) -> tuple[Segment, ...]:
         """The segments without those whose deadline has passed; of these, parts of held groups stay."""
         if watermark not in self._live:
@@ -112,7 +119,7 @@ class Section:
         """Write it to a file of its own."""
         content = self._packed()
         ref = Ref(self.stage, self.slot, epoch, uuid.uuid4().int >> 64, check(content), len(content))
-        with files.creating(ref.name) as sink:
+        with sealing(files, ref.name) as sink:
             sink.write(content)
         return ref
 
@@ -140,6 +147,7 @@ class Section:
         """Objects are made when somebody looks at them: who sums up reads the columns."""
         raw, columns = unpack("section", content)
         told = _TOLD.decode(raw)
+        columns.setdefault("segment.checksum", np.full(len(told.names), UNSEALED, dtype="<i8"))
         made = cls(told.stage, SlotId(told.slot))
         made._groups, made._segments, made._columns, made._told = None, None, columns, told
         return made
@@ -275,7 +283,7 @@ def _columns(
     return _Told(stage, slot, stores, [segment.name for segment in segments]), columns
 
 
-_NUMBERS = ("rows", "bytes", "oldest", "newest", "deadline", "first_epoch", "epoch", "use")
+_NUMBERS = ("rows", "bytes", "oldest", "newest", "deadline", "first_epoch", "epoch", "use", "checksum")
 
 
 def _slices(counts: npt.NDArray[Any]) -> Iterable[tuple[int, int]]:

@@ -29,7 +29,7 @@ from braidstream.model.snapshots import SHARED, Figures, Key, Ref
 from braidstream.state.files import Files
 from braidstream.state.section import Section
 
-__all__ = ["Entry", "Layout", "Sections", "merged_segments"]
+__all__ = ["Entry", "Layout", "Sections", "fitted_segment", "merged_segments"]
 
 
 class Entry:
@@ -177,6 +177,25 @@ def _together(one: Segment, other: Segment) -> Segment:
     parts = tuple(sorted((*one.parts, *other.parts), key=lambda part: (part.low, part.generation)))
     given = tuple(sorted({*one.given, *other.given}))
     return replace(one, parts=parts, cells=tuple(sorted((*one.cells, *other.cells))), given=given)
+
+
+def fitted_segment(segment: Segment, directory: Directory) -> Segment:
+    """The segment with parts that lie within one group each."""
+    parts = _fit(segment.parts, directory)
+    return segment if parts == segment.parts else replace(segment, parts=parts)
+
+
+def _fit(parts: Iterable[Part], directory: Directory) -> tuple[Part, ...]:
+    fitted: list[Part] = []
+    for part in parts:
+        if directory.at(part.low).high >= part.high:
+            fitted.append(part)
+            continue
+        inside = [group for group in directory.groups if part.meets(group)]
+        # The share of rows is an estimate until the segment is compacted.
+        shares = [(g, max(part.rows >> (g.depth - part.depth), 1)) for g in inside]
+        fitted += [Part(g.prefix, g.depth, rows, part.generation) for g, rows in shares]
+    return tuple(fitted)
 
 
 _INDEX = ("stage", "slot", "epoch", "uid", "checksum", "size")

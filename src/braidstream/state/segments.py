@@ -14,6 +14,7 @@ import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from braidstream.model.directory import Group
 from braidstream.model.numbers import SlotId
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
+from braidstream.state.seals import check_seal, sealing
 
 __all__ = ["FOLDER", "FOREVER", "Place", "copied", "open_segment", "owned_index", "owned_rows", "rows_between"]
 
@@ -73,20 +75,21 @@ class Place:
     def _written(self, rows: Rows, store: str, window_us: int | None, first_epoch: int | None) -> Segment:
         name = f"{FOLDER}/{self.epoch:010d}-{self.slot}-{uuid.uuid4().hex}.arrow"
         table = whole(rows.table)
-        with self.files.creating(name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        with sealing(self.files, name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         oldest, newest = int(rows.times.min()), int(rows.times.max())
         return Segment(
             name=name,
             store=store,
             rows=len(rows),
-            bytes=self.files.size(name) or 0,
+            bytes=sink.size,
             oldest=oldest,
             newest=newest,
             deadline=_deadline(rows, newest, window_us),
             first_epoch=self.epoch if first_epoch is None else first_epoch,
             epoch=self.epoch,
             parts=(),
+            checksum=sink.checksum,
         )
 
 
@@ -97,7 +100,11 @@ def _deadline(rows: Rows, newest: int, window_us: int | None) -> int:
 
 
 def open_segment(files: Files, segment: Segment) -> Rows:
-    """The rows of a segment, mapped into memory."""
+    """The rows of a segment, mapped into memory; one that is not what was written is refused."""
+    if not files.is_local:
+        with suppress(OSError, pa.ArrowInvalid):  # told below; what has to be fetched is counted here
+            files.map(segment.name)
+    check_seal(files, segment.name, segment.checksum, segment.bytes, run=files.run)
     try:
         table = pa.ipc.open_file(files.map(segment.name)).read_all()
     except FileNotFoundError:
@@ -121,8 +128,8 @@ def _with_stored_names(table: pa.Table, store: str) -> pa.Table:
     return table if names == table.column_names else table.rename_columns(names)
 
 
-_STREAM = re.compile(r"\w+\[")
-"""How the name of a store begins that holds rows of a stream; others hold intermediate results or summaries."""
+_STREAM = re.compile(r"[\w+.]+\[")
+"""How a store of a stream's rows is named, with tables or without; others hold intermediate results or summaries."""
 _OWN_OF_STREAM = re.compile(f"{HASH}|{TIME}|{MASK}|{MARK}|{KEY}[0-9]+")
 _OWN_OF_RESULT = re.compile(f"{HASH}|{TIME}|{MASK}|{MARK}|{DEADLINE}|__[gro]|{KEY}[0-9]+")
 _OLD_OF_STREAM = re.compile(r"^()__")

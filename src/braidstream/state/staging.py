@@ -20,9 +20,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from braidstream.errors import DamagedState
+from braidstream.model.reports import StagedFile
 from braidstream.state.files import Files
+from braidstream.state.seals import SealedFile, check_seal
 
-__all__ = ["SPARK_FIELD", "Discard", "Stage", "Staging", "Writer", "renamed_field"]
+__all__ = ["SPARK_FIELD", "Discard", "Stage", "Staging", "Writer", "check_staged", "renamed_field"]
 
 SPARK_FIELD = b"spark.field"
 """Metadata of a field: the column as Spark declares it, in JSON. It may say more than Arrow's type."""
@@ -43,8 +46,8 @@ class Writer(Protocol):
         """Take a batch."""
         ...
 
-    def close(self) -> str | None:
-        """Finish; gives the name of the staged file, None when there is none."""
+    def close(self) -> StagedFile | None:
+        """Finish; gives the staged file, None when there is none."""
         ...
 
 
@@ -73,7 +76,7 @@ class Discard:
         """Count a batch."""
         self.rows += len(columns[0]) if columns else 0
 
-    def close(self) -> str | None:
+    def close(self) -> StagedFile | None:
         """There is no file."""
         return None
 
@@ -99,7 +102,7 @@ class Stage:
         if self._n_waiting >= ROWS or self._n_bytes >= BYTES:
             self._flush()
 
-    def close(self) -> str | None:
+    def close(self) -> StagedFile | None:
         """Write what is waiting and close the file."""
         if self._n_waiting:
             self._flush()
@@ -107,11 +110,11 @@ class Stage:
             return None
         self._writer.close()
         self._sink.close()
-        return self._name
+        return StagedFile(self._name, self._sink.size, self._sink.checksum)
 
     def _flush(self) -> None:
         if self._writer is None:
-            self._sink = self._files.create(self._name)
+            self._sink = SealedFile.create(self._files, self._name)
             text = [field.name for field in self._schema if pa.types.is_string(field.type)]
             self._writer = pq.ParquetWriter(
                 self._sink,
@@ -122,6 +125,21 @@ class Stage:
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
         self._waiting, self._n_waiting, self._n_bytes = [], 0, 0
+
+
+def check_staged(root: str, staged: Sequence[StagedFile]) -> list[str]:
+    """The names of files that are what slots have staged, before they go to a sink; one that is not is refused.
+
+    On an object store only the size is looked at: the bytes would all pass through the driver, and the store has
+    checksums of its own.
+    """
+    files = Files(root)
+    for one in staged:
+        if files.has_renames:
+            check_seal(files, one.name, one.checksum, one.bytes, "staged file")
+        elif files.size(one.name) != one.bytes:
+            raise DamagedState(files.path(one.name), f"this staged file has not its {one.bytes} bytes")
+    return [one.name for one in staged]
 
 
 def _declared(schema: pa.Schema) -> pa.Schema:

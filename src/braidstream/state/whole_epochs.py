@@ -12,6 +12,11 @@ A folder that an earlier version wrote has no marks: then all files count. When 
 are there are marked, in one step. Names that begin with an underscore are left out by Spark and by most readers, so a
 reader that takes all files still can.
 
+In an object store a late process could put files, or take them away, after its successor. There the files of an owner
+carry his name, the mark names them, and it is put once, on the condition that it is not there: who comes second takes
+his own files away. `result_files` gives what the marks name; who takes all files may see those of a lost attempt until
+a start after the epoch is whole, which drops what owners of earlier terms have left.
+
 Cost: two listings of names for a reader; a small file an epoch for the sink.
 """
 
@@ -19,16 +24,27 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from braidstream.state.files import Files
 
-__all__ = ["MARKS", "begin_marks", "result_files", "shown_number", "unmark", "whole"]
+__all__ = [
+    "MARKS",
+    "begin_marks",
+    "is_whole",
+    "remove_after",
+    "result_files",
+    "shown_number",
+    "unmark",
+    "unnamed",
+    "whole",
+]
 
 MARKS = "_epochs"
 _BEGUN = "begun"
 """A file among the marks, so that the folder is there before the first of them."""
-_FILE = re.compile(r"part-[^-]+-(c?\d+)-\d+\..+$")
+_FILE = re.compile(r"part-([^-]+)-(c?\d+)-\d+(?:-([^.]+))?\..+$")
 
 
 def result_files(path: str | Path) -> list[str]:
@@ -38,8 +54,9 @@ def result_files(path: str | Path) -> list[str]:
     """
     files = Files(str(path))
     marks = set(files.names(MARKS))
-    shown = (name for name, number in _numbers(files).items() if number in marks or not marks)
-    return [files.path(name) for name in shown]
+    shown = [name for name, number in _numbers(files).items() if number in marks or not marks]
+    lost = set(unnamed(files, "~")) if files.objects is not None else set[str]()
+    return [files.address(name) for name in shown if name not in lost]
 
 
 def begin_marks(files: Files, staging: str) -> None:
@@ -57,7 +74,7 @@ def begin_marks(files: Files, staging: str) -> None:
 
 def _numbers(files: Files) -> dict[str, str]:
     """The epoch, as its mark has it, of each file."""
-    return {name: match[1] for name in files.names("") if (match := _FILE.match(name))}
+    return {name: match[2] for name in files.names("") if (match := _FILE.match(name))}
 
 
 def shown_number(number: int) -> str:
@@ -70,6 +87,57 @@ def unmark(files: Files, number: int) -> None:
     files.delete(f"{MARKS}/{shown_number(number)}")
 
 
-def whole(files: Files, number: int) -> None:
-    """After the last file of an epoch."""
-    files.replace(f"{MARKS}/{shown_number(number)}", b"")
+def remove_after(files: Files, flow: str, epoch: int, step: int) -> list[str]:
+    """Take away what a flow has delivered after an epoch, and in steps after `step`; gives the names of the files.
+
+    The marks go first: a reader that asks for whole epochs never sees a part of one.
+    """
+    found = {}
+    for name in files.names(""):
+        match = _FILE.match(name)
+        if match and match[1] == flow[:12] and _is_after(match[2], epoch, step):
+            found[name] = match[2]
+    for number in sorted(set(found.values()) | {n for n in files.names(MARKS) if _is_after(n, epoch, step)}):
+        files.delete(f"{MARKS}/{number}")
+    for name in found:
+        files.delete(name)
+    return sorted(found)
+
+
+def _is_after(number: str, epoch: int, step: int) -> bool:
+    plain = number.removeprefix("c")
+    return plain.isdecimal() and int(plain) > (epoch if plain == number else step)
+
+
+def whole(files: Files, number: int, names: Sequence[str] = ()) -> bool:
+    """After the last file of an epoch. With names, which the mark then has: whether it was not there."""
+    mark = f"{MARKS}/{shown_number(number)}"
+    if not names:
+        files.replace(mark, b"")
+        return True
+    try:
+        files.add(mark, "\n".join(names).encode())
+    except FileExistsError:
+        return False
+    return True
+
+
+def is_whole(files: Files, number: int) -> bool:
+    """Whether the mark of an epoch is there."""
+    return files.exists(f"{MARKS}/{shown_number(number)}")
+
+
+def unnamed(files: Files, owner: str) -> list[str]:
+    """Files of earlier owners, of epochs that are whole, that no mark names.
+
+    Of an epoch without a mark a late owner may still put one. Marks are read only where two have files of one epoch.
+    """
+    owners: dict[str, dict[str, list[str]]] = {}
+    for name in files.names(""):
+        if (match := _FILE.match(name)) and match[3]:
+            owners.setdefault(match[2], {}).setdefault(match[3], []).append(name)
+    found = []
+    for number in {number for number, own in owners.items() if len(own) > 1} & set(files.names(MARKS)):
+        named = set(files.read(f"{MARKS}/{number}").decode().split("\n"))
+        found += [name for one, names in owners[number].items() if one < owner for name in names if name not in named]
+    return found

@@ -4,8 +4,8 @@ The paper gives a slot up whenever nobody is a supplier, and so keeps the system
 makes it shrink and grow in turn. Ours gives a slot up only if the others would still be busy for less than
 `shrink_below` of an epoch on average and none for longer than an epoch, only after `patience` reorganization epochs
 in a row agree, and never to a number of slots that proved too few, until the load has fallen by a fifth since then.
-So a constant load comes to rest. The last slot is the one to go (slots are numbered densely); its groups are dealt to
-the least loaded of the others, the largest first.
+So a constant load comes to rest; `declustering_rule = "paper"` is the paper's rule to the letter. The last slot is the
+one to go (slots are numbered densely); its groups are dealt to the least loaded of the others, the largest first.
 
 It needs a given epoch length: without one, load is only relative, and nothing says that all slots are too many.
 Cost: O(slots + groups of the last slot).
@@ -37,7 +37,7 @@ class Declustering:
     def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
         """At most one change of the number of slots."""
         direction, n_times = memory.wish
-        if n_times < self.settings.patience:
+        if n_times < (1 if self.settings.declustering_rule == "paper" else self.settings.patience):
             return []
         if direction > 0:
             return [self._grow(view)]
@@ -76,6 +76,8 @@ def _direction(view: View, memory: Memory, settings: Settings) -> int:
 def _can_shrink(view: View, memory: Memory, settings: Settings) -> bool:
     others = view.n_slots - 1
     proved = memory.too_few.get(others)
+    if settings.declustering_rule == "paper":
+        return others >= max(settings.min_slots, 1)
     if others < max(settings.min_slots, 1) or (proved is not None and arriving_work(view) > 0.8 * proved):
         return False
     mean_s = sum(slot.demand_s for slot in view.slots) / others

@@ -22,7 +22,7 @@ from braidstream.model.directory import HASH_BITS, GroupColumns
 from braidstream.model.instructions import Merge
 from braidstream.model.numbers import GroupId
 
-__all__ = ["Merging"]
+__all__ = ["Merging", "are_buddies", "merges_of"]
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,25 @@ class Merging:
 
     def suggest(self, view: View, memory: Memory, rng: np.random.Generator) -> list[Suggestion]:
         """The merges of this reorganization epoch, in the order of the hash space."""
-        if view.suppliers(self.settings):
-            return []
-        n_groups = len(view.directory) if memory.base_groups is None else memory.base_groups
-        n_base = n_groups // max(len(view.directory.regions), 1)
-        lower = self._small(view)
-        found: list[Suggestion] = []
-        for begin, end in view.directory.columns().bounds.values():
-            own = lower[np.searchsorted(lower, begin) : np.searchsorted(lower, end)]
-            found += _merges(view, own[: max(end - begin - n_base, 0)])
-        return found
+        return [] if view.suppliers(self.settings) else merges_of(view, memory, self._small(view))
 
     def _small(self, view: View) -> npt.NDArray[np.intp]:
         """The positions of groups that are small together with their buddies, the next ones."""
         slots, demand = view.directory.columns().slots, view.loads.demand_s
         is_small = demand[:-1] + demand[1:] <= self.settings.merge_below * view.length_s
         may_meet = np.True_ if view.is_absolute else slots[:-1] == slots[1:]
-        return np.flatnonzero(_are_buddies(view.directory.columns()) & is_small & may_meet)
+        return np.flatnonzero(are_buddies(view.directory.columns()) & is_small & may_meet)
+
+
+def merges_of(view: View, memory: Memory, lower: npt.NDArray[np.intp]) -> list[Suggestion]:
+    """Merges of groups at these positions with the next ones, down to as many as each stage began with."""
+    n_groups = len(view.directory) if memory.base_groups is None else memory.base_groups
+    n_base = n_groups // max(len(view.directory.regions), 1)
+    found: list[Suggestion] = []
+    for begin, end in view.directory.columns().bounds.values():
+        own = lower[np.searchsorted(lower, begin) : np.searchsorted(lower, end)]
+        found += _merges(view, own[: max(end - begin - n_base, 0)])
+    return found
 
 
 def _merges(view: View, lower: npt.NDArray[np.intp]) -> list[Suggestion]:
@@ -70,7 +72,7 @@ def _merges(view: View, lower: npt.NDArray[np.intp]) -> list[Suggestion]:
     ]
 
 
-def _are_buddies(columns: GroupColumns) -> npt.NDArray[np.bool_]:
+def are_buddies(columns: GroupColumns) -> npt.NDArray[np.bool_]:
     """Of each group but the last: whether the next one is its buddy, of the same depth."""
     same = (columns.stages[:-1] == columns.stages[1:]) & (columns.depths[:-1] == columns.depths[1:])
     bits = np.uint64(1) << (np.uint64(HASH_BITS) - np.maximum(columns.depths[:-1], 1).astype(np.uint64))

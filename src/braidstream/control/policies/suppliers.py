@@ -8,6 +8,9 @@ group:
 
     demand(consumer) < demand(supplier) - demand(group) - margin * demand(supplier)
 
+and only if chance does not explain it: the supplier's demand is taken less its noise, the consumer's with its own on
+top (`control.load`). Under a load that stays the same that makes a move rarer still, so the argument holds with it.
+
 Why this stops: let group g cost x_g on a slot of pace p_s (so p_s * x_g seconds there). Moving g by that rule lowers
 the sum over slots of p_s times the sum of x_g * x_h over pairs of groups on the slot, by x_g times the gap between
 the two sides. The sum cannot fall for ever, so under a constant load moves end, whatever the paces are and however
@@ -83,7 +86,8 @@ class Suppliers:
 
 def evens(moved_s: float, supplier: SlotLoad, consumer: SlotLoad, margin: float) -> bool:
     """Whether moving `moved_s` of the supplier's demand is sure not to be undone (see the module's docstring)."""
-    return consumer.demand_s < supplier.demand_s * (1 - margin) - moved_s
+    sure_s = supplier.demand_s - supplier.noise_s - margin * supplier.demand_s
+    return consumer.demand_s + consumer.noise_s < sure_s - moved_s
 
 
 def relative_pace(supplier: SlotLoad, consumer: SlotLoad) -> float:

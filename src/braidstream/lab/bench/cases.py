@@ -21,6 +21,7 @@ __all__ = [
     "ENOUGH_HEAP",
     "GENERAL",
     "HASH",
+    "INNER",
     "SPARK_MEMORY",
     "SPARK_ROCKSDB",
     "Case",
@@ -33,6 +34,8 @@ BRAIDSTREAM, GENERAL = "braidstream", "braidstream-general"
 """`general` takes Spark's own DataFrames of the same files instead of reading them in the routing task."""
 HASH, BICLIQUE = "braidstream-hash", "braidstream-biclique"
 """Other routers than the default, which is hash until a key is heavy."""
+INNER = "braidstream-inner"
+"""The inner join of the same streams, where the case has another kind."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Case:
     slots: int = 2
     n_queries: int = 1
     """The same join so many times, with outputs of their own, in one flow."""
+    how: str = "inner"
+    """The kind of join, by PySpark's name: "inner" or "left"."""
     compared: bool = True
     """Whether it is measured under every JVM setting; otherwise only with Spark's defaults and enough heap."""
 
@@ -108,6 +113,11 @@ CASES = {
         Case("hot", 62.5, lambda: HotKey(domain=1_000_000, share=0.2), 10, 40_000, 3, 6,
              (SPARK_MEMORY, BRAIDSTREAM)),
         Case("long-window", 50_000, _uniform(10_000_000), 100, 500_000, 24, 8, (BRAIDSTREAM,), compared=False),
+        # ln 2 partners a row, on average: half of the rows have none
+        Case("left-outer", 50_000, _uniform(1_442_695), 10, 500_000, 6, 8, (SPARK_MEMORY, BRAIDSTREAM, INNER),
+             how="left"),
+        Case("left-long-window", 50_000, _uniform(14_426_950), 100, 500_000, 44, 8, (BRAIDSTREAM,), how="left",
+             compared=False),
         Case("three-way", 20_000, _uniform(200_000), 10, 300_000, 4, 8, (SPARK_MEMORY, BRAIDSTREAM), streams="RST"),
         Case("one-query", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), compared=False),
         Case("ten-queries", 50_000, _uniform(1_000_000), 10, 500_000, 4, 4, (BRAIDSTREAM,), n_queries=10,

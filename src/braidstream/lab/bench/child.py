@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, SPARK_ROCKSDB, Case
+from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, INNER, SPARK_ROCKSDB, Case
 from braidstream.lab.bench.printed import Printed
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
@@ -54,7 +55,7 @@ def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpo
         condition = F.col("k") == F.col(f"{name}_k")
         for before in ("ts", *plain):
             condition &= F.expr(_within(before, f"{name}_ts", case.window_s))
-        joined = joined.join(other, condition).select(
+        joined = joined.join(other, condition, case.how).select(
             "k", "ts", *(column for column in joined.columns if column not in ("k", "ts")),
             F.col(f"{name}_v").alias(f"{name.lower()}v"),
             F.expr(f"timestamp_micros(unix_micros({name}_ts))").alias(f"{name}_time"),
@@ -80,17 +81,24 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
             flow.files(name, folder / name, schema=SCHEMA, time="ts", options=options)
         else:
             flow.stream(name, _stream(spark, case, folder, name), time="ts")
-    streams = ", ".join(f"{name} [RANGE {case.window_s} SECONDS]" for name in case.streams)
+    windows = [f"{name} [RANGE {case.window_s} SECONDS]" for name in case.streams]
+    is_left = case.how == "left" and system != INNER
+    streams = f"{windows[0]} LEFT JOIN {windows[1]}" if is_left else ", ".join(windows)
     outputs = ", ".join(f"{name}.v AS {name.lower()}v" for name in case.streams)
     same = " = ".join(f"{name}.k" for name in case.streams)
     for number in range(case.n_queries):
-        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} WHERE {same}").to("noop")
+        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} {'ON' if is_left else 'WHERE'} {same}").to(
+            "noop"
+        )
     handle = flow.start(checkpoint)
     handle.await_termination()
     measured = _epochs(handle._query.recentProgress)
     last = handle.progress[-1]
+    entries = (entry for entry in handle.progress if sum(entry.rows.values()))
+    parts = [_parts(entry.parts, ms) for entry, ms in zip(entries, measured["epoch_ms"], strict=False)]
     return {
         **measured,
+        "parts": parts,
         "matches": sum(sum(entry.matches.values()) for entry in handle.progress),
         "stored_rows": last.state_rows,
         "stored_bytes": last.state_bytes,
@@ -98,6 +106,12 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
         "balance": dict(last.balance),
         "heavy": [asdict(key) for key in last.heavy],
     }
+
+
+def _parts(seconds: Mapping[str, float], epoch_ms: float) -> dict[str, float]:
+    """The parts of an epoch in milliseconds; what is none of ours is Spark's."""
+    own = {name: 1000 * value for name, value in seconds.items() if name != "engine"}
+    return {**own, "spark": max(epoch_ms - sum(own.values()), 0.0)}
 
 
 def _epochs(progress: Any) -> Printed:

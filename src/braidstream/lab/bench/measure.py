@@ -61,6 +61,10 @@ class Measurement:
     """Largest over mean of the slots in the last epoch, in rows, matches and busy time."""
     heavy: Sequence[Mapping[str, object]] | None = None
     """The heavy keys after the last epoch, with their grids."""
+    parts: Mapping[str, float] | None = None
+    """Where the time of an epoch goes, in milliseconds: the means over those measured."""
+    warm_up: float | None = None
+    """The second epoch over the tenth, or the last if there are fewer: the median of the rounds."""
     note: str = ""
 
 
@@ -161,7 +165,16 @@ def _measured(case: Case, system: str, settings: str, runs: Sequence[_Run], base
         last.get("matches"),
         last.get("balance"),
         last.get("heavy"),
+        _parts(case, runs),
+        statistics.median(run.printed["epoch_ms"][1] / run.printed["epoch_ms"][:10][-1] for run in runs),
     )
+
+
+def _parts(case: Case, runs: Sequence[_Run]) -> dict[str, float] | None:
+    each = [parts for run in runs for parts in run.printed.get("parts", [])[case.warm_epochs :]]
+    if not each:
+        return None
+    return {name: round(statistics.fmean(parts[name] for parts in each), 1) for name in each[0]}
 
 
 class _Memory:

@@ -17,6 +17,8 @@ class Epochs(TypedDict):
 class Printed(Epochs, total=False):
     """What a system may say beside."""
 
+    parts: list[dict[str, float]]
+    """Of each epoch, the milliseconds of each part; what is Spark's own is in them."""
     stored_rows: int
     stored_bytes: int
     exchanged_bytes: int

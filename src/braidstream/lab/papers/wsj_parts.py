@@ -54,7 +54,7 @@ def _buffered(n_g: int, n_slaves: int, rate: float, epoch_s: float, seed: int) -
     demand = Demand(
         shares, lambda _t: rate, n_ticks=n_ticks, tick_s=tick_s, window_s=WINDOW_S, theta_rows=THETA_ROWS, seed=seed
     )
-    control = Settings(epoch_s=epoch_s, splitting=False)
+    control = Settings(epoch_s=epoch_s, splitting=False, certainty=0.0, least_s=0.0)
     settings = ClusterSettings(
         n_slaves=n_slaves, n_groups=64, epoch_s=epoch_s, n_subgroups=n_g, control=control, seed=seed
     )

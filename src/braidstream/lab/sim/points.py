@@ -85,6 +85,8 @@ def _cluster(point: Point, machine: Machine, seed: int) -> ClusterSettings:
         epoch_s=point.epoch_s,
         every=max(1, round(REORGANIZATION_S / point.epoch_s)),
         splitting=False,
+        certainty=0.0,  # a supplier as WSJ has it
+        least_s=0.0,
         declustering=point.adaptive,
         max_slots=point.n_slaves,
     )

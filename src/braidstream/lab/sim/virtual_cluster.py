@@ -55,7 +55,9 @@ class ClusterSettings:
     """The slaves' speeds, in turn; empty: all 1."""
     backgrounds: tuple[Background, ...] = ()
     """The slaves' background loads, in turn; empty: none."""
-    control: Settings | None = field(default_factory=lambda: Settings(epoch_s=2.0, splitting=False))
+    control: Settings | None = field(
+        default_factory=lambda: Settings(epoch_s=2.0, splitting=False, certainty=0.0, least_s=0.0)
+    )
     """The controller's settings; None: no controller."""
     max_slaves: int = 0
     """Slaves that may become active (declustering); 0: as many as `n_slaves`."""

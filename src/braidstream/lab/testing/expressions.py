@@ -22,7 +22,7 @@ from sqlglot import exp
 from braidstream.plan.direct_keys import ARROW_TYPES
 from braidstream.query.meaning import Typed
 
-__all__ = ["DuckTypes", "evaluate", "spark_type"]
+__all__ = ["DuckTypes", "connection", "evaluate", "spark_type"]
 
 
 def evaluate(table: pa.Table, expressions: Mapping[str, str], where: Sequence[str] = ()) -> pa.Table:
@@ -34,12 +34,12 @@ def evaluate(table: pa.Table, expressions: Mapping[str, str], where: Sequence[st
         return table.select([])
     selected = ", ".join(f"{_translated(sql)} AS {_quoted(name)}" for name, sql in expressions.items())
     condition = " AND ".join(f"({_translated(predicate)})" for predicate in where) or "true"
-    connection = _connection()
-    connection.register("given", table)
+    own = connection()
+    own.register("given", table)
     try:
-        return connection.sql(f"SELECT {selected} FROM given WHERE {condition}").to_arrow_table()
+        return own.sql(f"SELECT {selected} FROM given WHERE {condition}").to_arrow_table()
     finally:
-        connection.unregister("given")
+        own.unregister("given")
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,13 @@ _NAMES = {kind: name for name, kind in ARROW_TYPES.items()} | {pa.binary(): "bin
 
 
 @lru_cache(maxsize=1)
-def _connection() -> Any:
+def connection() -> Any:
+    """DuckDB in this process, on one core: to connect takes longer than most of what is asked here."""
     import duckdb  # noqa: PLC0415  an extra: only tests need it
 
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'; SET threads = 1; SET arrow_large_buffer_size = false")
-    return connection
+    made = duckdb.connect()
+    made.execute("SET TimeZone = 'UTC'; SET threads = 1; SET arrow_large_buffer_size = false")
+    return made
 
 
 @lru_cache(maxsize=1024)

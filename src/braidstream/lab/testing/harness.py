@@ -5,7 +5,7 @@
     harness.restart(slots=5)
     harness.results("pairs")
 
-All that the engine does with rows and files is its own code: `Router` routes, `slot_task` joins and stores,
+All that the engine does with rows and files is its own code: `Router` routes, `SlotTask` joins and stores,
 `EpochRunner` commits, `FileSink` delivers. `LocalCluster` is in Spark's place, with a dict of envelopes by slot for the
 exchange; what Spark computes upstream of the routing (key hashes and filters) is done here with NumPy. `hash_keys` may
 be replaced, to make keys collide. `braidstream.lab.testing.queries` takes CQL instead of joins on columns.
@@ -36,10 +36,12 @@ from braidstream.epoch.decider import Decider, Regridder
 from braidstream.epoch.flow_run import FlowRun
 from braidstream.epoch.idleness import Patience
 from braidstream.epoch.outlets import Outlet
+from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.regions import with_regions
 from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.epoch.runner import EpochRunner
 from braidstream.epoch.shedder import spiller_of
+from braidstream.epoch.single_grids import with_grids
 from braidstream.epoch.spiller import Spiller
 from braidstream.functions.node_cluster import NodeStage
 from braidstream.kernels.families import with_families
@@ -52,6 +54,8 @@ from braidstream.lab.testing.restless import RestlessSpiller
 from braidstream.model.directory import Directory
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.numbers import BEFORE_FIRST
+from braidstream.model.reports import StagedFile
+from braidstream.model.snapshots import Placed
 from braidstream.model.stores import Branch, Join, JoinInput, OutputColumn, Store
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -64,9 +68,9 @@ from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Notes
-from braidstream.state.staging import Staging
+from braidstream.state.staging import Staging, check_staged
 
-__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner"]
+__all__ = ["Condition", "Harness", "HashKeys", "Indexed", "LocalCluster", "LocalOutlets", "LocalRunner", "by_slot"]
 
 LocalRunner = EpochRunner[Sequence[pa.RecordBatch]]
 
@@ -104,6 +108,7 @@ class Harness:
         keep: int = 10,
         late: bool = False,
         root: str | None = None,
+        out: str | None = None,
         controller: Controller | None = None,
         regridder: Regridder | None = None,
         biclique: int | None = None,
@@ -112,19 +117,21 @@ class Harness:
         restless_spills: int | None = None,
         leased: bool = False,
         patience: Patience | None = None,
+        history: int = 0,
+        durable: bool = False,
     ) -> None:
+        self._history, self._durable = history, durable
         self._patience = patience or Patience()
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
         self._regridder = regridder
-        self._root = root or str(self.folder / "ck")
+        self._root, self._out = root or str(self.folder / "ck"), out or str(self.folder)
         self._conditions: dict[str, Condition] = {}
         self._delays_us = {name: (delays_us or {}).get(name, 0) for name in schemas}
         self._plan = self._planned(joins, late=late)
         self._sinks = {name: self._sink(name) for name in joins}
-        late_to = self.folder / "late"
-        self._late = {name: FileSink("parquet", str(late_to / name), {}) for name in schemas} if late else {}
+        self._late = {name: FileSink("parquet", f"{self._out}/late/{name}", {}) for name in schemas} if late else {}
         checkpoint = self._checkpoint()
         self._identity = Identity.new("harness", {}, {})
         first = Manifest(BEFORE_FIRST, Directory.of(groups, slots), slots, notes=Notes(biclique=biclique))
@@ -139,6 +146,10 @@ class Harness:
     def epoch(self, tables: Mapping[str, pa.Table], n_tasks: int = 2) -> None:
         """Run the next epoch; the rows of each stream come in `n_tasks` routing tasks."""
         number = self.manifest.epoch + 1
+        self.runner(self.envelopes(tables, number, n_tasks), number)
+
+    def envelopes(self, tables: Mapping[str, pa.Table], number: int, n_tasks: int = 2) -> list[pa.RecordBatch]:
+        """What the routing tasks of an epoch make of its rows."""
         batches: list[pa.RecordBatch] = []
         for branch in self._plan.branches:
             table = tables.get(branch.stream)
@@ -149,13 +160,14 @@ class Harness:
             for begin in range(0, table.num_rows, size):
                 piece = self._branch_table(branch, table.slice(begin, size))
                 batches += router.envelopes(iter([piece]))
-        self.runner(batches, number)
+        return batches
 
     def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
         """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
         checkpoint = self._checkpoint()
         self._sinks = {name: self._sink(name) for name in self._sinks}  # the runner before keeps its own
         self._late = {name: FileSink("parquet", sink.path, {}) for name, sink in self._late.items()}
+        self._identity = checkpoint.identity() or self._identity
         last = checkpoint.latest()
         checkpoint.verify(last)
         n_slots = slots or last.n_slots
@@ -166,7 +178,7 @@ class Harness:
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint; with its lease, where that is asked for, which every start takes from the one before."""
-        checkpoint = Checkpoint(self._root, self._keep)
+        checkpoint = Checkpoint(self._root, self._keep, history=self._history, durable=self._durable)
         if self._leased:
             checkpoint.take(ttl_s=0.0)
         return checkpoint
@@ -178,14 +190,14 @@ class Harness:
 
     def results(self, join: str) -> list[dict[str, Any]]:
         """All results of a join, as a reader of its sink's folder sees them."""
-        return _rows_in(self.folder / "out" / join)
+        return _rows_in(f"{self._out}/out/{join}")
 
     def late(self, stream: str) -> list[dict[str, Any]]:
         """The late rows of a stream."""
-        return _rows_in(self.folder / "late" / stream)
+        return _rows_in(f"{self._out}/late/{stream}")
 
     def _sink(self, name: str) -> FileSink:
-        return FileSink("parquet", str(self.folder / "out" / name), {})
+        return FileSink("parquet", f"{self._out}/out/{name}", {})
 
     def _start(self, checkpoint: Checkpoint) -> LocalRunner:
         queries = {join.query: Query(join.query, "", (), (), (), (), ()) for join in self._plan.joins}
@@ -200,6 +212,7 @@ class Harness:
         checkpoint.sweep()
         last = checkpoint.latest()
         manifest = with_regions(last, self._plan.stores, self._groups)
+        manifest = with_grids(manifest, self._plan.stores, keeps_heavy=True)
         if manifest != last:
             manifest = checkpoint.commit(manifest)
         flow = FlowRun(
@@ -209,17 +222,21 @@ class Harness:
             queries,
             {branch.stream: self._delays_us[branch.stream] for branch in self._plan.branches if branch.stores},
             {name: self.schemas[name] for name in self._late},
-            LocalCluster(self._root),
-            LocalOutlets(self._root, self._sinks, self._late),
+            self._cluster(),
+            LocalOutlets(self._root, self._sinks, self._late, durable=self._durable),
             silence_us,
             Decider(
                 None if self._controller is None else Reorganizer(self._controller), self._regridder, self._spiller()
             ),
             replace(self._patience),
+            recorder=Recorder(checkpoint),
         )
         runner = EpochRunner(flow, manifest)
         runner.prepare()
         return runner
+
+    def _cluster(self) -> LocalCluster:
+        return LocalCluster(self._root)
 
     def _spiller(self) -> Spiller | None:
         if self._overflow is None:
@@ -307,7 +324,7 @@ class LocalCluster:
         """Slot after slot, stage after stage."""
         del before
         for stage in stages:
-            envelopes = _exchanged(envelopes, stage)
+            envelopes = self.exchanged(envelopes, stage)
         return [report.as_py() for batch in envelopes for report in batch.column("report")]
 
     def run_nodes(self, rows: Sequence[pa.RecordBatch], stages: Sequence[NodeStage]) -> list[bytes]:
@@ -315,7 +332,7 @@ class LocalCluster:
         first, *later = stages
         envelopes = list(first.run(iter(rows)))
         for stage in later:
-            envelopes = _exchanged(envelopes, stage.run)
+            envelopes = self.exchanged(envelopes, stage.run)
         return [blob.as_py() for batch in envelopes for blob in batch.column("blob")]
 
     def ticks(self, n_slots: int) -> Sequence[pa.RecordBatch]:
@@ -333,12 +350,16 @@ class LocalCluster:
         found = [evaluate(self._read(name), computed, plan.enumeration.residual) for name in files]
         return [batch for rows in found for batch in route(iter(rows.to_batches()))]
 
+    def exchanged(self, batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
+        """The envelopes at their slots, and what each slot makes of its own."""
+        return [made for _, own in sorted(by_slot(batches).items()) for made in run(iter(own))]
+
     def together(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> Sequence[pa.RecordBatch]:
         """One after the other."""
         return [batch for part in parts for batch in part]
 
     def _read(self, name: str) -> pa.Table:
-        return pq.read_table(self._files.path(name))
+        return _table(self._files, name)
 
 
 def _no_frame() -> NoReturn:
@@ -348,38 +369,47 @@ def _no_frame() -> NoReturn:
 class LocalOutlets:
     """The folders that a harness's results go to."""
 
-    def __init__(self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink]) -> None:
+    def __init__(
+        self, root: str, sinks: Mapping[str, FileSink], late: Mapping[str, FileSink], *, durable: bool = False
+    ) -> None:
+        self._durable = durable
         self._root, self._files, self._sinks, self._late = root, Files(root), sinks, late
 
     def staging(self, outlet: Outlet) -> Staging:
         """Where the outlet's sink takes files from."""
         return self._sink(outlet).staging(self._root, outlet.finished)
 
-    def deliver(self, outlet: Outlet, number: int, files: Sequence[str]) -> None:
+    def deliver(self, outlet: Outlet, number: int, files: Sequence[StagedFile]) -> Mapping[str, tuple[Placed, ...]]:
         """As Spark would have finished a query, so is it finished here; then it is delivered like any other."""
         sink, query = self._sink(outlet), outlet.query
         if query is not None and not outlet.finished:
-            finished = [_finish(query, pq.read_table(self._files.path(name))) for name in files]
-            for name in files:
+            names = check_staged(self._root, files)
+            finished = [_finish(query, _table(self._files, name)) for name in names]
+            for name in names:
                 self._files.delete(name)
             staging = sink.staging(self._root, True)
             files = [file for rows in finished if (file := _staged(rows, staging, number))]
+            names = [file.name for file in files]
         else:
             staging = self.staging(outlet)
-        deliver(sink, Delivery(outlet.shown, number, files, _no_frame, finished=True))
+            names = check_staged(staging.root or self._root, files)
+        sums = {one.name: one.checksum for one in files}
+        deliver(sink, Delivery(outlet.shown, number, names, _no_frame, True, sums, self._durable))
         if staging.root is not None:
-            sink.end(Files(staging.root), files)
+            sink.end(Files(staging.root), names)
+        return sink.placed
 
     def _sink(self, outlet: Outlet) -> FileSink:
         return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
 
 
-def _exchanged(batches: Sequence[pa.RecordBatch], run: SlotFunction) -> list[pa.RecordBatch]:
-    by_slot: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+def by_slot(batches: Sequence[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
+    """Envelopes by the slot that they go to."""
+    found: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
         for at, slot in enumerate(batch.column("slot").to_pylist()):
-            by_slot[slot].append(batch.slice(at, 1))
-    return [made for _, own in sorted(by_slot.items()) for made in run(iter(own))]
+            found[slot].append(batch.slice(at, 1))
+    return found
 
 
 def _finish(query: Query, raw: pa.Table) -> pa.Table:
@@ -390,7 +420,7 @@ def _finish(query: Query, raw: pa.Table) -> pa.Table:
     return evaluate(raw, outputs, query.residual)
 
 
-def _staged(rows: pa.Table, staging: Staging, epoch: int) -> str | None:
+def _staged(rows: pa.Table, staging: Staging, epoch: int) -> StagedFile | None:
     writer = staging.writer(rows.schema, epoch, 0)
     for batch in rows.combine_chunks().to_batches():
         writer.write(batch.columns)
@@ -401,6 +431,12 @@ def _filter_name(condition: Condition) -> str:
     return f"filter {id(condition)}"
 
 
-def _rows_in(folder: Path) -> list[dict[str, Any]]:
-    files = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith(("_", ".")))
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
+def _rows_in(folder: str) -> list[dict[str, Any]]:
+    files = Files(folder)
+    names = [name for name in files.names("") if name.endswith(".parquet") and not name.startswith(("_", "."))]
+    return [row for name in names for row in _table(files, name).to_pylist()]
+
+
+def _table(files: Files, name: str) -> pa.Table:
+    with files.open(name) as source:
+        return pq.read_table(source)

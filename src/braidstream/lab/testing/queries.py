@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from braidstream.plan.catalogue import since_of, with_declared, with_plan, with_
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.shapes import StreamShape
 from braidstream.query import Column, Query, Schema, parse
+from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.evolution import Held, Step, compare
 from braidstream.query.tree import Statistics, tree_of
 from braidstream.spark.sinks import FileSink
@@ -124,7 +126,7 @@ class QueryHarness(Harness):
             name: Schema(tuple(Column(field.name, spark_type(field.type)) for field in schema), "ts")
             for name, schema in self.schemas.items()
         }
-        return {name: parse(text, schemas, name) for name, text in texts.items()}
+        return {name: _parsed(text, tuple(schemas.items()), name) for name, text in texts.items()}
 
     def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], notes: Notes) -> Plan:
         shapes = {name: StreamShape(name, schema, "ts") for name, schema in self.schemas.items()}
@@ -159,6 +161,12 @@ class QueryHarness(Harness):
     def _hash(self, found: pa.Table, names: Sequence[str]) -> pa.Array:
         hashes, valid = self._hash_keys([found.column(name).combine_chunks() for name in names])
         return pa.array(hashes.view(np.int64), mask=~valid)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, schemas: tuple[tuple[str, Schema], ...], name: str) -> Query:
+    """A query is a value; a start takes most of its time to read it again."""
+    return parse(text, dict(schemas), name, allow=NO_EQUALITY)
 
 
 def _verified(plan: Plan) -> Plan:

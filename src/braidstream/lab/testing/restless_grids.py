@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from braidstream.kernels.families import dimensions_of
+from braidstream.kernels.families import dimensions_of, is_unkeyed_family
 from braidstream.model.grids import Grid, Regrid
 from braidstream.model.instructions import Decision
 from braidstream.model.numbers import SlotId
@@ -47,7 +47,7 @@ class RestlessGrids:
         rng = np.random.default_rng([self.seed, manifest.epoch + 1])
         families = sorted({store.family for store in stores if store.family})
         current = {grid.key: grid for grid in manifest.grids}
-        next_id = manifest.notes.next_grid
+        next_id = max(manifest.notes.next_grid, manifest.notes.heavy.next_id)
         changes = []
         for key in ((family, hash_) for family in families for hash_ in self.hashes):
             change = self._change(key, current.get(key), next_id, manifest.n_slots, rng)
@@ -64,7 +64,7 @@ class RestlessGrids:
         kind = int(rng.integers(4))
         if kind == 0:
             return None
-        if now is not None and kind == 1:
+        if now is not None and kind == 1 and not is_unkeyed_family(key[0]):
             self.asked["light"] += 1
             return Regrid(*key, None)
         if now is not None and kind == 2:

@@ -11,14 +11,14 @@ slices from before the last regrid a hash of each row that a cell looks at.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from braidstream.kernels.families import input_uses
 from braidstream.kernels.join import Pool
-from braidstream.kernels.rows import U64, Rows, sort_rows
+from braidstream.kernels.rows import U64, Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.kernels.stripes import split_code, use_name
 from braidstream.model.reports import CellCount
@@ -28,12 +28,14 @@ from braidstream.state.cells import Cells, Reader
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.section import Section
-from braidstream.state.segments import Place
+from braidstream.state.segments import Place, open_segment
 
 __all__ = ["CellPools"]
 
 Use = tuple[int, int]
 """A store and one of its uses."""
+Fits = Callable[[int, int], bool]
+"""Whether rows with times from one to another are asked for."""
 
 
 class CellPools:
@@ -68,6 +70,28 @@ class CellPools:
         if not self._cells.manifest.grids or not self._stores[join.inputs[0].store].family:
             return None
         return self._of_new(join) if deferred is None else self._of_deferred(join, deferred)
+
+    def new_of_cells(self, join: Join) -> Iterator[tuple[int, list[Rows | None]]]:
+        """Each cell in which a join produces and that got new rows, with those of each input."""
+        new = [self._producing(join, self._new[use]) if use in self._new else None for use in input_uses(join)]
+        for code in distinct([rows.distinct_hashes() for rows in new if rows is not None]).tolist():
+            yield code, [None if rows is None else _of_cell(rows, code) for rows in new]
+
+    def slices(self, join: Join, place: int, code: int, fits: Fits) -> Iterator[tuple[str, Rows]]:
+        """What a cell sees of the stored rows of an input, slice by slice: no more than one is held at a time.
+
+        `fits` says by the times of a segment whether it is asked for. The slices of its own come with a name, by which
+        they can be known again, and without a copy; those from before its grid have none.
+        """
+        use = input_uses(join)[place]
+        segments = [s for s in self._seen(use, join) if fits(s.oldest, s.newest)]
+        for segment in segments:
+            is_own = segment.use == use[1] and any(code == own for own, _ in segment.cells)
+            if is_own and (rows := _of_cell(open_segment(self._files, segment), code)) is not None:
+                yield self._files.path(segment.name), rows
+        for rows in self._reader(use).seen_elsewhere([code], segments):
+            if len(rows):
+                yield "", rows
 
     def write(self, place: Place) -> list[Segment]:
         """The new rows as segments."""
@@ -153,6 +177,12 @@ class CellPools:
         for segment in (*own, *elsewhere):
             found[segment.store].append(segment)
         return found
+
+
+def _of_cell(rows: Rows, code: int) -> Rows | None:
+    """The rows of one cell, which lie together; None where there are none."""
+    begin, end = (int(np.searchsorted(rows.hashes, np.uint64(code), side=side)) for side in ("left", "right"))
+    return Rows(rows.table.slice(begin, end - begin)) if begin < end else None
 
 
 _NONE = np.empty(0, dtype=np.uint64)

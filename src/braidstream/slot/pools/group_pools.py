@@ -25,9 +25,14 @@ from braidstream.state.files import Files
 from braidstream.state.filters import filter_of, sift
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.section import Section
-from braidstream.state.segments import open_segment, owned_index, owned_rows
+from braidstream.state.segments import open_segment, owned_index, owned_ranges, owned_rows
 
 __all__ = ["Pools", "made_pool"]
+
+_FEW = 2048
+"""Rows of a segment from which on it is probed as it is: gathering small ones costs less than a side of their own."""
+_MANY = 8
+"""A segment of more than so many times the needles is not: only what is found of it is looked at."""
 
 
 class Pools:
@@ -41,8 +46,9 @@ class Pools:
         stores: Sequence[Store],
         new: Mapping[int, Rows],
         joins: Sequence[Join],
+        opened: dict[str, Rows] | None = None,
     ) -> None:
-        self._files, self._stores, self._new = files, stores, new
+        self._files, self._stores, self._new, self._opened = files, stores, new, opened
         self._manifest, self._slot, self._cells = manifest, section.slot, Cells(manifest)
         self._watermark, self._shed = manifest.watermark, filter_of(manifest)
         self._groups = section.groups
@@ -52,28 +58,90 @@ class Pools:
                 self._segments[segment.store].append(segment)
         self._distinct = {index: rows.distinct_hashes() for index, rows in new.items()}
         self._partners, self._windows = _partners(joins), _windows(joins)
-        self._gathered: dict[tuple[int, int], Pool | None] = {}
+        self._gathered: dict[tuple[int, int, bool], Pool | None] = {}
+        self._whole: dict[tuple[int, str], Rows | None] = {}
+
+    def sides(self, join: Join, deferred: int | None = None) -> list[list[Pool]]:
+        """What is joined one after the other: pools of the join's inputs, disjoint in their composites.
+
+        Of a join of two inputs a stored segment that is all this slot's is probed as it is, without gathering: its
+        rows that are expired fit no new one. It then faces the new rows of the other input, and nothing else.
+        """
+        pools = self.of(join, deferred)
+        found = [] if pools is None else [pools]
+        if deferred is not None or not _may_be_direct(join):
+            return found
+        for place, entry in enumerate(join.inputs):
+            other = self._new.get(join.inputs[1 - place].store)
+            if other is None:
+                continue
+            for rows in self._direct(entry.store, join.since):
+                facing = Pool(Rows(other.table.slice(0, 0)), other)
+                stored = Pool(rows, Rows(rows.table.slice(0, 0)))
+                found.append([stored, facing] if place == 0 else [facing, stored])
+        return found
 
     def of(self, join: Join, deferred: int | None = None) -> list[Pool] | None:
-        """The pools of a join's inputs; None when nothing can match."""
+        """The pools of a join's inputs, without what is probed directly; None when nothing can match."""
         if deferred is not None:
             return self._of_deferred(join, deferred)
         pools = []
         for entry in join.inputs:
-            key = (entry.store, join.since)
+            key = (entry.store, join.since, _may_be_direct(join))
             if key not in self._gathered:
-                self._gathered[key] = self._pool(entry.store, join.since)
+                self._gathered[key] = self._pool(*key)
             pool = self._gathered[key]
             if pool is None:
                 return None
             pools.append(pool)
         return pools
 
-    def _pool(self, index: int, since: int) -> Pool | None:
-        hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
+    def _pool(self, index: int, since: int, is_direct: bool) -> Pool | None:
         segments = [s for s in self._segments[self._stores[index].name] if s.first_epoch > since]
-        found = (self._gather(s, hashes, index) for s in segments)
+        if is_direct:
+            segments = [segment for segment in segments if self._as_it_is(index, segment) is None]
+        hashes = distinct([self._distinct[other] for other in sorted(self._partners[index]) if other in self._distinct])
+        found = (self._gather(s, hashes, index) for s in segments if self._may_match(s, index))
         return made_pool([*found, *self._returned(index, hashes, since)], self._new.get(index))
+
+    def _direct(self, index: int, since: int) -> Iterator[Rows]:
+        """The segments of a store that are probed as they are."""
+        for segment in self._segments[self._stores[index].name]:
+            if segment.first_epoch > since and self._may_match(segment, index):
+                rows = self._as_it_is(index, segment)
+                if rows is not None:
+                    yield rows
+
+    def _as_it_is(self, index: int, segment: Segment) -> Rows | None:
+        """A segment to probe directly; None where it is small or very large, has other columns than the new rows,
+        or rows that are not this slot's or were shed."""
+        if (index, segment.name) not in self._whole:
+            self._whole[index, segment.name] = self._found_whole(index, segment)
+        return self._whole[index, segment.name]
+
+    def _found_whole(self, index: int, segment: Segment) -> Rows | None:
+        new = self._new.get(index)
+        n_needles = sum(len(self._new[other]) for other in self._partners[index] if other in self._new)
+        if new is None or self._shed is not None or not _FEW <= segment.rows <= _MANY * n_needles:
+            return None
+        rows = self._open(segment)
+        is_alike = rows.table.schema.equals(new.table.schema)
+        return rows if is_alike and owned_ranges(rows, segment, self._groups) == [(0, len(rows))] else None
+
+    def _open(self, segment: Segment) -> Rows:
+        """A segment; one that is opened again in this epoch, for rows that close, stays open."""
+        if self._opened is None:
+            return open_segment(self._files, segment)
+        if segment.name not in self._opened:
+            self._opened[segment.name] = open_segment(self._files, segment)
+        return self._opened[segment.name]
+
+    def _may_match(self, segment: Segment, index: int) -> bool:
+        """Whether the windows reach a segment: rows that others are still decided by are kept for longer."""
+        window_us = self._windows[index]
+        if self._watermark is None or window_us is None or self._stores[index].derived:
+            return True
+        return segment.newest + window_us >= self._watermark
 
     def _returned(self, index: int, hashes: U64 | None, after: int = -1, until: int | None = None) -> Iterator[Rows]:
         """Of keys of this slot that were heavy: what was stored in cells. `hashes`: the keys asked for, None is all."""
@@ -118,7 +186,7 @@ class Pools:
         return [s for s in self._segments[self._stores[index].name] if s.first_epoch > join.since]
 
     def _alive(self, segment: Segment, index: int) -> Rows:
-        rows = owned_rows(open_segment(self._files, segment), segment, self._groups)
+        rows = owned_rows(self._open(segment), segment, self._groups)
         alive = rows.alive(self._watermark, self._windows[index])
         heavy = self._cells.heavy.get(segment.store)
         if heavy:
@@ -127,7 +195,7 @@ class Pools:
         return sift(rows if alive is None else Rows(rows.table.filter(pa.array(alive))), segment, self._shed)
 
     def _gather(self, segment: Segment, hashes: U64, index: int) -> Rows:
-        rows = open_segment(self._files, segment)
+        rows = self._open(segment)
         found = gather(rows, hashes, self._watermark, self._windows[index])
         return sift(rows.take(owned_index(rows, found, segment, self._groups)), segment, self._shed)
 
@@ -147,6 +215,11 @@ def made_pool(parts: Sequence[Rows], new: Rows | None) -> Pool | None:
     together = joined(present)
     present.clear()
     return Pool(sort_rows(together), new)
+
+
+def _may_be_direct(join: Join) -> bool:
+    """Whether stored rows may be probed as they are: a row that has expired must not fit a new one."""
+    return len(join.inputs) == 2 and not join.lives
 
 
 def _windows(joins: Sequence[Join]) -> dict[int, int | None]:

@@ -130,6 +130,8 @@ def _settings(point: Point) -> Settings:
         every=1,
         epoch_s=streams.tick_s,
         splitting=False,
+        certainty=0.0,
+        least_s=0.0,
         min_span_s=point.span_s,
         memory_bytes=budget,
         memory_above=point.above,

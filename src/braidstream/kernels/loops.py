@@ -1,0 +1,105 @@
+"""Which inner loops run: compiled ones (`kernels.native`, by Numba), or those of NumPy beside their callers.
+
+Compiled ones run where Numba is installed and an array has enough rows to pay for the call; NumPy's otherwise, and
+where `BRAIDSTREAM_KERNELS=numpy` asks for them. `BRAIDSTREAM_KERNELS=native` takes compiled ones for arrays of any
+size. Nothing else depends on the choice: both give the same rows (tests compare them), and a worker that has no Numba
+works beside ones that have it.
+
+Cost: loading takes about half a second in a process, once, at the first large array or in `load`; Spark's workers are
+forked from a process that has it where that can be had (`spark.session`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["VARIABLE", "load", "matches", "members", "missing", "native", "only"]
+
+VARIABLE = "BRAIDSTREAM_KERNELS"
+_ENOUGH = 1 << 10
+"""Rows from which on compiled loops are taken: for fewer NumPy is as quick, and most short runs need no more."""
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+_forced: str | None = None
+
+
+def native(n_rows: int) -> ModuleType | None:
+    """The compiled loops, if they are to be used for arrays of so many rows."""
+    choice = _forced or os.environ.get(VARIABLE, "")
+    if choice == "numpy" or (choice != "native" and n_rows < _ENOUGH):
+        return None
+    return _loaded()[0]
+
+
+def load() -> None:
+    """Load the compiled loops now, if they are to be used at all; compiles them the first time."""
+    native(_ENOUGH)
+
+
+def missing() -> str:
+    """Why this process has no compiled loops, for people; empty where it has, as far as is known without loading."""
+    if (_forced or os.environ.get(VARIABLE, "")) == "numpy":
+        return f"as {VARIABLE} says"
+    if _loaded.cache_info().currsize:
+        return _loaded()[1]
+    return "" if "numba" in sys.modules or find_spec("numba") else "Numba is not installed"
+
+
+@contextmanager
+def only(choice: str) -> Iterator[None]:
+    """Until the end of the block: "native" or "numpy" loops for arrays of any size."""
+    global _forced  # noqa: PLW0603  (tests; a process has one choice)
+    before, _forced = _forced, choice
+    try:
+        yield
+    finally:
+        _forced = before
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> tuple[ModuleType | None, str]:
+    """The compiled loops, or why there are none: Numba is missing, or has nowhere to keep what it compiled."""
+    try:
+        from braidstream.kernels import native as made  # noqa: PLC0415  (half a second)
+    except ImportError as error:
+        return None, f"Numba is not there: {error}"
+    except Exception as error:  # whatever a compiler may say: results do not depend on it
+        return None, f"Numba does not work here: {error}"
+    return made, ""
+
+
+def members(build: U64, wanted: U64) -> I64 | None:
+    """The rows of `build` whose hash is among `wanted`, both ascending; None where NumPy is to find them."""
+    made = native(len(build) + len(wanted))
+    if made is None:
+        return None
+    rows = np.empty(len(build), dtype=np.int64)
+    return rows[: made.members(build, wanted, rows)]
+
+
+def matches(build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int) -> Iterator[tuple[I64, I64]] | None:
+    """Pairs (needle, row) of one hash with a time in [low, high], at most `limit` at a time; None: NumPy is to."""
+    made = native(len(build) + len(needles))
+    return None if made is None else _matches(made, build, times, needles, low, high, limit)
+
+
+def _matches(
+    made: ModuleType, build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int
+) -> Iterator[tuple[I64, I64]]:
+    place = np.array([0, 0, -1], dtype=np.int64)
+    while place[0] < len(needles):
+        out_needles, out_rows = np.empty(limit, dtype=np.int64), np.empty(limit, dtype=np.int64)
+        n = made.matched(build, times, needles, low, high, place, out_needles, out_rows)
+        if n:
+            yield out_needles[:n], out_rows[:n]

@@ -1,0 +1,95 @@
+"""The live state of a checkpoint as Parquet: `braid export`. It only reads.
+
+    OUT/R[k]/0000000012-0-....parquet      the rows of one segment that are live
+    OUT/R[k]/...
+
+One folder a store, with the columns that its stream's queries need under the users' names, and `__t`, the event time.
+Each row is there once, also one of a heavy key, which cells hold several times. Rows that have expired, were shed, or
+were taken over by another segment are left out. What is no stream (intermediate results, summaries of aggregates) is
+exported in the engine's form.
+
+Cost: one pass over the state, a segment at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from braidstream.errors import InputError
+from braidstream.kernels.join import gather
+from braidstream.kernels.rows import HASH, KEY, MARK, MASK, TIME, Rows, user_name
+from braidstream.kernels.stripes import split_code, use_name
+from braidstream.model.parts import Segment
+from braidstream.state.cells import Cells, is_unit
+from braidstream.state.files import Files
+from braidstream.state.filters import filter_of, sift
+from braidstream.state.manifest import Manifest
+from braidstream.state.segments import FOREVER, open_segment, owned_rows
+
+__all__ = ["export", "live_rows"]
+
+_INNER = re.compile(f"{HASH}|{MASK}|{MARK}|{KEY}[0-9]+")
+_UNSAFE = re.compile(r"[^\w\[\], .=-]")
+
+
+def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int], object]) -> dict[str, int]:
+    """Write all live rows below a new folder; gives the rows of each store, by its folder."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is there already", "a folder that is new or empty", "choose another one with --out")
+    segments, counts = manifest.segments, dict[str, int]()
+    for at, segment in enumerate(segments):
+        told(at, len(segments))
+        table = shown(live_rows(files, manifest, segment), segment.store)
+        folder = _UNSAFE.sub("_", segment.store)
+        counts[folder] = counts.get(folder, 0) + table.num_rows
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, out / folder / f"{Path(segment.name).stem}.parquet")
+    told(len(segments), len(segments))
+    return counts
+
+
+def live_rows(files: Files, manifest: Manifest, segment: Segment) -> Rows:
+    """The rows of a segment that are live, each once."""
+    rows = open_segment(files, segment)
+    if segment.store.startswith("node "):
+        return rows
+    if segment.parts:
+        rows = owned_rows(rows, segment, manifest.directory.groups)
+    elif not is_unit(segment.cells[0][0]):
+        codes = np.array(sorted(_counted(manifest, segment)), dtype=np.uint64)
+        rows = rows.take(gather(rows, codes, None, None))
+    window = None if segment.deadline >= FOREVER else segment.deadline - segment.newest
+    is_held = any(part.generation for part in segment.parts)
+    alive = None if is_held else rows.alive(manifest.watermark, window)
+    if alive is not None and not alive.all():
+        rows = Rows(rows.table.filter(pa.array(alive)))
+    return sift(rows, segment, filter_of(manifest))
+
+
+def _counted(manifest: Manifest, segment: Segment) -> Iterator[int]:
+    """The codes of cells that together have every row of the segment's store once."""
+    layouts = Cells(manifest).layouts
+    for code, _ in segment.cells:
+        grid, cell = split_code(code)
+        dimension = use_name(segment.store, segment.use)
+        if segment.use == 0 and cell in layouts[grid].counted_cells(dimension):
+            yield code
+
+
+def shown(rows: Rows, store: str) -> pa.Table:
+    """Under the users' names; the event time as one."""
+    table = rows.table
+    if store.startswith("node "):
+        return table
+    kept = [name for name in table.column_names if not _INNER.fullmatch(name)]
+    table = table.select(kept)
+    if TIME in kept and pa.types.is_integer(table.schema.field(TIME).type):
+        times = table.column(TIME).cast(pa.timestamp("us", "UTC"))
+        table = table.set_column(kept.index(TIME), TIME, times)
+    return table.rename_columns([name if name == TIME else user_name(name) for name in kept])

@@ -1,0 +1,70 @@
+"""Results that somebody else has deleted or changed since they were delivered, as far as the checkpoint knows them.
+
+Every ledger names the files that its epoch has put into folders, with size, time of modification and checksum; so the
+results of the last `keep` epochs are known, and older ones are the user's. A start looks at names, sizes and times, and
+reads a file only where its time is another one: a copy that was put back is no change.
+
+Nothing is refused and nothing is repaired: results belong to the user. Cost: a listing of each folder, and the files
+that were touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from braidstream.errors import DamagedState
+from braidstream.model.snapshots import UNSEALED, Placed
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest
+from braidstream.state.seals import file_checksum
+
+__all__ = ["foreign_changes"]
+
+_SHOWN = 3
+_OWNED = "_braidstream.json"
+
+
+def foreign_changes(files: Files) -> tuple[str, ...]:
+    """What to say of folders of results, a line each; `files` is the checkpoint."""
+    known: dict[str, dict[str, Placed]] = {}
+    for epoch in Manifest.epochs(files):
+        for folder, placed in _delivered(files, epoch).items():
+            known.setdefault(folder, {}).update({one.name: one for one in placed})
+    return tuple(line for folder, own in known.items() if (line := _told(folder, own)))
+
+
+def _delivered(files: Files, epoch: int) -> Mapping[str, tuple[Placed, ...]]:
+    try:
+        return Manifest.read(files, epoch).delivered
+    except DamagedState:
+        return {}  # others refuse it
+
+
+def _told(folder: str, known: Mapping[str, Placed]) -> str:
+    found = Files(folder)
+    stamps = found.stamps("")
+    if _OWNED not in stamps:
+        return ""  # the whole folder was taken away, which is told otherwise
+    gone = sorted(name for name in known if name not in stamps)
+    changed = sorted(_changed(found, known, stamps))
+    parts = [f"{word} {_listed(names)}" for word, names in (("deleted", gone), ("changed", changed)) if names]
+    if not parts:
+        return ""
+    return (
+        f"the results in {folder} are not as they were delivered: somebody has {' and '.join(parts)}; the flow goes "
+        "on, and what was there does not come again"
+    )
+
+
+def _changed(files: Files, known: Mapping[str, Placed], stamps: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    for name, one in known.items():
+        size, modified_ns = stamps.get(name, (one.bytes, one.modified_ns))
+        if size != one.bytes or (
+            modified_ns != one.modified_ns and one.checksum not in (UNSEALED, file_checksum(files, name)[0])
+        ):
+            yield name
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

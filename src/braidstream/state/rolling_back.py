@@ -1,0 +1,120 @@
+"""Back to an epoch that is still kept: state, Spark's log, and results in folders, as they were after it.
+
+A rollback is one act for whoever starts a flow: its intent is written first (`rollback.json`), and until it is done a
+start refuses the checkpoint. What dies half-way is done again from the beginning; each step may be repeated. Then:
+
+1. results of later epochs and steps are removed from folders: the marks first, so that no reader takes a part for all
+2. the roots of later epochs, the last one first: from then on the state is that of the epoch
+3. Spark's log is cut: commits, then offsets, then what its file sources have listed since
+4. the intent
+
+The files that only later manifests refer to are orphans now, and are swept.
+
+Spark's file source forgets which files it has seen since, and lists them again. Where its log was compacted since, the
+list cannot be cut without rewriting it; then those files come in the first epoch, all at once. Epochs are numbered anew
+from the one after, and may hold other files than before: results are the same, for they do not depend on where epochs
+end, unless rows were late.
+
+Invariant: nothing that the epoch's manifest refers to is touched. Cost: the listings of the folders.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from braidstream.errors import DamagedState, InputError
+from braidstream.model.declarations import Target
+from braidstream.state import syncing
+from braidstream.state.checkpoint import INTENT, Checkpoint
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest, manifest_name
+from braidstream.state.whole_epochs import MARKS, remove_after
+
+__all__ = ["RollbackPlan", "plan_rollback", "roll_back"]
+
+_OWNED = "_braidstream.json"
+_PLAIN = ("noop", "memory")
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """What a rollback is going to do."""
+
+    epoch: int
+    last: int
+    steps: int
+    """Of clean-up, until the epoch."""
+    folders: tuple[str, ...]
+    """Of results: files of later epochs are removed."""
+    others: tuple[str, ...]
+    """Sinks that have results of later epochs, or may have, and that only their owner can take back."""
+
+
+def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
+    """What is to be done; refused when the epoch is not kept, or what it needs is damaged. Nothing is changed."""
+    files = checkpoint.files
+    known = Manifest.epochs(files)
+    if not known:
+        raise DamagedState(files.path("manifests"), "no manifest is left")
+    if epoch not in known or epoch < 0:
+        kept = [one for one in known if one >= 0]
+        said = f"one of those that are kept: {kept[0]} to {kept[-1]}" if kept else "an epoch; none is kept"
+        raise InputError(f"epoch {epoch} is not kept", said, "see braid state")
+    target = Manifest.read(files, epoch)
+    checkpoint.verify(target)
+    checkpoint.log.check_epoch(epoch)
+    later = [Manifest.read(files, one) for one in known if one > epoch]
+    folders = dict.fromkeys(folder for one in (target, *later) for folder in one.notes.folders)
+    others = dict.fromkeys(name for one in later for name in _not_folders(one))
+    last = max(known[-1], _intended(files))
+    return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), tuple(others) if last > epoch else ())
+
+
+def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str]:
+    """Do it, under the lease; gives the files of results that were removed."""
+    files = checkpoint.files
+    checkpoint.fence()
+    files.replace(INTENT, json.dumps({"epoch": plan.epoch, "last": plan.last}).encode())
+    removed, touched = [], []
+    for folder in plan.folders:
+        own = Files(folder)
+        if own.exists(_OWNED):
+            touched += [own.path(""), own.path(MARKS)] if own.has_renames else []
+            removed += [own.path(name) for name in remove_after(own, flow, plan.epoch, plan.steps)]
+    for later in sorted((one for one in Manifest.epochs(files) if one > plan.epoch), reverse=True):
+        files.delete(manifest_name(later))
+    cut = checkpoint.log.cut(plan.epoch)
+    checkpoint.sync_roots()
+    if files.has_renames:
+        syncing.sync_folders([*(files.path(folder) for folder in cut), *touched])
+    files.delete(INTENT)
+    checkpoint.sweep()
+    checkpoint.check_offsets(plan.epoch)
+    return removed
+
+
+def _not_folders(manifest: Manifest) -> Iterable[str]:
+    """The sinks of a manifest's queries that are no folders of files, in words."""
+    notes = manifest.notes
+    if notes.plan is not None:
+        yield "the sink of the function"
+    for name, one in (notes.declared or {}).items():
+        for sink in (one.sink, one.late):
+            if sink is not None and _is_elsewhere(sink):
+                yield f"query {name}: {sink}"
+    for name, entry in notes.submitted.items():
+        if _is_elsewhere(sink := Target(entry.to, entry.path)):
+            yield f"query {name}: {sink}"
+
+
+def _is_elsewhere(sink: Target) -> bool:
+    return sink.to not in _PLAIN and sink.path is None
+
+
+def _intended(files: Files) -> int:
+    try:
+        return int(json.loads(files.read(INTENT))["last"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return -1

@@ -1,0 +1,125 @@
+"""Checksums of files that are written once: counted while the bytes pass, checked when a file is first opened.
+
+Whoever names a file says its checksum there: a section that of its segments, a report that of what a slot has staged, a
+root that of its sections. `check_seal` reads a file once for each process and start of a flow; what was changed, cut or
+put in its place since is refused by name, before anything looks into it.
+
+The checksum is CRC-32 (`zlib`): it finds every change of up to 32 bits in a row and misses another one in four billion.
+`UNSEALED` stands where a version wrote the file that had none. Cost: a pass over the bytes at 3 GB a second when they
+are written and when they are first read, a megabyte at a time, so that nothing stays in memory; `seal_seconds` is its
+sum.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from braidstream.errors import DamagedState
+from braidstream.model.snapshots import UNSEALED
+from braidstream.state import syncing
+from braidstream.state.files import Files
+
+__all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing"]
+
+_PIECE = 1 << 20
+_MANY = 1 << 14
+"""So many files are remembered as checked."""
+_CHECKED: dict[tuple[str | None, str, str, int], None] = {}
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+    def close(self) -> None: ...
+
+
+class _Spent:
+    seconds = 0.0
+
+
+def seal_seconds() -> float:
+    """What this process has spent on checksums so far."""
+    return _Spent.seconds
+
+
+class SealedFile:
+    """A file to write, as Python and Arrow do, that knows its size and checksum."""
+
+    def __init__(self, sink: _Sink, path: str | None = None) -> None:
+        self._sink, self._path = sink, path
+        self.checksum, self.size, self.closed = 0, 0, False
+
+    @classmethod
+    def create(cls, files: Files, name: str) -> SealedFile:
+        """A new file of a folder."""
+        return cls(files.create(name), files.path(name) if files.has_renames else None)
+
+    def write(self, data: bytes) -> int:
+        """Write all of it."""
+        began, view = time.perf_counter(), memoryview(data)
+        self.checksum = zlib.crc32(view, self.checksum)
+        _Spent.seconds += time.perf_counter() - began
+        self.size += view.nbytes
+        self._sink.write(data)
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        """Close it; what makes it durable is `syncing.settle`."""
+        if not self.closed:
+            self.closed = True
+            self._sink.close()
+            if self._path is not None:
+                syncing.written(self._path)
+
+
+@contextmanager
+def sealing(files: Files, name: str) -> Iterator[SealedFile]:
+    """A new file of the state to write (`Files.creating`)."""
+    with files.creating(name) as sink:
+        yield (sealed := SealedFile(sink))
+        sealed.closed = True
+    if files.has_renames:
+        syncing.written(files.path(name))
+
+
+def check_seal(
+    files: Files, name: str, checksum: int, size: int | None = None, what: str = "segment", run: str | None = None
+) -> None:
+    """Refuse a file that is not the one that was written; once for each process and run, if one is named."""
+    seen = (run, files.root, name, checksum)
+    if checksum == UNSEALED or seen in _CHECKED:
+        return
+    _check(files, name, checksum, size, what)
+    if run is not None:
+        _CHECKED[seen] = None
+    if len(_CHECKED) > _MANY:
+        del _CHECKED[next(iter(_CHECKED))]
+
+
+def _check(files: Files, name: str, checksum: int, size: int | None, what: str) -> None:
+    try:
+        found, n_bytes = file_checksum(files, name)
+    except FileNotFoundError:
+        raise DamagedState(files.path(name), f"this {what} is missing") from None
+    if size is not None and n_bytes != size:
+        raise DamagedState(files.path(name), f"this {what} has {n_bytes} bytes, {size} bytes were written")
+    if found != checksum:
+        raise DamagedState(files.path(name), f"this {what} is damaged (its checksum does not fit)")
+
+
+def file_checksum(files: Files, name: str, told: Callable[[int], object] | None = None) -> tuple[int, int]:
+    """The checksum and the size of a file as it is; `told` is told of every piece."""
+    began, found, size = time.perf_counter(), 0, 0
+    with files.reading(name) as source:
+        while piece := source.read(_PIECE):
+            found, size = zlib.crc32(piece, found), size + len(piece)
+            if told is not None:
+                told(len(piece))
+    _Spent.seconds += time.perf_counter() - began
+    return found, size

@@ -1,0 +1,125 @@
+"""A load that stays the same on average moves nothing, however noisy it is; one that is uneven is still evened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braidstream.control.controller import Controller
+from braidstream.control.remembered import Memory
+from braidstream.control.settings import Settings
+from braidstream.model.directory import Directory
+from braidstream.model.figures import FigureColumns
+from braidstream.model.instructions import Decision, Move, apply
+from tests.control.cluster import instructions_of
+from tests.scale import examples
+
+EPOCHS = 500
+EVERY = Settings().every
+
+
+@dataclass
+class RandomLoad:
+    """Rows that are dealt to groups by chance, and slots that take their time with them.
+
+    `noise` is the deviation of the logarithm of a slot's time in an epoch; `hiccups` the share of epochs in which a
+    slot is held up for several times as long.
+    """
+
+    n_slots: int
+    n_groups: int
+    rows: int
+    busy_s: float
+    noise: float
+    hiccups: float
+    rng: np.random.Generator
+    paces: np.ndarray
+    directory: Directory = field(init=False)
+    memory: Memory = field(default_factory=Memory)
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.directory = Directory.of(self.n_groups, self.n_slots)
+
+    def reorganize(self, controller: Controller) -> list[Decision]:
+        known = self.directory.columns()
+        slots, n = np.asarray(known.slots, dtype=np.int64), len(known)
+        rows = self.rng.poisson(self.rows / n, (EVERY, n))
+        by_slot = np.zeros((EVERY, self.n_slots), dtype=np.int64)
+        np.add.at(by_slot.T, slots, rows.T)
+        seconds = by_slot * (self.busy_s * self.n_slots / self.rows) * self.paces
+        seconds *= self.rng.lognormal(0.0, self.noise, seconds.shape)
+        seconds *= 1 + (self.rng.random(seconds.shape) < self.hiccups) * self.rng.exponential(5.0, seconds.shape)
+        decisions, self.memory = controller.decide(
+            self._columns(known, slots, rows, by_slot, seconds), self.directory, self.n_slots, self.memory, self.epoch
+        )
+        self.directory, self.n_slots = apply(self.directory, self.n_slots, instructions_of(decisions))
+        self.epoch += EVERY
+        return decisions
+
+    def _columns(self, known, slots, rows, by_slot, seconds) -> FigureColumns:  # type: ignore[no-untyped-def]
+        flat, n = self.n_slots * EVERY, len(known)
+        whole, unknown = np.zeros(flat, dtype=np.int64), np.full(flat, np.nan)
+        held = np.zeros(n, dtype=np.int64)
+        shares = rows.sum(axis=0) / np.maximum(by_slot.sum(axis=0), 1)[slots]
+        return FigureColumns(
+            np.tile(np.arange(self.n_slots), EVERY),
+            np.repeat(np.arange(self.epoch, self.epoch + EVERY), self.n_slots),
+            by_slot.ravel(),
+            whole,
+            whole,
+            seconds.ravel(),
+            unknown,
+            unknown,
+            unknown,
+            [""] * flat,
+            np.asarray(known.ids, dtype=np.int64),
+            slots,
+            rows.sum(axis=0),
+            held,
+            seconds.sum(axis=0)[slots] * shares,
+            held,
+            held,
+        )
+
+
+def enough_groups(n_slots: int) -> int:
+    """A power of two, eight or more a slot: fewer are uneven by themselves, and are split for that reason."""
+    return max(64, 1 << (8 * n_slots - 1).bit_length())
+
+
+@given(
+    n_slots=st.integers(2, 64),
+    rows=st.sampled_from([100, 5_000, 1_000_000]),
+    busy_s=st.sampled_from([0.004, 0.2, 5.0]),
+    noise=st.floats(0, 0.3),
+    hiccups=st.sampled_from([0.0, 0.01]),
+    epoch_s=st.sampled_from([None, 0.2, 5.0]),
+    seed=st.integers(0, 1 << 32),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_a_steady_load_moves_nothing_in_500_epochs(
+    n_slots: int, rows: int, busy_s: float, noise: float, hiccups: float, epoch_s: float | None, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    load = RandomLoad(n_slots, enough_groups(n_slots), rows, busy_s, noise, hiccups, rng, np.ones(n_slots))
+    controller = Controller(Settings(epoch_s=epoch_s))
+    for _ in range(EPOCHS // EVERY):
+        assert [d.explain() for d in load.reorganize(controller) if d.is_accepted] == []
+
+
+@given(n_slots=st.integers(2, 16), noise=st.floats(0, 0.05), seed=st.integers(0, 1 << 32))
+@settings(max_examples=examples(20), deadline=None)
+def test_a_slot_that_is_three_times_as_slow_is_relieved_through_the_noise(
+    n_slots: int, noise: float, seed: int
+) -> None:
+    paces = np.ones(n_slots)
+    paces[0] = 3.0
+    load = RandomLoad(n_slots, enough_groups(n_slots), 100_000, 1.0, noise, 0.0, np.random.default_rng(seed), paces)
+    before = len(load.directory.of_slot(0))
+    decisions = [one for _ in range(5) for one in load.reorganize(Controller(Settings()))]
+    assert any(isinstance(one, Move) for one in instructions_of(decisions))
+    assert len(load.directory.of_slot(0)) < before

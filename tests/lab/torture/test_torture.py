@@ -1,0 +1,149 @@
+"""Random flows through crashes are DuckDB's; an engine that is wrong is found out, and the story is made smaller."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from braidstream.lab.torture.drawing import draw_story
+from braidstream.lab.torture.playing import play
+from braidstream.lab.torture.record import described, drawn, torture
+from braidstream.lab.torture.shrinking import shrink
+from braidstream.lab.torture.spark_playing import play_on_spark
+from braidstream.lab.torture.story import Story
+from braidstream.spark.sink import Mark
+from braidstream.state import section
+from tests.cli.workshop import Braid
+from tests.scale import examples
+
+
+def test_a_seed_gives_one_story_and_a_story_is_json() -> None:
+    for seed in range(50):
+        story = draw_story(seed)
+        assert story == draw_story(seed)
+        assert msgspec.json.decode(msgspec.json.encode(story), type=Story) == story
+
+
+@pytest.mark.parametrize("seed", range(examples(10, least=2)))
+def test_random_flows_that_crash_give_what_duckdb_gives(seed: int, tmp_path: Path) -> None:
+    story = drawn(seed)
+    assert not (wrong := play(story, tmp_path).wrong), f"seed {seed}: {wrong}\n{described(story)}"
+
+
+@pytest.mark.acceptance
+def test_a_thousand_random_flows_that_crash_give_what_duckdb_gives() -> None:
+    record = torture(range(1000))
+    print(json.dumps(record.as_json()["met"], indent=1))
+    assert [failure.seed for failure in record.failures] == []
+
+
+def test_in_two_hundred_stories_there_is_everything() -> None:
+    """Not a property of the engine: what is never drawn is never tried."""
+    stories = [draw_story(seed) for seed in range(200)]
+    asks = [ask for story in stories for ask in story.asks]
+    events = {event.what for story in stories for event in story.events}
+    assert events == {"crash", "kill", "error", "full", "restart", "move", "budget", "zombie"}
+    kinds = {ask.kind for ask in asks}
+    assert kinds >= {"inner", "left", "right", "full", "semi", "anti", "asof", "asof_left", "on_top", "aggregate"}
+    assert {len(ask.inputs) for ask in asks if ask.kind == "inner"} >= {2, 3, 4}
+    assert kinds >= {"counted", "unkeyed"}
+    assert any(ask.bounds for ask in asks)
+    assert any(ask.begin for ask in asks)
+    assert any(ask.end is not None for ask in asks)
+    for option in ("controller", "grids", "budget", "silence_us", "n_hashes", "biclique", "shaken", "takes_late"):
+        assert any(getattr(story.options, option) for story in stories), option
+        assert not all(getattr(story.options, option) for story in stories), option
+
+
+def delivered_twice(patch: pytest.MonkeyPatch) -> None:
+    """What an epoch delivers again does not take the place of what it delivered before."""
+    begins = Mark.file_name.fget  # type: ignore[attr-defined]
+    patch.setattr(Mark, "file_name", property(lambda mark: f"{begins(mark)}{uuid.uuid4().hex[:8]}-"))
+
+
+def part_lost(patch: pytest.MonkeyPatch) -> None:
+    """A slot forgets the last of its segments, once it has some."""
+    made = section.Section.with_segments
+    patch.setattr(section.Section, "with_segments", lambda self, segments: made(self, tuple(segments)[:2]))
+
+
+def expired_early(patch: pytest.MonkeyPatch) -> None:
+    """Segments are dropped two seconds before their last row may be."""
+    unexpired = section._unexpired
+
+    def early(segments: Any, groups: Any, watermark: int | None) -> Any:
+        return unexpired(segments, groups, None if watermark is None else watermark + 2_000_000)
+
+    patch.setattr(section, "_unexpired", early)
+
+
+MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "what is delivered again is there twice": delivered_twice,
+    "a manifest forgets a segment": part_lost,
+    "segments expire early": expired_early,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_an_engine_that_is_wrong_is_found_out(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATIONS[mutation](monkeypatch)
+    found = next((seed for seed in range(60) if torture([seed], shrink_s=0).failures), None)
+    assert found is not None
+
+
+def test_the_command_shows_the_seed_and_a_smaller_story(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    braid, command = Braid(capsys, monkeypatch), ["torture", "--runs", "1", "--seed", "0"]
+    assert braid(*command, "--json").code == 0
+    part_lost(monkeypatch)
+    told = braid(*command, "--shrink", "1", "--keep", tmp_path)
+    assert told.code == 1
+    assert "again: braid torture --seed 0 --runs 1" in told.out
+    kept = msgspec.json.decode((tmp_path / "torture-0.json").read_bytes(), type=Story)
+    assert kept.n_rows <= drawn(0).n_rows
+
+
+def test_a_story_is_made_as_small_as_what_is_wrong_needs() -> None:
+    """Wrong is here whatever has a row with v = 7 of A in epoch 1 or later, and a crash."""
+
+    def is_wrong(story: Story) -> bool:
+        is_there = any(row[2] == 7 for epoch in story.epochs[1:] for row in epoch.get("A", []))
+        return is_there and any(event.what == "crash" for event in story.events)
+
+    story = next(story for seed in range(500) if is_wrong(story := draw_story(seed)) and story.n_rows > 60)
+    smallest = shrink(story, is_wrong)
+    assert is_wrong(smallest)
+    assert (smallest.n_rows, len(smallest.events), len(smallest.epochs)) == (1, 1, 2)
+    assert len(smallest.asks) <= len(story.streams)
+    assert smallest.options == replace_final(story)
+
+
+def replace_final(story: Story) -> Any:
+    from braidstream.lab.torture.story import Options
+    from braidstream.model.values import changed
+
+    return changed(Options(), final=story.options.final, biclique=story.options.biclique)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_flow_on_spark_whose_processes_are_killed_gives_what_duckdb_gives(tmp_path: Path) -> None:
+    outcome = play_on_spark(drawn(1), tmp_path)
+    assert not outcome.wrong, outcome.wrong
+    assert outcome.met["event: a process"] >= 2
+
+
+@pytest.mark.acceptance
+@pytest.mark.spark
+def test_a_hundred_flows_on_spark_whose_processes_are_killed_give_what_duckdb_gives() -> None:
+    record = torture(range(100), play_on_spark, shrink_s=0)
+    print(json.dumps(record.as_json()["met"], indent=1))
+    assert [(failure.seed, failure.wrong) for failure in record.failures] == []

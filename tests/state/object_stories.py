@@ -1,0 +1,258 @@
+"""What must hold of a checkpoint and of results in an object store, told of any store: in memory, or a real server.
+
+The first owner is stopped before each single thing that it asks of the store, and wakes up after a takeover.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from braidstream.errors import DamagedState, LeaseLost, SinkFailed
+from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.files import Files
+from braidstream.state.lease import Lease, take
+from braidstream.state.objects import Objects
+from braidstream.state.whole_epochs import result_files
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+STEPS = ("_put_if", "_seen", "_listed", "_below", "delete_file", "delete_dir", "copy_file", "open_output_stream")
+DISTURBED, LAST = 2, 3
+
+
+def rows(epoch: int) -> dict[str, pa.Table]:
+    """Rows of an epoch, in order but for a few that are late."""
+    made = {}
+    for seed, name in enumerate("RS"):
+        rng = np.random.default_rng([epoch, seed])
+        times = np.sort(rng.integers(epoch * 1000, (epoch + 1) * 1000, 30))
+        times[rng.integers(0, 30, 2)] -= 5000
+        made[name] = pa.table([rng.integers(0, 6, 30), np.arange(30) + 100 * epoch, times], schema=SCHEMA)
+    return made
+
+
+def started(folder: Path, root: str, slots: int = 2) -> Harness:
+    """A flow with its checkpoint and its results in the store; its local copies are in the folder."""
+    joins = {"q": [Indexed(name, name, ("k",), 3000) for name in "RS"]}
+    schemas = dict.fromkeys("RS", SCHEMA)
+    return Harness(folder, schemas, joins, slots=slots, groups=4, keep=2, leased=True, root=f"{root}/ck", out=root)
+
+
+def catch_up(harness: Harness, until: int) -> None:
+    while harness.manifest.epoch < until:
+        harness.epoch(rows(harness.manifest.epoch + 1))
+
+
+def named(root: str) -> list[str]:
+    """The results that marks name."""
+    files = Files(f"{root}/out/q")
+    found = []
+    for path in result_files(f"{root}/out/q"):
+        with files.open(path.rpartition("/")[2]) as source:
+            found += map(str, pa.parquet.read_table(source).to_pylist())
+    return sorted(found)
+
+
+def counted(root: str) -> dict[str, bytes]:
+    """What counts: the last manifests, what they refer to, and results that marks name."""
+    store = Checkpoint(f"{root}/ck")
+    latest = store.latest()
+    names = {*latest.own_files(), *latest.shared_files(), "flow.json"}
+    seen = {name: store.files.read(name) for name in names}
+    out = Files(f"{root}/out/q")
+    return seen | {path: out.read(path.rpartition("/")[2]) for path in result_files(f"{root}/out/q")}
+
+
+class Stopper:
+    """Lets something happen before the n-th thing that is asked of the store, or after the n-th look at the lease."""
+
+    def __init__(self, at: int, then: Callable[[], None]) -> None:
+        self.at, self.then, self.steps, self.is_on = at, then, 0, False
+
+    def step(self) -> None:
+        if self.is_on:
+            self.steps += 1
+            if self.steps == self.at:
+                self.is_on = False
+                self.then()
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in STEPS:
+            monkeypatch.setattr(Objects, name, self._before(getattr(Objects, name)))
+        check = Lease.check
+
+        def checked(lease: Lease) -> None:
+            check(lease)
+            self.step()
+
+        monkeypatch.setattr(Lease, "check", checked)
+
+    def _before(self, real: Any) -> Any:
+        def stepped(*given: Any, **named: Any) -> Any:
+            self.step()
+            return real(*given, **named)
+
+        return stepped
+
+
+def disturbed(folder: Path, root: str, at: int, expected: list[str], *, is_fast: bool) -> int:
+    """Stop the owner before its step `at` of an epoch and let another start; gives the number of steps it had.
+
+    The other has gone on when the first wakes up, or, if it is not fast, has only swept what it takes for lost.
+    """
+    harness = started(folder, root)
+    catch_up(harness, DISTURBED - 1)
+    old, seen = harness.runner, {}
+
+    def take_over() -> None:
+        harness.restart()
+        if is_fast:
+            catch_up(harness, LAST)
+        seen.update(counted(root))
+
+    with pytest.MonkeyPatch.context() as patched:
+        stopper = Stopper(at, take_over)
+        stopper.patch(patched)
+        stopper.is_on = True
+        try:
+            harness.epoch(rows(DISTURBED))
+        except (LeaseLost, DamagedState, FileNotFoundError, SinkFailed):  # what it staged may be swept
+            assert seen, "lost without a successor"
+        stopper.is_on = False
+    if not seen:
+        return stopper.steps
+    assert counted(root).items() >= seen.items(), f"step {at} changed something"
+    if old.manifest.epoch < DISTURBED:
+        with pytest.raises(LeaseLost):
+            old([], DISTURBED)
+    catch_up(harness, LAST)
+    assert named(root) == expected, f"step {at}"
+    harness.restart()
+    assert sorted(map(str, harness.results("q"))) == expected, f"after step {at} a sweep leaves what marks name"
+    checkpoint = harness.runner.checkpoint
+    checkpoint.verify(checkpoint.latest())
+    return stopper.steps
+
+
+def check_steps(folder: Path, root: str, every: int, *, is_fast: bool) -> None:
+    """Stop an owner before every so many of its steps."""
+    quiet = started(folder / "quiet", f"{root}/quiet")
+    catch_up(quiet, LAST)
+    expected = named(f"{root}/quiet")
+    assert len(expected) > 100
+    n_steps = disturbed(folder / "count", f"{root}/count", -1, expected, is_fast=is_fast)
+    assert n_steps > 30
+    for at in range(1 + is_fast, n_steps + 1, every):
+        disturbed(folder / str(at), f"{root}/{at}", at, expected, is_fast=is_fast)
+
+
+def check_restarts(folder: Path, root: str, seed: int) -> None:
+    """Owners come one after the other, with other slots each; results are those of one that went through."""
+    rng = np.random.default_rng(seed)
+    quiet = started(folder / "quiet", f"{root}/quiet")
+    catch_up(quiet, 6)
+    harness = started(folder / "moved", f"{root}/moved")
+    while harness.manifest.epoch < 6:
+        catch_up(harness, harness.manifest.epoch + 1)
+        if rng.random() < 0.6:
+            harness.restart(slots=int(rng.integers(1, 4)))
+    assert named(f"{root}/moved") == named(f"{root}/quiet")
+    kept = {name.split(".")[0] for name in Files(f"{root}/moved/ck").names("manifests") if name.endswith(".root")}
+    assert len(kept) == 2
+
+
+def check_one_of_many(root: str) -> None:
+    """Of many that add an object at once, one does; of many that take a lease, one has it."""
+    won: list[int] = []
+
+    def add(own: int) -> None:
+        files = Files(root)
+        try:
+            files.add("manifests/1.root", f"content of {own}, which is longer than a claim is".encode())
+            won.append(own)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=add, args=(own,)) for own in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert f"content of {won[0]}," in Files(root).read("manifests/1.root").decode()
+
+
+def check_claims(root: str) -> None:
+    """A claim is nobody's file; who has the lease may add, who had it before may not."""
+    first, second, name = Files(root), Files(root), "manifests/0000000009.root"
+    first.claim(name)
+    assert Files(root).names("manifests") == []
+    assert not first.exists(name)
+    with pytest.raises(FileNotFoundError):
+        first.read(name)
+    first.check = lambda: second.claim(name)  # the other takes over between its look and its put
+    with pytest.raises(FileExistsError):
+        first.add(name, b"of the first")
+
+    def is_lost() -> None:
+        raise LeaseLost(root)
+
+    first.check = is_lost
+    with pytest.raises(LeaseLost):
+        first.add(name, b"of the first")
+    second.add(name, b"of the second")
+    assert first.read(name) == b"of the second"
+    with pytest.raises(FileExistsError):
+        first.claim(name)
+
+
+def check_replaced(root: str) -> None:
+    """What is replaced is what was there before the look at the lease."""
+    files, other = Files(root), Files(root)
+    files.replace("flow.json", b"1")
+    looks = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            other.replace("flow.json", b"2")
+        else:
+            raise LeaseLost(root)
+
+    files.check = look
+    with pytest.raises(LeaseLost):
+        files.replace("flow.json", b"3")
+    assert other.read("flow.json") == b"2"
+    files.check = lambda: None
+    files.expect("flow.json")
+    other.replace("flow.json", b"4")
+    with pytest.raises(FileExistsError):
+        files.replace("flow.json", b"5")
+    assert files.read("flow.json") == b"4"
+
+
+def check_leases(root: str) -> None:
+    """Terms are taken once, and released; a renewal by who has lost one fails."""
+    files = Files(root)
+    first = take(files, ttl_s=0.0)
+    second = take(files, ttl_s=0.0)
+    assert (first.term, second.term, second.took_over) == (1, 2, True)
+    with pytest.raises(LeaseLost):
+        first.check()
+    second.check()
+    second.release()
+    third = take(files, ttl_s=0.0)
+    assert (third.term, third.took_over) == (3, False)
+
+
+def new_root(bucket: str) -> str:
+    """A folder that nobody has."""
+    return f"s3://{bucket}/{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,128 @@
+"""Checkpoints and results in an object store: obstore's own in memory here, a real server in tests/world/test_s3.py."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import AlreadyExistsError, GenericError
+from obstore.store import MemoryStore
+
+from braidstream.errors import InputError
+from braidstream.state import copies, files, objects
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.files import Files
+from tests.state import object_stories as stories
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    store = MemoryStore()
+    monkeypatch.setattr(objects, "_s3_store", lambda _: store)
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    files._resolve.cache_clear()
+    yield stories.new_root("bucket")
+    files._resolve.cache_clear()
+
+
+@pytest.mark.parametrize("is_fast", [True, False], ids=["the other has gone on", "the other has just begun"])
+def test_an_owner_that_wakes_up_after_a_takeover_changes_nothing(tmp_path: Path, root: str, is_fast: bool) -> None:
+    stories.check_steps(tmp_path, root, 12, is_fast=is_fast)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_fast", [True, False], ids=["the other has gone on", "the other has just begun"])
+def test_an_owner_is_stopped_before_each_of_its_steps(tmp_path: Path, root: str, is_fast: bool) -> None:
+    stories.check_steps(tmp_path, root, 1, is_fast=is_fast)
+
+
+def test_restarts_with_other_slots_give_the_same_results(tmp_path: Path, root: str) -> None:
+    stories.check_restarts(tmp_path, root, seed=1)
+
+
+@pytest.mark.parametrize(
+    "check", [stories.check_one_of_many, stories.check_claims, stories.check_replaced, stories.check_leases]
+)
+def test_puts_are_conditional(root: str, check: object) -> None:
+    assert callable(check)
+    check(root)
+
+
+def test_a_copy_of_sparks_log_counts_when_it_is_whole(root: str) -> None:
+    store = Checkpoint(root)
+    for name in ("metadata", "offsets/0", "commits/0"):
+        store.files.replace(f"offsets/{name}", b"v1")
+    store.files.replace("offsets-3/metadata", b"v1")
+    assert store.offsets == f"s3a://{store.files.path('offsets')}"
+    store.files.replace("offsets-3/_copied", b"")
+    assert store.offsets == f"s3a://{store.files.path('offsets-3')}"
+
+
+def test_the_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    files._resolve.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(InputError) as refused:
+        Files("s3://bucket/ck")
+    for part in ("s3://bucket/ck", "obstore", "pip install 'braidstream[s3]'"):
+        assert part in str(refused.value)
+
+
+def test_copies_beyond_the_limit_go_those_unused_for_longest_first(
+    root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(copies.LIMIT_VARIABLE, "1")
+    copies._SINCE.clear()
+    store, kept = Files(root), Files(root)
+    names = [f"segments/{n}.arrow" for n in range(16)]
+    for n, name in enumerate(names):
+        with store.creating(name) as sink:
+            sink.write(bytes([n]) * 100_000)
+        kept.map(names[0]).close()
+    assert store.fetched == 0
+    here = {path.name for path in (tmp_path / "tmp").rglob("*.arrow")}
+    assert sum(path.stat().st_size for path in (tmp_path / "tmp").rglob("*.arrow")) <= 1.1 * (1 << 20)
+    assert {"0.arrow", "15.arrow"} <= here
+    assert "1.arrow" not in here
+    with store.map(names[1]) as again:
+        assert again.read() == bytes([1]) * 100_000
+    assert (store.fetched, kept.fetched) == (1, 0)
+
+
+@pytest.mark.parametrize("is_done", [True, False], ids=["it was done", "it was not done"])
+@pytest.mark.parametrize("what", ["add", "replace"])
+def test_a_put_whose_answer_was_lost_is_done_once(
+    root: str, monkeypatch: pytest.MonkeyPatch, what: str, is_done: bool
+) -> None:
+    real, n_puts = obstore.put, []
+
+    def put(*given: Any, **named: Any) -> Any:
+        n_puts.append(1)
+        if len(n_puts) > 1:
+            return real(*given, **named)
+        if is_done:
+            real(*given, **named)
+        raise GenericError("connection closed before message completed")
+
+    monkeypatch.setattr(objects.obstore, "put", put)
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
+    store = Files(root)
+    getattr(store, what)("manifests/1.root", b"content")
+    assert store.read("manifests/1.root") == b"content"
+    assert len(n_puts) == (1 if is_done else 2)
+
+
+def test_who_comes_second_is_told_so_even_if_its_answer_was_lost(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other = Files(root), Files(root)
+    other.add("manifests/1.root", b"of the other")
+
+    def put(*_: Any, **__: Any) -> Any:
+        raise AlreadyExistsError("a second try of the client finds what the first has put, or another one did")
+
+    monkeypatch.setattr(objects.obstore, "put", put)
+    with pytest.raises(FileExistsError):
+        store.add("manifests/1.root", b"mine")
+    store.add("manifests/1.root", b"of the other")  # the same content is the same commit

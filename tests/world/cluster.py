@@ -1,0 +1,219 @@
+"""A real cluster for the tests: tools/cluster.sh, with S3, Kafka and PostgreSQL on its bridge, and a job on it.
+
+The bridge leads nowhere but to the workers. Of what the machine has, workers see the Python environment, and by the
+network the servers; folders for temporary files are their own, so the bucket is all that they share with the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from tests.world import servers
+from tests.world.servers import S3, Kafka, connector_jars, new_name, s3a_jars
+
+__all__ = ["Cluster", "Job", "running"]
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = "k long, v long, ts timestamp"
+QUERY = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 20 SECONDS], S [RANGE 20 SECONDS] WHERE R.k = S.k"
+WORKERS = (1, 2, 3)
+
+
+class Cluster:
+    """A master, three workers and the servers."""
+
+    def __init__(self, folder: Path, net: int) -> None:
+        self.folder, self.net = folder, net
+        self.host = f"10.{net}.0.1"
+        self.s3 = S3(folder / "s3", self.host)
+        self.kafka = Kafka(folder / "kafka", self.host)
+        self.postgresql = servers.new_postgresql(folder / "postgresql", self.host)
+
+    @property
+    def master(self) -> str:
+        return f"spark://{self.host}:7077"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of drivers and workers."""
+        own = {"CLUSTER": f"bt{self.net}", "NET": str(self.net), "SPARK_LOCAL_IP": self.host}
+        home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return {**inherited, **self.s3.environment, **own, **home, "BRAIDSTREAM_LEASE_TTL": "10"}
+
+    def tool(self, *command: str) -> str:
+        """What tools/cluster.sh says."""
+        done = subprocess.run(
+            [str(ROOT / "tools" / "cluster.sh"), *command],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def up(self) -> None:
+        self.tool("up")
+        for server in (self.s3, self.kafka, self.postgresql):
+            server.folder.mkdir(parents=True, exist_ok=True)
+        self.postgresql.prepare()
+        for start in (self.s3.start, self.kafka.start, self.postgresql.start):
+            start()
+
+    def down(self) -> None:
+        for server in (self.s3, self.kafka, self.postgresql):
+            with suppress(Exception):
+                server.kill()
+        self.tool("down")
+
+    def executors(self, worker: int) -> list[int]:
+        """The processes of executors on a worker: their JVMs."""
+        found = []
+        for pid in self.tool("pids", str(worker)).split():
+            with suppress(OSError):
+                if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+        return found
+
+
+@contextmanager
+def running(net: int) -> Iterator[Cluster]:
+    """A cluster that runs, as a network of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="braidstream-cluster-"))
+    folder.chmod(0o755)
+    cluster = Cluster(folder, net)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Job:
+    """Two topics, joined into a topic, a Delta table in the bucket and a table of PostgreSQL."""
+
+    cluster: Cluster
+    epoch: str
+    name: str = ""
+    limit: int = 400
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of Spark."""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or new_name("run")
+        self.root = f"s3://{S3.BUCKET}/{self.name}"
+        kafka = self.cluster.kafka
+        self.topics = {stream: kafka.create(f"{self.name}_{stream}", 3) for stream in "rs"}
+        self.out = kafka.create(f"{self.name}_out", 3)
+        self.file = self.cluster.folder / f"{self.name}.toml"
+        self.file.write_text(self._text())
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark's: one core an executor, and time-outs that a test can wait for."""
+        jars = ",".join(map(str, [*connector_jars(), *s3a_jars()]))
+        return {
+            "spark.master": self.cluster.master,
+            "spark.jars": jars,
+            **self.cluster.s3.spark,
+            "spark.driver.host": self.cluster.host,
+            "spark.driver.bindAddress": self.cluster.host,
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "700m",
+            "spark.executor.memory": "600m",
+            "spark.executor.cores": "1",
+            "spark.executor.heartbeatInterval": "3s",
+            "spark.network.timeout": "15s",
+            "spark.rpc.askTimeout": "15s",
+            "spark.sql.shuffle.partitions": "3",
+            "spark.task.maxFailures": "8",
+            "spark.stage.maxConsecutiveAttempts": "8",
+            "spark.sql.session.timeZone": "UTC",
+            **self.more,
+        }
+
+    def _text(self) -> str:
+        quoted = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in self.settings.items())
+        broker, base = self.cluster.kafka.servers, self.cluster.postgresql.url
+        sinks = {
+            "to_kafka": f'format = "kafka", options = {{ servers = "{broker}", topic = "{self.out}" }}',
+            "to_delta": f'format = "delta", path = "{self.root}/delta"',
+            "to_table": f'format = "postgresql", options = {{ url = "{base}", table = "{self.name}" }}',
+        }
+        streams = "".join(self._stream(stream, topic) for stream, topic in self.topics.items())
+        queries = "".join(f'[queries.{name}]\ncql = "{QUERY}"\nsink = {{ {sink} }}\n' for name, sink in sinks.items())
+        flow = f'[flow]\ncheckpoint = "{self.root}/ck"\nslots = 3\nepoch = "{self.epoch}"\n'
+        return f"{flow}\n{streams}\n{queries}\n[spark]\n{quoted}\n"
+
+    def _stream(self, stream: str, topic: str) -> str:
+        options = f'"kafka.bootstrap.servers" = "{self.cluster.kafka.servers}", subscribe = "{topic}"'
+        limits = f'startingOffsets = "earliest", maxOffsetsPerTrigger = {self.limit}'
+        return (
+            f'[streams.{stream.upper()}]\nformat = "kafka"\nvalue = "json"\nschema = "{SCHEMA}"\ntime = "ts"\n'
+            f'delay = "1 hour"\noptions = {{ {options}, {limits} }}\n'
+        )
+
+    def start(self, *command: str, log: Path) -> subprocess.Popen[bytes]:
+        """The job in a process of its own, with what it starts in a group."""
+        given = command or (sys.executable, "-m", "braidstream", "run", str(self.file), "--json", "--wait", "60s")
+        with log.open("ab") as file:
+            return subprocess.Popen(
+                given,
+                cwd=self.cluster.folder,
+                env=self.cluster.environment,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """A driver with its JVM."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def made_archive(folder: Path) -> Path:
+    """An environment for executors in one file: this one's packages that a task needs, and Braidstream itself."""
+    site = Path(pyspark.__file__).parents[1]
+    tops = ("pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "six.py", "tzdata", "pytz", "msgspec", "sqlglot")
+    more = ("datasketches", "_datasketches*", "typer", "rich", "obstore", "deltalake", "confluent_kafka*", "adbc_*")
+    more += (
+        "arro3",
+        "typing_extensions.py",
+        "markdown_it",
+        "mdurl",
+        "pygments",
+        "click",
+        "shellingham",
+        "cryptography*",
+    )
+    root, inside = folder / "env", f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    (root / "bin").mkdir(parents=True)
+    (root / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", root / "pyvenv.cfg")
+    (root / inside).mkdir(parents=True)
+    for pattern in (*tops, *more):
+        for found in site.glob(pattern):
+            subprocess.run(["cp", "-al", str(found), str(root / inside)], check=True)
+    subprocess.run(["cp", "-r", str(ROOT / "src" / "braidstream"), str(root / inside)], check=True)
+    archive = folder / "braid.tar"
+    subprocess.run(["tar", "-cf", str(archive), "-C", str(root), "."], check=True)
+    return archive

@@ -1,0 +1,130 @@
+"""A standalone cluster for real: `braid run` on it in three ways, faults, executors that come and go.
+
+Workers have networks and folders of their own; the checkpoint and the Delta table are in a bucket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from braidstream.state.files import Files
+from tests.world.cluster import WORKERS, Cluster, Job, kill_all, made_archive, running
+from tests.world.faults import Feed, answers, fault_run, n_in_table
+from tests.world.servers import until
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.spark,
+    pytest.mark.world,
+    pytest.mark.skipif(os.getuid() != 0, reason="network namespaces need root"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    before = dict(os.environ)
+    with running(net=222) as made:
+        os.environ.update(made.s3.environment)
+        yield made
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def ended(job: Job, *command: str) -> str:
+    """A run that goes through; what it wrote."""
+    log = job.cluster.folder / f"{job.name}.log"
+    process = job.start(*command, log=log)
+    try:
+        process.wait(240)
+    except subprocess.TimeoutExpired:
+        kill_all(process)
+        raise AssertionError(log.read_text(errors="replace")[-5000:]) from None
+    kill_all(process)
+    assert process.returncode == 0, log.read_text(errors="replace")[-5000:]
+    return log.read_text(errors="replace")
+
+
+def submit(*arguments: str) -> list[str]:
+    """The command line of docs/deploy.md."""
+    braid = [sys.executable, "-m", "braidstream"]
+    entry = subprocess.run([*braid, "entry"], capture_output=True, text=True, check=True).stdout.strip()
+    return [str(Path(sys.executable).with_name("spark-submit")), *arguments, entry]
+
+
+def test_a_job_goes_on_by_braid_run_by_spark_submit_and_with_an_archive(cluster: Cluster) -> None:
+    job = Job(cluster, "available", limit=100_000)
+    feed = Feed(job, per_s=20, keys=50)
+    feed.send(300)
+    ended(job)
+    feed.send(100)
+    settings = [f for name, value in job.settings.items() for f in ("--conf", f"{name}={value}")]
+    ended(job, *submit(*settings), "run", str(job.file))
+    feed.send(100)
+    own = ["--archives", f"{made_archive(cluster.folder)}#env", "--conf", "spark.pyspark.python=env/bin/python"]
+    own += ["--conf", f"spark.pyspark.driver.python={sys.executable}"]
+    ended(job, *submit(*settings, *own), "run", str(job.file))
+    expected = feed.expected()
+    assert len(expected) > 1000
+    for sink, found in answers(job).items():
+        assert found == expected, sink
+    assert Files(f"{job.root}/ck").names("segments"), "state is in the bucket"
+
+
+def test_faults_lose_nothing_and_repeat_nothing(cluster: Cluster) -> None:
+    kinds = ["executor killed", "S3 server killed, started again", "driver killed", "worker killed, another started"]
+    fault_run(cluster, kinds, len(kinds), 60, seed=1, per_s=20)
+
+
+def test_executors_come_and_go_and_fetch_the_state_of_their_slots_once(cluster: Cluster) -> None:
+    """Dynamic allocation: one executor, more as tasks wait, one again in a silence, then more that find no copies."""
+    own = {"enabled": "true", "shuffleTracking.enabled": "true", "minExecutors": "1", "maxExecutors": "3"}
+    own |= {"executorIdleTimeout": "6s", "cachedExecutorIdleTimeout": "6s", "schedulerBacklogTimeout": "1s"}
+    own |= {"shuffleTracking.timeout": "6s"}
+    job = Job(cluster, "1 second", more={f"spark.dynamicAllocation.{name}": value for name, value in own.items()})
+    feed, log = Feed(job, per_s=20, keys=50), cluster.folder / f"{job.name}.log"
+    process = job.start(log=log)
+
+    def until_executors(n: int) -> None:
+        def there() -> bool:
+            if n > 1:
+                feed.send(20)
+            return sum(len(cluster.executors(worker)) for worker in WORKERS) == n
+
+        until(there, f"there are {n} executors")
+
+    def fetched() -> list[int]:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
+        return [entry["fetched"] for line in lines if "fetched" in (entry := json.loads(line))]
+
+    try:
+        until_executors(3)
+        until_executors(1)
+        n_before = len(fetched())
+        until_executors(3)
+
+        def is_quiet() -> bool:
+            feed.send(20)
+            return len(fetched()) > n_before + 6 and not any(fetched()[-3:])
+
+        until(is_quiet, "epochs that fetch nothing")
+        expected = feed.expected()
+        until(lambda: n_in_table(job) == len(expected), "all results are there")
+    finally:
+        kill_all(process)
+    assert any(fetched()[n_before:]), "who was not there before had to fetch"
+    print("segments fetched in each epoch:", fetched())
+    for sink, found in answers(job).items():
+        assert found == expected, sink
+
+
+@pytest.mark.timeout(1500)
+def test_thirty_faults_in_ten_minutes(cluster: Cluster) -> None:
+    fault_run(cluster, None, 30, 600, seed=1, per_s=20)

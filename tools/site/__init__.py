@@ -1,0 +1,1 @@
+"""The documentation's site: pages made from code, and the build that checks all links."""
