@@ -113,7 +113,8 @@ WRONG = [
         "add ... = T.key to ON",
     ),
     Wrong(
-        "SELECT R.v FROM »R [RANGE UNBOUNDED] LEFT JOIN S [RANGE 1 S] ON R.k = S.k LEFT JOIN T [RANGE 1 S] ON R.k = T.k",
+        "SELECT R.v FROM »R [RANGE UNBOUNDED] LEFT JOIN S [RANGE 1 S] ON R.k = S.k "
+        "LEFT JOIN T [RANGE 1 S] ON S.k = T.k",
         "LEFT JOIN keeps the rows of R, whose window never ends",
         "R [RANGE 10 SECONDS]",
     ),

@@ -213,7 +213,7 @@ def matched(
 
 @_compiled(_I64, _READ_U64, _READ_I64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64)
 def unmatched(build: Any, times: Any, needles: Any, low: Any, high: Any, left: Any) -> Any:
-    """Of the needles at `left` (ascending) those that no row of `build` with their hash and a time in [low, high] meets.
+    """Of the needles at `left` (ascending) those without a row of `build` of their hash and a time in [low, high].
 
     They are moved to the front of `left`; their number. Hashes ascend in both, times within a hash.
     """

@@ -11,8 +11,8 @@ and *qualified* (`` `R`.`k` ``) where it is computed on composites.
 Invariants: `key_classes` is not empty iff the query is of type 1 (DHTJoin 2.1: all joins on one attribute class), and
 then every class has one member for each input, in the order of `inputs`; otherwise `join_edges` connects all inputs.
 A query of another kind than an inner join has two inputs and is of type 1, or it is LEFT JOINs of the last inputs, one
-after the other, with an inner join of the first, and of type 2 whatever its keys; `on` and `Input.match` decide there what a
-match is, and `residual` filters results, also those with NULLs in the place of a row.
+after the other, with an inner join of the first, and of type 2 whatever its keys; `on` and `Input.match` decide there
+what a match is, and `residual` filters results, also those with NULLs in the place of a row.
 Texts are canonical, so equal texts mean the same and queries can share an exchange by comparing strings.
 Cost: values only; the fingerprint is one hash of the canonical form.
 """

@@ -1,4 +1,4 @@
-"""LEFT JOINs on top of inner joins: `FROM A JOIN B ON A.x = B.x LEFT JOIN C ON A.y = C.y AND B.v < C.v LEFT JOIN D ...`.
+"""LEFT JOINs on top of inner joins: `FROM A JOIN B ON A.x = B.x LEFT JOIN C ON A.y = C.y LEFT JOIN D ON ...`.
 
 What is kept are the matches of the streams before the first LEFT JOIN: each is put out with every match among the rows
 of the next stream, or once with NULLs, and what that gives goes on to the stream after it. Conditions of the inner

@@ -324,9 +324,7 @@ class _Slot:
         columns += told_columns(join, len(found.composites), self.task.epoch, recovered=False)
         writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
 
-    def _derive(
-        self, join: Join, found: CompositeBatch | Decided, newest: I64, deadlines: I64
-    ) -> Iterator[Envelope]:
+    def _derive(self, join: Join, found: CompositeBatch | Decided, newest: I64, deadlines: I64) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None

@@ -122,9 +122,9 @@ def batch_left_joins(
     select: Mapping[str, str],
     on: Sequence[Sequence[str]],
 ) -> pa.Table:
-    """The same for LEFT JOINs of the last streams, one for each of `on`, its predicates, with an inner join of the first.
+    """The same for LEFT JOINs of the last streams with an inner join of the first.
 
-    `equalities` are those of the inner join.
+    `on` has the predicates of each LEFT JOIN, `equalities` are those of the inner join.
     """
     connection = _connect()
     try:

@@ -228,7 +228,7 @@ def _windows(joins: Sequence[Join], stores: Sequence[Store]) -> dict[int, int | 
     Where rows of the other input come late, that is as long as they are kept.
     """
     windows: dict[int, int | None] = {}
-    for join, entry in ((join, entry) for join in joins for entry in join.inputs):
+    for join, entry in ((one, entry) for one in joins for entry in one.inputs):
         own = stores[entry.store].window_us if join.is_late else entry.window_us
         known = windows.get(entry.store, -1)
         windows[entry.store] = None if own is None or known is None else max(own, known)
