@@ -135,7 +135,7 @@ def _left(
     """What a LEFT JOIN with the last stream makes of one composite of those before it, of what has arrived so far."""
     *before, last = streams
     there = [stream for stream in before if kept[stream.name]]
-    found = [
+    found: list[Composite] = [
         c
         for c in ({**kept, last.name: row} for row in last.rows)
         if _holds(equalities, c) and _within_windows([*there, last], c) and all(p(c) for p in residuals)
