@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.join import LIMIT, UNBOUNDED, Composites, Pool, bisect, column, equal, expand, probe
-from braidstream.kernels.loops import unmatched
+from braidstream.kernels.loops import spans, unmatched
 from braidstream.kernels.rows import I64, U64, Rows, key_columns, take
 from braidstream.kernels.sizes import joined, one_chunk
 from braidstream.model.stores import Comparison
@@ -145,6 +145,9 @@ class Partners:
 
     def ranges(self, needles: Needles) -> tuple[I64, I64]:
         """For each needle the rows with its hash and with times that fit."""
+        found = spans(self.rows.hashes, self.rows.times, needles.hashes, needles.low, needles.high)
+        if found is not None:
+            return found
         start, stop = probe(self.rows.hashes, needles.hashes)
         some = np.flatnonzero(stop > start)
         begin, end = start[some], stop[some]
