@@ -121,8 +121,8 @@ _STOPS = {"M1 stops after minutes": 25.0, "M2 stops after minutes (tuple size fi
     check="M1 stops first, then M2, after the paper's minutes within 10%, and no other; M5 is within 3% of M4.",
     obtained=OBTAINED,
     differs=(
-        "Two machines last twice as long as one, for only state counts as memory here; in the paper 35 minutes to 25. So"
-        " the claim does not hold at the paper's number for M1; M2's was fitted and decides nothing."
+        "Two machines last twice as long as one, for only state counts as memory here; in the paper 35 minutes to 25."
+        " So the claim does not hold at the paper's number for M1; M2's was fitted and decides nothing."
     ),
     parameters={
         **PARAMETERS,

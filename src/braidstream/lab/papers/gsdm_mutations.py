@@ -44,7 +44,7 @@ def a_part_costs_more_than_the_whole(broken: Broken) -> None:
 
 @cache
 def _dear() -> StreamFunction:
-    return slowed("dear_fft3", 240.0)
+    return slowed("dear_fft3", 120.0)
 
 
 @mutation("gsdm table1")

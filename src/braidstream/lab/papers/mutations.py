@@ -6,7 +6,8 @@ claim does not hold with the mechanism whole either, a check that held then must
 A mutation under which that is not so has *survived*, which is a defect of the check. A run that raises under a mutation
 was not judged, and counts as survived too.
 
-Invariant: what a mutation replaced is put back after its run. Cost: one run of the experiment for each mutation, and one without.
+Invariant: what a mutation replaced is put back after its run. Cost: a run of the experiment for each mutation, and one
+without.
 """
 
 from __future__ import annotations
