@@ -29,7 +29,7 @@ from braidstream.model.instructions import Decision
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
-__all__ = ["ON_SPARK", "Bench", "Epochs", "Ran", "bench", "keys_table"]
+__all__ = ["ON_SPARK", "Bench", "Epochs", "Ran", "bench", "keys_table", "session"]
 
 ON_SPARK = "The engine on Spark, local[2], on this machine: streams are files, one an epoch; figures are its progress."
 DDL = "k long, v long, ts timestamp"
@@ -38,12 +38,14 @@ EPOCH_US = 1_000_000
 """The event time of an epoch."""
 
 Epochs = Sequence[Mapping[str, pa.Table]]
+Ints = npt.NDArray[np.int64]
 
 
-def keys_table(keys: npt.NDArray[np.int64], epoch: int) -> pa.Table:
+def keys_table(keys: Ints, epoch: int, values: Ints | None = None) -> pa.Table:
     """An epoch's tuples of one stream: these keys, in this order, spread evenly over the epoch's time."""
-    times = epoch * EPOCH_US + np.arange(len(keys), dtype=np.int64) * EPOCH_US // max(len(keys), 1)
-    return pa.table([keys, np.arange(len(keys), dtype=np.int64), times], schema=_SCHEMA)
+    numbers = np.arange(len(keys), dtype=np.int64)
+    times = epoch * EPOCH_US + numbers * EPOCH_US // max(len(keys), 1)
+    return pa.table([keys, numbers if values is None else values, times], schema=_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Ran:
     def recovered(self) -> int:
         """Those of them that clean-up made up for."""
         return sum(sum(entry.recovered.values()) for entry in self.progress)
+
+    @property
+    def produced(self) -> int:
+        """Intermediate results."""
+        return sum(sum(entry.produced.values()) for entry in self.progress)
 
     @property
     def clean_up_s(self) -> float:
@@ -123,15 +130,21 @@ class Bench:
 
 
 @contextmanager
-def bench() -> Iterator[Bench]:
-    """A bench on a local session: the active one, or one that is stopped afterwards."""
+def session() -> Iterator[SparkSession]:
+    """A local session: the active one, or one that is stopped afterwards."""
     active = SparkSession.getActiveSession()
     spark = active or local_session("local[2]", settings={"spark.ui.enabled": "false"})
     if active is None:
         spark.sparkContext.setLogLevel("ERROR")
     try:
-        with TemporaryDirectory(prefix="papers-") as folder:
-            yield Bench(spark, Path(folder))
+        yield spark
     finally:
         if active is None:
             spark.stop()
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """A bench on a local session."""
+    with session() as spark, TemporaryDirectory(prefix="papers-") as folder:
+        yield Bench(spark, Path(folder))

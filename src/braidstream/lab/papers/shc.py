@@ -365,7 +365,7 @@ def fig6(run: Run) -> Outcome:
     obtained=MODELLED,
     differs=(
         "Digits of 64 pixels in place of COREL's histograms of 64 colours, which are not at hand. At the smallest"
-        " radius no bucket has a share of 1/48, so that by the paper's rule none is heavy: there it is hash join, not faster."
+        " radius no bucket has a share of 1/48, so that none is heavy by the paper's rule: there it is a hash join."
     ),
     parameters={
         "vectors": "scikit-learn digits, 64 dimensions",
