@@ -45,8 +45,7 @@ _RELOCATION: dict[str, Any] = {
     "obtained": OBTAINED,
     "differs": (
         "Fewer adaptations than in the paper, which does not state gap, range and join ratio of this experiment; ours"
-        " are marked. So the claim does not hold at the paper's counts. That results do not change is built in: nothing"
-        " is pushed, and all lines share one join."
+        " are marked. That results do not change is built in: nothing is pushed, and all lines share one join."
     ),
 }
 """What figures 14 and 15 have in common."""
