@@ -23,6 +23,8 @@ from tests.scale import examples
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.cli.workshop import Braid
+
 # Sessions of tests are short: a JVM that compiles quickly takes a third less of the cores. Child processes inherit it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 SETTINGS = {
@@ -38,7 +40,7 @@ SETTINGS = {
 # What a test may take before it counts as hanging, unless it says so itself; the others have pyproject's `timeout`.
 TIMEOUT_S = {"slow": 600, "acceptance": 4 * 3600}
 SHARES = {"acceptance": 1.0, "slow": 0.25}
-QUICK_SHARE = 0.2
+QUICK_SHARE = 0.1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,6 +99,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def braid(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Braid:
+    """The `braid` command, run in this process."""
+    from tests.cli.workshop import Braid
+
+    return Braid(capsys, monkeypatch)
 
 
 @pytest.fixture(params=["in process", pytest.param("spark", marks=pytest.mark.spark)])

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.workshop import Braid, Workshop
-
-
-@pytest.fixture
-def braid(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Braid:
-    """The `braid` command, run in this process."""
-    return Braid(capsys, monkeypatch)
+from tests.cli.workshop import Workshop
 
 
 @pytest.fixture

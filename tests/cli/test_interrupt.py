@@ -95,9 +95,8 @@ def test_two_interrupts_stop_at_once(long_job: Workshop, spark: object) -> None:
     finish_and_verify(long_job, spark)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["ctrl-c", "sigterm"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_an_interrupt_while_it_is_warming_up_ends_quietly(long_job: Workshop, number: int) -> None:
     made = long_job.folder / "ck" / "flow.json"
     with running(long_job.job()) as process:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
+from braidstream.cli.metric_view import MetricView
 from braidstream.lab.workloads import append_files
 from tests.cli.workshop import Braid, Workshop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from braidstream.cli.follow import Run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -61,6 +66,37 @@ def test_a_second_run_goes_on_with_other_slots(braid: Braid, workshop: Workshop)
     outcome = braid("run", workshop.job(("slots = 2", "slots = 3")), "--json")
     assert json.loads(outcome.out.splitlines()[0])["slots"] == 3
     assert workshop.verify()
+
+
+def test_logs_as_json_are_an_object_a_line_and_metrics_are_served(
+    braid: Braid, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    url = f"http://127.0.0.1:{port}/metrics"
+    scraped = []
+    ended = MetricView.end
+
+    def scrape(view: MetricView, run: Run) -> None:
+        with urllib.request.urlopen(url) as answer:
+            scraped.append(answer.read().decode())
+        ended(view, run)
+
+    monkeypatch.setattr(MetricView, "end", scrape)
+    outcome = braid("run", workshop.job(), "--log-format", "json", "--metrics", port)
+    assert outcome.code == 0, outcome
+    lines = [json.loads(line) for line in outcome.err.splitlines()]
+    assert {line["flow"] for line in lines} == {"pairs"}
+    assert f"metrics at {url}" in [line["message"] for line in lines]
+    n_matches = workshop.verify().left_rows
+    assert [line["rows"] for line in lines if line["message"].endswith("committed")] == [400, 400, 400]
+    assert sum(line.get("matches", 0) for line in lines if line.get("query") == "pairs") == n_matches
+    assert lines[-1]["message"] == "done"
+    assert f'braidstream_matches_total{{flow="pairs",query="pairs"}} {float(n_matches)}' in scraped[0]
+    refused = braid("run", workshop.job(('path = "R"', 'path = "S"')), "--log-format", "json")
+    assert refused.code == 2
+    assert [json.loads(line)["level"] for line in refused.err.splitlines()][-1] == "error"
 
 
 @pytest.mark.slow

@@ -254,9 +254,16 @@ def test_a_rule_has_a_test_of_its_breach(rule: Rule) -> None:
     assert rule in {case[1] for case in BREACHES}
 
 
+@pytest.fixture(scope="module")
+def whole() -> Tree:
+    """This repository, read once for all rules."""
+    return Tree.of(ROOT)
+
+
+@pytest.mark.slow  # `make check` says it too
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_this_repository_keeps_the_rule(rule: Rule) -> None:
-    assert [str(finding) for finding in rule(Tree.of(ROOT))] == []
+def test_this_repository_keeps_the_rule(whole: Tree, rule: Rule) -> None:
+    assert [str(finding) for finding in rule(whole)] == []
 
 
 def test_a_row_for_a_package_that_is_not_required_is_found(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def script_of(folder: Path, deaths: Mapping[int, Abort], n_epochs: int) -> Scrip
 
 
 def test_the_driver_dies_at_every_point_of_the_commit_protocol(tmp_path: Path) -> None:
-    points = some(["epoch-start", "after-join", "before-root", "after-results", "after-sections", "after-manifest"], 2)
+    points = some(["epoch-start", "after-join", "before-root", "after-results", "after-sections", "after-manifest"], 1)
     script = script_of(tmp_path, {i + 1: Abort(point) for i, point in enumerate(points)}, n_epochs=len(points) + 2)
     play(script, tmp_path)
     check_output(tmp_path)

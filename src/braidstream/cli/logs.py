@@ -1,7 +1,8 @@
 """`--log-format json`: what a run has to say as JSON, an object a line on the error output, for who collects logs.
 
 Every line has `at`, `level`, `logger`, `message` and `flow`; `epoch`, `query` and `slot` where they apply, and the
-figures of an epoch beside them.
+figures of an epoch beside them. Nothing else is written there: where the page and the metrics are, and the error that
+ends a run, are lines too.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from braidstream.cli.quiet_session import error_console
 from braidstream.cli.readings import reading
-from braidstream.errors import InputError
+from braidstream.errors import BraidstreamError, InputError
+from braidstream.hiding import scrubbed
 from braidstream.model.instructions import Move, RemoveSlot, Split
 
 if TYPE_CHECKING:
@@ -41,24 +46,34 @@ class JsonLines(logging.Formatter):
         """The line."""
         at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         plain: dict[str, Any] = {
-            "at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(),
-            "flow": self._flow,
+            "at": at, "level": record.levelname.lower(), "logger": record.name,
+            "message": scrubbed(record.getMessage()), "flow": self._flow,
         }  # fmt: skip
         plain |= {name: vars(record)[name] for name in _FIELDS if vars(record).get(name) is not None}
         plain |= vars(record).get("figures") or {}
         if record.exc_info:
-            plain["stack"] = self.formatException(record.exc_info)
+            plain["stack"] = scrubbed(self.formatException(record.exc_info))
         return json.dumps(plain, default=str)
 
 
 @contextmanager
-def logging_as(form: str, flow: str) -> Iterator[None]:
-    """While it lasts, what is logged goes to the error output, as JSON if that is asked for."""
+def logging_as(form: str, flow: str) -> Iterator[Callable[[str], None]]:
+    """While it lasts, what is logged goes to the error output, as JSON if that is asked for; gives who says things."""
     if form not in FORMATS:
         raise InputError(f"--log-format {form}", " or ".join(FORMATS), "--log-format json")
     if form == "text":
-        yield
+        yield error_console().print
         return
+    with _json_lines(flow):
+        try:
+            yield lambda text: _log.info("%s", text)
+        except BraidstreamError as error:
+            _log.error("%s", error)
+            raise typer.Exit(error.exit_code) from None
+
+
+@contextmanager
+def _json_lines(flow: str) -> Iterator[None]:
     logger, handler = logging.getLogger("braidstream"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(flow))
     before = logger.level, logger.propagate

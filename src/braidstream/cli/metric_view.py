@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from braidstream.cli.quiet_session import error_console
 from braidstream.errors import InputError
 from braidstream.packages import need
 
@@ -56,7 +55,7 @@ class MetricView:
 
 
 @contextmanager
-def serving(flow: str, where: str | None) -> Iterator[Sequence[Any]]:
+def serving(flow: str, where: str | None, say: Callable[[str], None]) -> Iterator[Sequence[Any]]:
     """Serve metrics at a port of this machine, or at HOST:PORT; gives the view that feeds them."""
     if where is None:
         yield ()
@@ -73,7 +72,7 @@ def serving(flow: str, where: str | None) -> Iterator[Sequence[Any]]:
     except OSError as error:
         wrong = f"metrics cannot be served at {host}:{port}: {error.strerror or error}"
         raise InputError(wrong, "a port that is free", "another --metrics") from None
-    error_console().print(f"metrics at http://{host}:{server.server_port}/metrics")
+    say(f"metrics at http://{host}:{server.server_port}/metrics")
     try:
         yield (MetricView(flow, metrics),)
     finally:

@@ -65,17 +65,18 @@ def run_job(
       braid run job.toml --dashboard --metrics 9100
     """
     loaded = _final(jobs.read(job)) if final else jobs.read(job)
-    if not parse_duration(wait):
-        jobs.refuse_running(loaded)
-    jobs.check(loaded)
-    settings = {**loaded.spark, **parse_settings(conf)}
     name, place = loaded.flow.name, loaded.flow.checkpoint
-    with logging_as(log_format, name), serving(name, metrics) as counting, beside(place, dashboard):
-        also = [*counting, *([LogView()] if log_format == "json" else [])]
-        is_quiet = quiet or log_format == "json"
-        code = run_loaded(
-            loaded, settings, master, as_json=as_json, quiet=is_quiet, verbose=verbose, wait=wait, also=also
-        )
+    with logging_as(log_format, name) as say:
+        if not parse_duration(wait):
+            jobs.refuse_running(loaded)
+        jobs.check(loaded)
+        settings = {**loaded.spark, **parse_settings(conf)}
+        with serving(name, metrics, say) as counting, beside(place, dashboard, say):
+            also = [*counting, *([LogView()] if log_format == "json" else [])]
+            is_quiet = quiet or log_format == "json"
+            code = run_loaded(
+                loaded, settings, master, as_json=as_json, quiet=is_quiet, verbose=verbose, wait=wait, also=also
+            )
     raise typer.Exit(code)
 
 

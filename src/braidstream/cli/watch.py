@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
 
 from braidstream.cli import JOBS, app
-from braidstream.cli.quiet_session import error_console
 from braidstream.errors import InputError
 from braidstream.packages import need
 from braidstream.state.checkpoint import IDENTITY
@@ -53,14 +52,14 @@ def watch_flows(
 
 
 @contextmanager
-def beside(checkpoint: str, port: int | None) -> Iterator[None]:
+def beside(checkpoint: str, port: int | None, say: Callable[[str], None]) -> Iterator[None]:
     """The dashboard of a flow that is about to run, in a process of its own that ends with this."""
     if port is None:
         yield
         return
     server = ServerProcess(checkpoint, port)
     try:
-        error_console().print(f"watching at {server.url}")
+        say(f"watching at {server.url}")
         yield
     finally:
         server.stop()

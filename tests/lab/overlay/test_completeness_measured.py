@@ -17,10 +17,10 @@ import pytest
 from braidstream.control.completeness import completeness, nodes_for
 from tests.lab.overlay.limited import Join
 
-SHARES = [0.2, 0.5, 0.8, 0.9, 1.0, 1.1]
+SHARES: Any = [0.5, 0.9, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.2, 0.8, 1.0, 1.1))]
 """The memory of a peer, in windows."""
 MORE_SHARES = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.25]
-WANTED = [0.5, 0.8, 0.95]
+WANTED: Any = [0.8, *(pytest.param(wanted, marks=pytest.mark.slow) for wanted in (0.5, 0.95))]
 WAYS: Any = [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 
 

@@ -11,30 +11,26 @@ from pathlib import Path
 import pytest
 
 from braidstream.lab.papers.registry import Outcome, Run, find
+from tests.cli.workshop import Braid
 from tests.lab.papers.known import is_as_known
 
-BRAID = [sys.executable, "-c", "from braidstream.cli import main; main()"]
 QUICK = ("--nodes", "32", "--duration", "20", "--query-every", "5", "--window", "8")
 
 
-def braid(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*BRAID, *arguments], capture_output=True, text=True, check=False, timeout=120)
-
-
-def test_simulate_prints_json_and_draws_a_picture(tmp_path: Path) -> None:
+def test_simulate_prints_json_and_draws_a_picture(braid: Braid, tmp_path: Path) -> None:
     done = braid("overlay", "simulate", *QUICK, "--json", "--plot", str(tmp_path / "messages.png"))
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
     assert found["traffic"] == found["messages"]["index"] + found["messages"]["disseminate"] > 0
     assert sum(found["by_second"]["index"]) == found["messages"]["index"]
     assert (tmp_path / "messages.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_simulate_prints_a_table() -> None:
+def test_simulate_prints_a_table(braid: Braid) -> None:
     done = braid("overlay", "simulate", *QUICK, "--method", "rjoin")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"messages: index\s+│\s+[\d,]+", done.stdout)
-    assert "rjoin on 32 nodes" in done.stdout
+    assert done.code == 0, done.err
+    assert re.search(r"messages: index\s+│\s+[\d,]+", done.out)
+    assert "rjoin on 32 nodes" in done.out
 
 
 @pytest.mark.parametrize(
@@ -49,26 +45,27 @@ def test_simulate_prints_a_table() -> None:
         (("scale", "--from", "9", "--to", "4"), "the smaller first"),
     ],
 )
-def test_wrong_input_is_exit_code_2_with_a_message(arguments: tuple[str, ...], complaint: str) -> None:
+def test_wrong_input_is_exit_code_2_with_a_message(braid: Braid, arguments: tuple[str, ...], complaint: str) -> None:
     done = braid("overlay", *arguments)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert complaint in done.err
+    assert "Traceback" not in done.err
 
 
-def test_scale_checks_its_claims() -> None:
+def test_scale_checks_its_claims(braid: Braid) -> None:
     done = braid("overlay", "scale", "--to", "9", "--json")
-    assert done.returncode == 0, done.stderr
-    assert [size["nodes"] for size in json.loads(done.stdout)["sizes"]] == [1 << power for power in range(4, 10)]
+    assert done.code == 0, done.err
+    assert [size["nodes"] for size in json.loads(done.out)["sizes"]] == [1 << power for power in range(4, 10)]
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_sweep_on_spark_prints_what_it_prints_one_by_one() -> None:
+def test_sweep_on_spark_prints_what_it_prints_one_by_one(braid: Braid) -> None:
     arguments = ("overlay", "sweep", "fig7a", "--quick", "--seeds", "1", "--json")
-    on_spark, alone = braid(*arguments, "--master", "local[2]"), braid(*arguments, "--one-by-one")
+    command = [sys.executable, "-m", "braidstream", *arguments, "--master", "local[2]"]
+    on_spark = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert on_spark.returncode == 0, on_spark.stderr
-    assert json.loads(on_spark.stdout) == json.loads(alone.stdout)
+    assert json.loads(on_spark.stdout) == json.loads(braid(*arguments, "--one-by-one").out)
 
 
 @pytest.mark.parametrize(
