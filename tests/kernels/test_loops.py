@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as arrays
 from braidstream.kernels import loops
 from braidstream.kernels.hashing import hash_columns
 from braidstream.kernels.join import _pairs, gather
+from braidstream.kernels.matching import Needles, Partners
 from braidstream.kernels.routing import _by_slot
 from braidstream.kernels.rows import HASH, TIME, Rows, _order, sort_rows
 
@@ -61,18 +62,16 @@ def test_long_runs_of_close_hashes_are_ordered_whatever_their_times(
     assert np.array_equal(order, expected)  # of equal rows the first stays first
 
 
+def rows_of(n: int, data: st.DataObject) -> Rows:
+    hashes, times = data.draw(hashes_of(n)), data.draw(arrays.arrays(np.int64, n, elements=TIMES))
+    return sort_rows(pa.table({HASH: pa.array(hashes.view(np.int64)), TIME: pa.array(times)}))
+
+
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 30), st.data())
 def test_pairs_are_found_alike_and_no_batch_exceeds_the_limit(
     n_build: int, n_needles: int, limit: int, data: st.DataObject
 ) -> None:
-    build = sort_rows(
-        pa.table(
-            {
-                HASH: pa.array(data.draw(hashes_of(n_build)).view(np.int64)),
-                TIME: pa.array(data.draw(arrays.arrays(np.int64, n_build, elements=TIMES))),
-            }
-        )
-    )
+    build = rows_of(n_build, data)
     needles = np.sort(data.draw(hashes_of(n_needles)))
     low, high = (data.draw(arrays.arrays(np.int64, n_needles, elements=TIMES)) for _ in range(2))
 
@@ -90,6 +89,23 @@ def test_pairs_are_found_alike_and_no_batch_exceeds_the_limit(
         if own == h and low[i] <= t <= high[i]
     ]
     assert compiled == expected
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.data())
+def test_what_has_no_match_is_found_alike(n_build: int, n_needles: int, data: st.DataObject) -> None:
+    partners, needles = Partners(rows_of(n_build, data)), np.sort(data.draw(hashes_of(n_needles)))
+    low, high = (data.draw(arrays.arrays(np.int64, n_needles, elements=TIMES)) for _ in range(2))
+    asked = np.flatnonzero(data.draw(arrays.arrays(np.bool_, n_needles)))
+    compiled, plain = both(lambda: partners.unmatched(Needles(needles, low, high, None), asked).tolist())
+    own = list(zip(partners.rows.hashes.tolist(), partners.rows.times.tolist(), strict=True))
+    assert compiled == plain
+    assert compiled == [i for i in asked if not any(h == needles[i] and low[i] <= t <= high[i] for h, t in own)]
+
+
+@given(arrays.arrays(np.int64, st.integers(0, 40), elements=TIMES), TIMES, TIMES)
+def test_times_between_two_are_found_alike(times: Any, low: int, high: int) -> None:
+    compiled, plain = both(lambda: loops.between(times, low, high).tolist())
+    assert compiled == plain == [i for i, time in enumerate(times) if low <= time < high]
 
 
 @given(st.integers(0, 60), st.sets(HASHES, max_size=40), st.none() | TIMES, st.data())

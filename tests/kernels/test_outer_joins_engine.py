@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.batch import BatchStream, batch_join_of_kind, same_rows
 from braidstream.lab.testing.queries import QueryHarness
-from braidstream.lab.testing.strategies import Case, many_streams, two_streams
+from braidstream.lab.testing.strategies import Case, two_streams
 from braidstream.model.faults import POINTS
 from braidstream.model.join_kinds import JoinKind
 from tests.backends import tables
@@ -36,7 +36,6 @@ SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=
 FEW = settings(SOME, max_examples=examples(30))
 KINDS = st.sampled_from([kind for kind in JoinKind if kind is not JoinKind.INNER])
 SLOTS, GROUPS = st.integers(1, 4), st.integers(1, 16)
-SILENCES = st.none() | st.integers(0, 12).map(lambda seconds: seconds * SECOND)
 Check = Callable[[oracle.Composite], bool | None]
 
 CONDITIONS: dict[str, Check] = {
@@ -219,11 +218,11 @@ def test_the_inner_join_and_the_left_join_of_two_streams_share_one_store(tmp_pat
     ]
 
 
-def steady(rng: Any, names: str = "RS") -> Case:
+def steady(rng: Any, names: str = "RS", most_rows: int = 13) -> Case:
     """Streams that advance together, with few keys, so that rows come, match, close and expire in every epoch."""
     windows = rng.integers(0, 12, len(names)) * (rng.random(len(names)) < 0.8)
     delays = rng.integers(0, 4, len(names))
-    n_epochs, n_rows = 8, int(rng.integers(2, 14))
+    n_epochs, n_rows = 8, int(rng.integers(2, most_rows + 1))
     keys: list[int | None] = [*range(int(rng.integers(1, 8))), None]
     epochs: list[oracle.Epoch] = []
     for epoch in range(n_epochs):
@@ -327,80 +326,6 @@ def test_thousands_of_rows_are_joined_as_by_duckdb(kind: JoinKind, tmp_path: Any
     told = same_rows(found, expected)
     assert told, str(told)
     assert expected.num_rows > 500
-
-
-ON_TOP: dict[str, tuple[str, Check]] = {
-    "": ("", lambda c: True),
-    "a comparison": (" AND A.v <= C.v", lambda c: c["A"]["v"] <= c["C"]["v"]),
-    "computed": (" AND B.v + 1 > C.v", lambda c: c["B"]["v"] + 1 > c["C"]["v"]),
-    "a filter": (" AND C.v % 2 = 0", lambda c: c["C"]["v"] % 2 == 0),
-}
-
-
-@SOME
-@given(many_streams(min_streams=3, max_streams=3, max_rows=8), st.sampled_from(sorted(ON_TOP)), SLOTS, st.data())
-def test_a_left_join_on_top_of_inner_ones_survives_crashes_and_moves(
-    case: Case, more: str, slots: int, data: st.DataObject
-) -> None:
-    """On one key or several; after every epoch what is decided was put out."""
-    streams = [replace(s, window_us=5 * SECOND) if s.window_us is None else s for s in case.streams[:-1]]
-    case = replace(case, streams=(*streams, case.streams[-1]))
-    where = data.draw(st.booleans(), label="WHERE")
-    epochs = [*case.epochs, closing(case)]
-    with TemporaryDirectory() as folder, often_compacted():
-        query, silence = on_top(case, more, where), data.draw(SILENCES, label="silence")
-        harness = harness_of(folder, case, {"q": query}, slots=slots, silence_us=silence)
-        for number, epoch in enumerate(epochs):
-            rows = tables(case, epoch)
-            if data.draw(st.integers(0, 3), label="failure") == 3:
-                with_a_fault(harness, data.draw(st.sampled_from(POINTS), label="point"), number, rows)
-                harness.restart(data.draw(SLOTS, label="slots"))
-            if harness.manifest.epoch < number:
-                harness.epoch(rows)
-            assert stories.found(harness, "q") == of_all_on_top(case, more, where, epochs[: number + 1]), query
-            if data.draw(st.booleans(), label="moves"):
-                n_slots = harness.manifest.n_slots
-                harness.restart(directory=reorganized(harness.manifest.directory, n_slots, data))
-
-
-@pytest.mark.parametrize("seed", range(examples(60, least=6)))
-def test_streams_that_go_on_are_decided_on_top_of_inner_joins(seed: int, tmp_path: Any) -> None:
-    rng = np.random.default_rng([seed, 181])
-    ways = [(("A.k", "B.k"), ("B.k", "C.k")), (("A.k", "B.k"), ("A.j", "C.j")), (("A.k", "B.k"), ("B.j", "C.k"))]
-    case = replace(steady(rng, "ABC"), equalities=ways[seed % 3])
-    more, where = sorted(ON_TOP)[int(rng.integers(len(ON_TOP)))], bool(rng.integers(2))
-    epochs = [*case.epochs, closing(case)]
-    with often_compacted():
-        harness = harness_of(tmp_path, case, {"q": on_top(case, more, where)}, slots=int(rng.integers(1, 4)))
-        for number, epoch in enumerate(epochs):
-            harness.epoch(tables(case, epoch))
-            if rng.random() < 0.3:
-                harness.restart(int(rng.integers(1, 5)))
-            assert stories.found(harness, "q") == of_all_on_top(case, more, where, epochs[: number + 1])
-
-
-TOP = ["A.v", "B.v", "C.v", "A.k", "C.k"]
-
-
-def on_top(case: Case, more: str, where: bool) -> str:
-    """C joined to what A and B give."""
-    below, on = (
-        stories.equal([pair for pair in case.equalities if any(c.startswith("C.") for c in pair) == is_top])
-        for is_top in (False, True)
-    )
-    select = ", ".join(f"{name} AS c{i}" for i, name in enumerate(TOP))
-    windows = dict(zip("ABC", stories.from_clause(case).split(", "), strict=True))
-    query = f"SELECT {select} FROM {windows['A']} JOIN {windows['B']} ON {below}"
-    return f"{query} LEFT JOIN {windows['C']} ON {on}{ON_TOP[more][0]}{' WHERE A.v <= B.v + 1' if where else ''}"
-
-
-def of_all_on_top(case: Case, more: str, where: bool, epochs: list[oracle.Epoch]) -> Counter[Any]:
-    arrived = [replace(s, rows=[row for epoch in epochs for row in epoch.get(s.name, ())]) for s in case.streams]
-    watermark = oracle.watermark_of(epochs, case.delays_us)
-    below: list[Check] = [lambda c: c["A"]["v"] <= c["B"]["v"] + 1] if where else []
-    now = -(1 << 62) if watermark is None else watermark
-    found = oracle.left_join_on_top(arrived, case.equalities, below, [ON_TOP[more][1]], watermark_us=now)
-    return Counter(oracle.project(found, TOP))
 
 
 @FEW

@@ -93,9 +93,30 @@ WRONG = [
     Wrong("SELECT S.w FROM R [RANGE 1 S] RIGHT JOIN »S [RANGE UNBOUNDED] ON R.k = S.k", "never ends", "S [RANGE"),
     Wrong("SELECT R.v FROM R ASOF JOIN »S ON R.k = S.k", "stream S has no window", "S [RANGE 10 SECONDS]"),
     Wrong(
-        "SELECT R.v FROM R [RANGE 1 S] »LEFT JOIN S [RANGE 1 S] ON R.k = S.k JOIN T [RANGE 1 S] ON R.k = T.k",
-        "LEFT JOIN in a query of 3 streams, and a JOIN after it",
+        "SELECT R.v FROM R [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON R.k = S.k »JOIN T [RANGE 1 S] ON R.k = T.k",
+        "JOIN after a LEFT JOIN in a query of 3 streams",
         "a query of their own",
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON R.k = S.k »LEFT ANTI JOIN T [RANGE 1 S] ON R.k = T.k",
+        "LEFT ANTI JOIN after a LEFT JOIN in a query of 3 streams",
+        "a query of their own",
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON »R.k = T.k LEFT JOIN T [RANGE 1 S] ON R.k = T.k",
+        "ON names T before it is joined",
+        "name T in its own ON",
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON R.k = S.k LEFT JOIN »T [RANGE 1 S] ON R.v < T.k",
+        "no equality in ON connects T with R, S",
+        "add ... = T.key to ON",
+    ),
+    Wrong(
+        "SELECT R.v FROM »R [RANGE UNBOUNDED] LEFT JOIN S [RANGE 1 S] ON R.k = S.k "
+        "LEFT JOIN T [RANGE 1 S] ON S.k = T.k",
+        "LEFT JOIN keeps the rows of R, whose window never ends",
+        "R [RANGE 10 SECONDS]",
     ),
     Wrong(
         "SELECT R.v FROM R [RANGE 1 S], T [RANGE 1 S] »FULL JOIN S [RANGE 1 S] ON R.k = S.k WHERE R.k = T.k",

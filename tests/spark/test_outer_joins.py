@@ -146,13 +146,15 @@ def test_explain_says_what_a_left_join_does(spark: SparkSession, tmp_path: Path)
     assert "S[CAST(`k` AS bigint)] is never pushed: an outer, semi, anti or as-of join needs it" in told
 
 
-def test_a_left_join_on_top_of_an_inner_one(spark: SparkSession, tmp_path: Path) -> None:
-    """On two keys, with a comparison, over two streams of which one is there twice."""
+def test_left_joins_on_top_of_an_inner_one(spark: SparkSession, tmp_path: Path) -> None:
+    """On two keys, with a comparison, over two streams that are there twice; the last on what may be NULL."""
     epochs = [*some_epochs(6, rows=12), CLOSING]
     flow = declare(Flow(spark, slots=2, groups=4), write(tmp_path, epochs))
     text = (
-        "SELECT A.v AS a, B.v AS b, C.v AS c FROM R [RANGE 9 SECONDS] AS A JOIN S [RANGE 9 SECONDS] AS B ON A.k = B.k "
-        "LEFT JOIN S [RANGE 4 SECONDS] AS C ON A.name = C.name AND B.v < C.v"
+        "SELECT A.v AS a, B.v AS b, C.v AS c, D.v AS d "
+        "FROM R [RANGE 9 SECONDS] AS A JOIN S [RANGE 9 SECONDS] AS B ON A.k = B.k "
+        "LEFT JOIN S [RANGE 4 SECONDS] AS C ON A.name = C.name AND B.v < C.v "
+        "LEFT JOIN R [RANGE 9 SECONDS] AS D ON C.name = D.name AND C.v < D.v"
     )
     query = flow.query(text).to("memory")
     flow.start(tmp_path / "ck", warm=False).await_termination()
@@ -161,10 +163,12 @@ def test_a_left_join_on_top_of_an_inner_one(spark: SparkSession, tmp_path: Path)
         oracle.Stream("A", rows["R"], 9 * SECOND),
         oracle.Stream("B", rows["S"], 9 * SECOND),
         oracle.Stream("C", rows["S"], 4 * SECOND),
+        oracle.Stream("D", rows["R"], 9 * SECOND),
     ]
-    equalities = [("A.k", "B.k"), ("A.name", "C.name")]
-    on = [lambda c: c["B"]["v"] < c["C"]["v"]]
-    expected = oracle.left_join_on_top(streams, equalities, on=on, watermark_us=900 * SECOND)
-    assert found(query) == Counter(oracle.project(expected, ["A.v", "B.v", "C.v"]))
-    assert len({one["C"] == {} for one in expected}) == 2
+    equalities = [("A.k", "B.k"), ("A.name", "C.name"), ("C.name", "D.name")]
+    on = [[lambda c: c["B"]["v"] < c["C"]["v"]], [lambda c: c["C"] and c["C"]["v"] < c["D"]["v"]]]
+    expected = oracle.left_joins_on_top(streams, equalities, on=on, watermark_us=900 * SECOND)
+    assert found(query) == Counter(oracle.project(expected, ["A.v", "B.v", "C.v", "D.v"]))
+    assert len({(one["C"] == {}, one["D"] == {}) for one in expected}) == 3
     assert "a match of A, B without one of C is put out" in flow.explain()
+    assert "a match of A, B, C without one of D is put out" in flow.explain()

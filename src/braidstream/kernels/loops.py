@@ -22,7 +22,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["VARIABLE", "load", "matches", "members", "missing", "native", "only"]
+__all__ = ["VARIABLE", "between", "load", "matches", "members", "missing", "native", "only", "unmatched"]
 
 VARIABLE = "BRAIDSTREAM_KERNELS"
 _ENOUGH = 1 << 10
@@ -86,6 +86,24 @@ def members(build: U64, wanted: U64) -> I64 | None:
         return None
     rows = np.empty(len(build), dtype=np.int64)
     return rows[: made.members(build, wanted, rows)]
+
+
+def between(values: I64, low: int, high: int) -> I64:
+    """The places of values in [low, high)."""
+    made = native(len(values))
+    if made is None:
+        return np.flatnonzero((values >= low) & (values < high))
+    rows = np.empty(len(values), dtype=np.int64)
+    return rows[: made.between(values, low, high, rows)]
+
+
+def unmatched(build: U64, times: I64, needles: U64, low: I64, high: I64, left: I64) -> I64 | None:
+    """Of the needles at `left` those without a row of their hash and a time in [low, high]; None: NumPy is to."""
+    made = native(len(build) + len(left))
+    if made is None:
+        return None
+    kept = left.copy()
+    return kept[: made.unmatched(build, times, needles, low, high, kept)]
 
 
 def matches(build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int) -> Iterator[tuple[I64, I64]] | None:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.join import LIMIT, UNBOUNDED, Composites, Pool, bisect, column, equal, expand, probe
+from braidstream.kernels.loops import unmatched
 from braidstream.kernels.rows import I64, U64, Rows, key_columns, take
 from braidstream.kernels.sizes import joined, one_chunk
 from braidstream.model.stores import Comparison
@@ -97,10 +98,17 @@ class Partners:
     bit: int | None = None
     on: tuple[Comparison, ...] = ()
 
-    def matched(self, needles: Needles) -> Flags:
-        """Which needles have a match."""
+    def unmatched(self, needles: Needles, left: I64) -> I64:
+        """Of the needles at `left`, which ascend, those without a match."""
         if not self.is_tested:
-            return self._timely(needles)
+            found = unmatched(self.rows.hashes, self.rows.times, needles.hashes, needles.low, needles.high, left)
+            if found is not None:
+                return found
+        own = needles if len(left) == len(needles) else needles.at(left)
+        return left[~(self._passing(own) if self.is_tested else self._timely(own))]
+
+    def _passing(self, needles: Needles) -> Flags:
+        """Which needles have a match, where candidates are looked at."""
         start, stop = self.ranges(needles)
         found = np.zeros(len(needles), dtype=np.bool_)
         open_, width = np.flatnonzero(stop > start), _FIRST

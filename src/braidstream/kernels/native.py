@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numba import types
 
-__all__ = ["dealt", "hash_longs", "hash_texts", "matched", "members", "ordered"]
+__all__ = ["between", "dealt", "hash_longs", "hash_texts", "matched", "members", "ordered", "unmatched"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -208,6 +208,38 @@ def matched(
         at = -1
         i += 1
     place[0], place[1], place[2] = i, j, -1
+    return n
+
+
+@_compiled(_I64, _READ_U64, _READ_I64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64)
+def unmatched(build: Any, times: Any, needles: Any, low: Any, high: Any, left: Any) -> Any:
+    """Of the needles at `left` (ascending) those without a row of `build` of their hash and a time in [low, high].
+
+    They are moved to the front of `left`; their number. Hashes ascend in both, times within a hash.
+    """
+    n_build = len(build)
+    n = j = 0
+    for k in range(len(left)):
+        i = left[k]
+        h = needles[i]
+        if j < n_build and build[j] < h:
+            j = _reached(build, j, h)
+        if j < n_build and build[j] == h:
+            at = _in_time(build, times, j, low[i])
+            if at < n_build and build[at] == h and times[at] <= high[i]:
+                continue
+        left[n] = i
+        n += 1
+    return n
+
+
+@_compiled(_I64, _READ_I64, _I64, _I64, _NEW_I64)
+def between(values: Any, low: Any, high: Any, out_rows: Any) -> Any:
+    """The places of values in [low, high): their number; there is room for all."""
+    n = 0
+    for i in range(len(values)):
+        out_rows[n] = i
+        n += low <= values[i] < high
     return n
 
 

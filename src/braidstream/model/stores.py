@@ -269,10 +269,18 @@ class Join:
     closings: tuple[Closing, ...] = ()
     gaps: tuple[JoinGap, ...] = ()
     """Where the times of two inputs must lie closer together, or further apart, than windows say."""
+    is_late: bool = False
+    """Whether rows of its first input may come after their deadlines: what a LEFT JOIN before it found no match for."""
     is_unkeyed: bool = False
     """Whether it has no equality: it is of two inputs, all rows of which are in the cells of one grid."""
     bands: tuple[JoinBand, ...] = ()
     """Of one without an equality: by the first of them rows are sorted and searched."""
+
+    @property
+    def taken(self) -> tuple[OutputColumn, ...]:
+        """The columns that are taken of its inputs: what it puts out, and what its target is indexed by."""
+        target = self.target
+        return self.outputs if target is None else (*self.outputs, target.hash, *target.keys)
 
     @property
     def goes_to_sink(self) -> bool:

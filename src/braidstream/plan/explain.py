@@ -181,9 +181,11 @@ def _kind(query: Query) -> Iterator[str]:
     """What a join that is no inner one takes for a match, and when it puts out the rest."""
     for match in query.on:
         yield f"    a match satisfies {match.left} {match.operator} {match.right}"
-    if len(query.inputs) > 2 and query.kind is not JoinKind.INNER:
-        kept, last = ", ".join(query.aliases[:-1]), query.aliases[-1]
-        yield f"    a match of {kept} without one of {last} is put out when the watermark has passed its windows"
+    if query.tops:
+        for place in range(len(query.inputs) - query.n_left, len(query.inputs)):
+            what = "a match" if place > 1 else "a row"
+            kept, last = f"{what} of {', '.join(query.aliases[:place])}", query.aliases[place]
+            yield f"    {kept} without one of {last} is put out when the watermark has passed its windows"
         return
     for place in query.kind.closed:
         entry = query.inputs[place]

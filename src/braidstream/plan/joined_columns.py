@@ -5,18 +5,26 @@ Invariant: names are the same wherever a column is stored, routed or put out. Co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
 
 from braidstream.errors import QueryError
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.kernels.rows import stored_name
 from braidstream.model.stores import JoinGap, OutputColumn, Store
+from braidstream.plan.direct_keys import ARROW_TYPES
+from braidstream.plan.keys import hash_name, value_name
+from braidstream.plan.retention import compared_columns
 from braidstream.query import Query
 from braidstream.query.tree import Leaf, Node
 
 __all__ = [
     "bit_of",
     "carried_classes",
+    "carried_schema",
+    "derived_name",
     "gaps_of",
     "is_plain",
     "refuse_equal_names",
@@ -65,6 +73,42 @@ def carried_classes(query: Query, tree: Node) -> dict[str, list[int]]:
                 if c not in carried[chosen]:
                     carried[chosen].append(c)
     return carried
+
+
+def derived_name(query: Query, node: Node) -> str:
+    """What an intermediate join, and the store of its results, is called."""
+    return f"{query.name}:{''.join(str(node).split())}"
+
+
+def carried_schema(query: Query, outputs: Sequence[OutputColumn], schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The types of an intermediate result's columns: what a LEFT JOIN found no match for has NULLs of these."""
+    known = {
+        within(f"{alias}.", name): kind
+        for alias, schema in schemas.items()
+        for name, kind in _carried_types(query, alias, schema)
+    }
+    return pa.schema([(out.name, known[out.name]) for out in outputs])
+
+
+def _carried_types(query: Query, alias: str, schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """The stored columns of an input, and what is computed of them for matches and later exchanges."""
+    yield from ((stored_name(field.name), field.type) for field in schema)
+    for edge in (edge for edge in query.join_edges if alias in edge.aliases):
+        yield hash_name(edge, alias), pa.int64()
+        yield value_name(edge, alias), _arrow_type(edge.type)
+    for column in compared_columns(query, alias, schema):
+        if column.computed is not None:
+            yield column.name, _arrow_type(column.type)
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    """The type of a computed column; what is not known here takes that of other rows."""
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    if decimal is not None:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if kind.startswith(("array<", "struct<", "map<")):  # compared as text
+        return pa.string()
+    return pa.binary() if kind == "binary" else ARROW_TYPES.get(kind, pa.null())
 
 
 def bit_of(store: Store, condition: str | None) -> int | None:

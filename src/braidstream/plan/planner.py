@@ -12,7 +12,7 @@ between streams, they put out the columns these need and Spark's SQL engine fini
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -39,6 +39,8 @@ from braidstream.plan.direct_keys import direct_keys
 from braidstream.plan.joined_columns import (
     bit_of,
     carried_classes,
+    carried_schema,
+    derived_name,
     gaps_of,
     is_plain,
     refuse_equal_names,
@@ -47,6 +49,7 @@ from braidstream.plan.joined_columns import (
     within,
 )  # fmt: skip
 from braidstream.plan.keys import cast, comparable, hash_name, sorted_classes, value_name
+from braidstream.plan.plans import Plan
 from braidstream.plan.retention import compared_columns, comparisons, decided_stores, matching, with_retention
 from braidstream.plan.shapes import StreamShape
 from braidstream.plan.unkeyed import band_columns, join_bands
@@ -57,42 +60,6 @@ from braidstream.query.tree import Node, Statistics, Tree, plan_tree
 __all__ = ["Plan", "make_plan"]
 
 _MOST_FILTERS = 62
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What runs for a set of queries."""
-
-    stores: tuple[Store, ...]
-    branches: tuple[Branch, ...]
-    joins: tuple[Join, ...]
-    direct: Mapping[str, Mapping[int | str, Sequence[tuple[str, pa.DataType]]]]
-    """For each stream that is read directly: the key columns and their types, by store or computed column."""
-    finished: Mapping[str, bool]
-    """For each query whether the slots' output is its result, or Spark still has to finish it."""
-    trees: Mapping[str, Node] = field(default_factory=dict)
-    """The tree of each query of type 2."""
-    siblings: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """For each intermediate join the streams that its result is to be joined with next."""
-    parents: Mapping[str, str] = field(default_factory=dict)
-    """For each intermediate join the join that it feeds."""
-    aggregates: tuple[AggregatePlan, ...] = ()
-
-    @property
-    def cleaned_joins(self) -> tuple[Join, ...]:
-        """The joins whose inputs may have been pushed."""
-        return tuple(join for join in self.joins if join.goes_to_sink)
-
-    @property
-    def n_stages(self) -> int:
-        """How many exchanges an epoch has."""
-        second = any(plan.totals is not None for plan in self.aggregates)
-        return 1 + max([int(second), *(join.stage for join in self.joins)])
-
-    def schema_of(self, query: str) -> pa.Schema:
-        """The schema of what the slots put out for a query."""
-        found = {plan.query: plan.schema for plan in self.aggregates}
-        return found[query] if query in found else next(join.schema for join in self.joins if join.query == query)
 
 
 def make_plan(
@@ -323,8 +290,9 @@ class _Planner:
                 prefix = isinstance(child, Node)
                 place |= {alias: (at, f"{alias}." if prefix else "") for alias in child.aliases}
             above = parent.get(node.aliases)
-            if above is None and query.kind is not JoinKind.INNER:
-                self._kept[query.name] = {0: (None, self._without_key(uses[0][0]))}
+            if node.right.aliases <= set(query.tops):
+                name = query.name if above is None else derived_name(query, node)
+                self._kept[name] = {0: (uses[0][2], self._without_key(uses[0][0]))}
             if above is None and query.is_aggregate:
                 self._add_composites(query, self._draft(query), place, uses, stage)
             elif above is None:
@@ -376,10 +344,12 @@ class _Planner:
         outputs = []
         for alias in sorted(node.aliases, key=query.aliases.index):
             at, prefix = place[alias]
-            names = [*dict.fromkeys([*stored_names(query.input(alias).columns), *self._compared[alias]])]
-            for c in carried[alias]:
+            names = [*stored_names(query.input(alias).columns), *self._compared[alias]]
+            for c in carried[alias]:  # several classes may have the same expression of it
                 names += [hash_name(query.join_edges[c], alias), value_name(query.join_edges[c], alias)]
-            outputs += [OutputColumn(within(f"{alias}.", name), at, within(prefix, name)) for name in names]
+            outputs += [
+                OutputColumn(within(f"{alias}.", name), at, within(prefix, name)) for name in dict.fromkeys(names)
+            ]
         refuse_equal_names(query, outputs)
         chosen = [next(a for a in query.aliases if a in node.aliases and a in c.aliases) for c in classes]
         first_at, first_prefix = place[chosen[0]]
@@ -388,7 +358,7 @@ class _Planner:
             OutputColumn(f"key {i}", place[a][0], within(place[a][1], value_name(c, a)))
             for i, (c, a) in enumerate(zip(classes, chosen, strict=True))
         )
-        name = f"{query.name}:{''.join(str(node).split())}"
+        name = derived_name(query, node)
         address = (name, (name,), (), node.height)
         verified = len(classes) > 1 or classes[0].type not in INJECTIVE
         windows = [query.input(alias).window_us for alias in node.aliases]
@@ -400,17 +370,33 @@ class _Planner:
         target = Derived(self.stores[address].index, hash_, keys)
         since = self.since.get(query.name, -1)
         made = Join(
-            name, (), tuple(outputs), pa.schema([]), node.height - 1, target, since,
-            lives=query.is_aggregate and query.window is None,
-            gaps=gaps_of(query, place),
+            name, (), tuple(outputs), carried_schema(query, outputs, self._schemas(query)), node.height - 1, target,
+            since, lives=query.is_aggregate and query.window is None, gaps=gaps_of(query, place),
         )  # fmt: skip
-        self._joins.append((made, uses))
+        self._joins.append((self._left(query, node, place, made), uses))
         # An aggregate is due in every epoch, and so is what a LEFT JOIN closes: their joins cannot be suspended.
         if not query.is_aggregate and query.kind is JoinKind.INNER:
             other = above.right if above.left.aliases == node.aliases else above.left
             self.siblings[name] = frozenset(query.input(alias).stream for alias in other.aliases)
-            self.parents[name] = f"{query.name}:{''.join(str(above).split())}"
+            self.parents[name] = derived_name(query, above)
         return address
+
+    def _left(self, query: Query, node: Node, place: Mapping[str, tuple[int, str]], made: Join) -> Join:
+        """The join of a node, if that is a LEFT JOIN, with what decides a match, and whether it follows another one."""
+        if not node.right.aliases <= set(query.tops):
+            return made
+        on = self._on(query, place, next(iter(node.right.aliases)))
+        return replace(made, kind=query.kind, on=on, is_late=bool(node.left.aliases & set(query.tops)))
+
+    def _schemas(self, query: Query) -> dict[str, pa.Schema]:
+        return {entry.alias: self.streams[entry.stream].schema for entry in query.inputs}
+
+    def _on(self, query: Query, place: Mapping[str, tuple[int, str]], last: str) -> tuple[Comparison, ...]:
+        """What a match with an input satisfies, over the columns of what it is joined with."""
+        return tuple(
+            Comparison(within(place[alias][1], left), operator, right)
+            for alias, left, operator, right in comparisons(query, last, self._schemas(query))
+        )
 
     def _leaf(
         self,
@@ -487,13 +473,10 @@ class _Planner:
             outputs, fields = [OutputColumn(TIME, 0, TIME)], [pa.field(TIME, pa.int64())]
         since = self.since.get(query.name, -1)
         made = Join(query.name, (), tuple(outputs), pa.schema(fields), stage, since=since, kind=query.kind)
-        schemas = {entry.alias: self.streams[entry.stream].schema for entry in query.inputs}
-        on = tuple(
-            Comparison(within(place[alias][1], left), operator, right)
-            for alias, left, operator, right in comparisons(query, schemas)
-        )
-        made = replace(made, is_unkeyed=query.is_unkeyed, bands=join_bands(query, schemas))
-        self._joins.append((replace(made, on=on, gaps=gaps_of(query, place)), uses))
+        on = self._on(query, place, query.aliases[-1])
+        made = replace(made, is_unkeyed=query.is_unkeyed, bands=join_bands(query, self._schemas(query)))
+        made = replace(made, on=on, gaps=gaps_of(query, place), is_late=len(query.tops) > 1)
+        self._joins.append((made, uses))
 
 
 HASH_OF_NEXT = "hash"

@@ -34,6 +34,7 @@ class Compared:
     """A stored column that ON compares."""
 
     name: str
+    type: str
     computed: Computed | None
     """Where routing computes it."""
 
@@ -55,11 +56,15 @@ def with_retention(query: Query) -> Query:
 
 
 def _with_retention_on_top(query: Query) -> Query:
-    """A match of the inputs before the last is closed at its deadline, at most their longest window after its time."""
-    *below, last = query.inputs
-    windows = [entry.window_us for entry in query.inputs]
-    longest = None if None in windows else max(w for w in windows[:-1] if w is not None) + (windows[-1] or 0)
-    return replace(query, inputs=(*below, replace(last, window_us=longest)))
+    """What LEFT JOINs keep is closed at its deadline, at most the shortest window of the inner joins after its time."""
+    own = [entry.window_us for entry in query.inputs if entry.alias not in query.tops and entry.window_us is not None]
+    inputs = (
+        replace(entry, window_us=None if entry.window_us is None else entry.window_us + min(own))
+        if entry.alias in query.tops
+        else entry
+        for entry in query.inputs
+    )
+    return replace(query, inputs=tuple(inputs))
 
 
 def matching(entry: Input) -> str | None:
@@ -73,16 +78,17 @@ def compared_columns(query: Query, alias: str, schema: pa.Schema) -> Iterator[Co
     for match in query.on:
         if alias == (match.alias or query.aliases[0]):
             yield compared(match.left, match.type, schema)
-        if alias == query.aliases[-1]:
+        if alias == (match.last or query.aliases[-1]):
             yield compared(match.right, match.type, schema)
 
 
-def comparisons(query: Query, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str, str, str]]:
-    """The comparisons of ON over stored columns: the alias of the first, it, the operator, the last input's."""
+def comparisons(query: Query, last: str, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str, str, str]]:
+    """The comparisons of an input's ON over stored columns: the alias of the first, it, the operator, the input's."""
     for match in query.on:
-        alias = match.alias or query.aliases[0]
-        left = compared(match.left, match.type, schemas[alias]).name
-        yield alias, left, match.operator, compared(match.right, match.type, schemas[query.aliases[-1]]).name
+        if last == (match.last or query.aliases[-1]):
+            alias = match.alias or query.aliases[0]
+            left = compared(match.left, match.type, schemas[alias]).name
+            yield alias, left, match.operator, compared(match.right, match.type, schemas[last]).name
 
 
 def decided_stores(joins: Sequence[Join]) -> set[int]:
@@ -94,9 +100,9 @@ def compared(expression: str, type_: str, schema: pa.Schema) -> Compared:
     """The stored column of an expression in a type: the stream's own where it is that, else one that is computed."""
     plain = {quoted(name): name for name in schema.names}
     if expression in plain and _is_of(schema.field(plain[expression]).type, type_):
-        return Compared(stored_name(plain[expression]), None)
+        return Compared(stored_name(plain[expression]), type_, None)
     key = f"CAST({expression} AS {type_})"
-    return Compared(f"{VALUE_OF}{key}", Computed(f"{VALUE_OF}{key}", key, is_hash=False))
+    return Compared(f"{VALUE_OF}{key}", type_, Computed(f"{VALUE_OF}{key}", key, is_hash=False))
 
 
 def _is_of(kind: pa.DataType, type_: str) -> bool:

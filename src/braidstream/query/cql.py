@@ -29,7 +29,7 @@ from braidstream.query.intervals import derive
 from braidstream.query.lookups import attached, matched, take_tables
 from braidstream.query.meaning import Meaning, Uncomputable
 from braidstream.query.model import Input, Query
-from braidstream.query.outer_joins import kind_of, matched_condition, require_windows
+from braidstream.query.outer_joins import joined_left, kind_of, matched_condition, require_windows
 from braidstream.query.outputs import Selected, select_outputs
 from braidstream.query.pieces import mark
 from braidstream.query.predicates import Joined, conjuncts, join_condition, on_its_time
@@ -71,20 +71,21 @@ def parse(
     select = require_select(source, source.parse(masked_calls(source, masked)))
     taken = take_tables(source, select, windows, tables or {})
     kind = kind_of(source, select.args.get("joins") or [])
+    n_left = max(joined_left(source, select.args.get("joins") or []), 1)
     relations = _relations(source, select, windows, streams, kind)
     if not taken:
         mark(source, select)
-    scope = attached(Scope(source, relations, type_of, meaning), kind, taken, select)
+    scope = attached(Scope(source, relations, type_of, meaning, n_left=n_left), kind, taken, select)
     window = take_time_window(scope, select)
-    *below, on, where = _conditions(scope, select)
+    *on, where = _conditions(scope, select)
     where += matched(scope)
     if kind is JoinKind.INNER:
-        conjoined = [*(node for own in below for node in own), *on, *where]
+        conjoined = [*(node for own in on for node in own), *where]
         joined = join_condition(scope, conjoined, needs_equality=allow != NO_EQUALITY and len(relations) > 1)
     elif len(relations) == 2:
-        joined = matched_condition(scope, kind, on, where)
+        joined = matched_condition(scope, kind, on[0], where)
     else:
-        joined = stacked_condition(scope, [node for own in below for node in own], on, where)
+        joined = stacked_condition(scope, on, where)
     selected = select_outputs(scope, select, kind)
     timed = [one.node for one in joined.intervals] if kind is JoinKind.INNER else []
     joined = joined if len(relations) > 1 else on_its_time(relations[0], joined)
@@ -109,6 +110,7 @@ def _query(
         aggregates=selected.aggregates,
         group_by=selected.group_by,
         kind=kind,
+        n_left=scope.n_left,
         on=joined.on,
         enriched=tuple(dict.fromkeys(one.enriched for one in scope.relations if one.enriched is not None)),
     )
@@ -128,7 +130,7 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
         return _alone(scope, query)
     if is_sliding or not joined.intervals:
         _refuse_open(scope, _no_interval(query))
-        require_windows(scope.source, scope.relations, query.kind)
+        require_windows(scope.source, scope.relations, query.kind, query.n_left)
         return _closing(scope, query)
     apart = derive(scope, joined.intervals)
     is_inner = query.kind is JoinKind.INNER
@@ -136,7 +138,7 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
     made = _query(scope, query.name, query.kind, joined, selected, [*joined.residual, *left])
     inputs = tuple(replace(entry, window_us=apart.windows_us[entry.alias]) for entry in made.inputs)
     narrowed = [replace(relation, window_us=apart.windows_us[relation.alias]) for relation in scope.relations]
-    require_windows(scope.source, narrowed, query.kind)
+    require_windows(scope.source, narrowed, query.kind, query.n_left)
     made = replace(made, inputs=inputs, gaps=apart.gaps, window=query.window, identity=query.fingerprint)
     return _closing(scope, made)
 

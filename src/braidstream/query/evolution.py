@@ -147,7 +147,7 @@ def lack(old: Query, new: Query) -> str:
     """What the state that was kept for one query has not, and another needs; empty if nothing."""
     if old.is_aggregate or new.is_aggregate:
         return "what an aggregate keeps is made for its text"
-    if (old.kind, _conditions(old)) != (new.kind, _conditions(new)):
+    if (old.kind, old.tops, _conditions(old)) != (new.kind, new.tops, _conditions(new)):
         return (
             f"it is a {new.kind.words} with other conditions on a match" if old.kind is new.kind else _kinds(old, new)
         )

@@ -215,7 +215,7 @@ def _refuse_place(scope: Scope, kind: JoinKind, one: TakenTable, host: str) -> N
     if kind is JoinKind.INNER:
         return
     place, n_streams = scope.aliases.index(host), len(scope.relations)
-    is_whole = place < n_streams - 1 if n_streams > 2 else place in kind.whole
+    is_whole = place < n_streams - scope.n_left if n_streams > 2 else place in kind.whole
     is_shown = n_streams > 2 or place in kind.shown
     if is_whole or (is_shown and not one.is_inner and not kind.is_asof):
         return

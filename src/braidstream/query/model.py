@@ -10,9 +10,9 @@ and *qualified* (`` `R`.`k` ``) where it is computed on composites.
 
 Invariants: `key_classes` is not empty iff the query is of type 1 (DHTJoin 2.1: all joins on one attribute class), and
 then every class has one member for each input, in the order of `inputs`; otherwise `join_edges` connects all inputs.
-A query of another kind than an inner join has two inputs and is of type 1, or it is a LEFT JOIN of the last input with
-an inner join of the others, and of type 2 whatever its keys; `on` and `Input.match` decide there what a
-match is, and `residual` filters results, also those with NULLs in the place of a row.
+A query of another kind than an inner join has two inputs and is of type 1, or it is LEFT JOINs of the last inputs, one
+after the other, with an inner join of the first, and of type 2 whatever its keys; `on` and `Input.match` decide there
+what a match is, and `residual` filters results, also those with NULLs in the place of a row.
 Texts are canonical, so equal texts mean the same and queries can share an exchange by comparing strings.
 Cost: values only; the fingerprint is one hash of the canonical form.
 """
@@ -89,7 +89,9 @@ class Match:
     right: str
     type: str
     alias: str = ""
-    """Of more than two inputs: that of the left side; the right side is the last input's."""
+    """Of more than two inputs: that of the left side."""
+    last: str = ""
+    """That of the right side, where it is not the last input's."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,8 @@ class Query:
     """Of an aggregate query whose groups are put out once, when their window is over."""
     enriched: tuple[Enriched, ...] = ()
     """The streams among its inputs that are joined with tables before they are routed."""
+    n_left: int = 1
+    """Of more than two inputs and a LEFT JOIN: how many of the last are joined so."""
     identity: str = ""
     """The digest of the query as written, where windows and predicates were derived from its conditions."""
 
@@ -253,6 +257,12 @@ class Query:
         return tuple(entry.alias for entry in self.inputs)
 
     @property
+    def tops(self) -> tuple[str, ...]:
+        """Of more than two inputs: those that are joined by LEFT JOIN with what the ones before them give."""
+        is_stacked = self.kind is JoinKind.LEFT and len(self.inputs) > 2
+        return self.aliases[len(self.inputs) - self.n_left :] if is_stacked else ()
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """The streams that the query reads, each once."""
         return tuple(dict.fromkeys(entry.stream for entry in self.inputs))
@@ -269,10 +279,14 @@ class Query:
         left_out = {"name", "text", "identity", "bands"} | {
             field for field in ("gaps", "window", "enriched") if not getattr(self, field)
         }
+        if self.n_left == 1:
+            left_out.add("n_left")
         meaning = {field: value for field, value in asdict(self).items() if field not in left_out}
         if self.kind is JoinKind.INNER:  # as it was before there were other kinds
             del meaning["kind"], meaning["on"]
         meaning["inputs"] = [{k: v for k, v in one.items() if k != "match" or v} for one in meaning["inputs"]]
+        if "on" in meaning:
+            meaning["on"] = [{k: v for k, v in one.items() if k != "last" or v} for one in meaning["on"]]
         for unordered in ("key_classes", "join_edges", "residual", *(("on",) if "on" in meaning else ())):
             meaning[unordered] = sorted(meaning[unordered], key=repr)
         form = json.dumps(meaning, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -31,6 +31,7 @@ __all__ = [
     "OPERATORS",
     "comparisons_of",
     "join_word",
+    "joined_left",
     "kind_of",
     "kind_of_join",
     "matched_condition",
@@ -75,20 +76,23 @@ def kind_of(source: Source, joins: Sequence[exp.Join]) -> JoinKind:
     other = next((at for at, kind in enumerate(kinds) if kind is not JoinKind.INNER), None)
     if other is None:
         return JoinKind.INNER
-    join, kind = joins[other], kinds[other]
-    at = join_word(source, join)
-    if len(joins) > 1 and (kind is not JoinKind.LEFT or other < len(joins) - 1):
-        wrong = f"{kind.words} in a query of {len(joins) + 1} streams" + _then(kinds[other + 1 :])
+    odd = next((at for at in range(other, len(kinds)) if kinds[at] is not JoinKind.LEFT), None)
+    if len(joins) > 1 and odd is not None:
+        after = f" after a {JoinKind.LEFT.words}" if odd > other else ""
+        wrong = f"{kinds[odd].words}{after} in a query of {len(joins) + 1} streams"
         fix = "join two of them in a query of their own, and its results with the others"
-        raise source.error(at, wrong, "two streams, or inner joins and then one LEFT JOIN", fix)
+        expected = "two streams, or inner joins and then LEFT JOINs"
+        raise source.error(join_word(source, joins[odd]), wrong, expected, fix)
+    kind, at = kinds[other], join_word(source, joins[other])
     if not any(token.token_type == TokenType.ON for token in source.tokens):  # the parser takes it for ON TRUE
         fix = f"write {kind.words} ... ON, with an equality between the streams"
         raise source.error(at, f"{kind.words} without ON", f"{kind.words} ... ON", fix)
     return kind
 
 
-def _then(kinds: Sequence[JoinKind]) -> str:
-    return f", and a {kinds[0].words} after it" if kinds else ""
+def joined_left(source: Source, joins: Sequence[exp.Join]) -> int:
+    """How many streams LEFT JOINs have on top."""
+    return sum(kind_of_join(source, join) is JoinKind.LEFT for join in joins)
 
 
 def kind_of_join(source: Source, join: exp.Join) -> JoinKind:
@@ -114,9 +118,9 @@ def join_word(source: Source, join: exp.Join) -> int:
     return places[-1] if places else table_at
 
 
-def require_windows(source: Source, relations: Sequence[Relation], kind: JoinKind) -> None:
+def require_windows(source: Source, relations: Sequence[Relation], kind: JoinKind, n_left: int) -> None:
     """A row is decided when its window has passed: refuse one that never does."""
-    kept = [relations[place] for place in kind.kept] if len(relations) == 2 else relations[:-1]
+    kept = [relations[place] for place in kind.kept] if len(relations) == 2 else relations[:-n_left]
     for relation in kept if kind.kept and not kind.is_asof else ():
         if relation.window_us is None:
             wrong = f"{kind.words} keeps the rows of {relation.alias}, whose window never ends"

@@ -75,6 +75,8 @@ class Scope:
     meaning: Meaning | None = None
     tables: tuple[Relation, ...] = ()
     """Tables, whose columns are found as columns of the streams that they are joined to."""
+    n_left: int = 1
+    """Of more than two streams: how many of the last LEFT JOINs have, if they are no inner joins."""
 
     @property
     def named(self) -> tuple[Relation, ...]:

@@ -95,11 +95,8 @@ class Statistics:
 
 def plan_tree(query: Query, statistics: Statistics | None = None) -> Node:
     """The tree with the fewest intermediate results; among equals the lowest, then the one in the order of FROM."""
-    if query.kind is not JoinKind.INNER:  # the last input is joined with what the others give
-        kept = query.inputs[:-1]
-        below = plan_tree(replace(query, inputs=kept, kind=JoinKind.INNER), statistics)
-        last = Leaf(query.aliases[-1])
-        return Node(below, last, _connecting(query, below.aliases, last.aliases))
+    if query.kind is not JoinKind.INNER:
+        return _stacked(query, statistics)
     known = statistics or Statistics()
     order = {alias: i for i, alias in enumerate(query.aliases)}
     best: dict[frozenset[str], tuple[float, int, str, Tree]] = {
@@ -114,6 +111,17 @@ def plan_tree(query: Query, statistics: Statistics | None = None) -> Node:
     tree = best[everything][3]
     assert isinstance(tree, Node)
     return tree
+
+
+def _stacked(query: Query, statistics: Statistics | None) -> Node:
+    """The tree of LEFT JOINs: the last inputs one after the other with what those before them give."""
+    kept = query.inputs[: -query.n_left]
+    inner = replace(query, inputs=kept, kind=JoinKind.INNER)
+    below: Tree = plan_tree(inner, statistics) if len(kept) > 1 else Leaf(kept[0].alias)
+    for alias in query.tops:
+        below = Node(below, Leaf(alias), _connecting(query, below.aliases, frozenset({alias})))
+    assert isinstance(below, Node)
+    return below
 
 
 def plain_tree(tree: Tree) -> Plain:

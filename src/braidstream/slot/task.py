@@ -51,7 +51,7 @@ from braidstream.model.snapshots import Written
 from braidstream.model.stores import Branch, Join, Store
 from braidstream.slot.aggregation import END, SlotAggregates, merge_segments, reached_watermark, with_ends
 from braidstream.slot.allocators import give_back, spare_what_stays
-from braidstream.slot.closing import Closings
+from braidstream.slot.closing import Closings, Decided
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
 from braidstream.slot.pairing import pairs_of
@@ -210,8 +210,8 @@ class _Slot:
                     if join.target is None:
                         self._put_out(join, found, results[join.query])
                     else:
-                        yield from self._derive(join, found)
-        self._put_others_out(cells, results)
+                        yield from self._derive(join, found, *found.composites.times_and_deadlines())
+        yield from self._put_others_out(cells, results)
         reach("task-before-segment", epoch=self.task.epoch)
         joined_s = time.perf_counter() - self.started
         place = Place(self.files, self.task.epoch, self.slot, self.groups)
@@ -303,16 +303,18 @@ class _Slot:
             place, self.manifest, self.section, self.task.stores, plans, self.task.staging, self.reached
         )
 
-    def _close(self, results: Mapping[str, Writer]) -> None:
+    def _close(self, results: Mapping[str, Writer]) -> Iterator[Envelope]:
         """What joins that are no inner ones put out beside matches; a pass for deferred joins has nothing of it."""
         own = [join for join in self.joins if join.kind is not JoinKind.INNER]
         if not own or self.task.deferred:
             return
-        stores, epoch = self.task.stores, self.task.epoch
-        state = (self.files, self.manifest, self.slot, self.groups, stores)
-        closings = Closings(*state, self.new, self.reached, epoch, self.opened or {})
-        for join in own:
-            closings.run(join, results[join.query])
+        state = (self.files, self.manifest, self.slot, self.groups, self.task.stores)
+        closings = Closings(*state, self.new, self.reached, self.opened or {})
+        for found in (found for join in own for found in closings.of(join)):
+            if found.join.target is None:
+                found.write(results[found.join.query], self.task.epoch)
+            else:
+                yield from self._derive(found.join, found, *found.times_and_deadlines())
 
     def _writer(self, join: Join) -> Writer:
         return self.task.staging[join.query].writer(join.schema, self.task.epoch, self.slot)
@@ -322,11 +324,10 @@ class _Slot:
         columns += told_columns(join, len(found.composites), self.task.epoch, recovered=False)
         writer.write(with_ends(found.composites, columns, self.reached) if join.lives else columns)
 
-    def _derive(self, join: Join, found: CompositeBatch) -> Iterator[Envelope]:
+    def _derive(self, join: Join, found: CompositeBatch | Decided, newest: I64, deadlines: I64) -> Iterator[Envelope]:
         """Intermediate results, re-indexed on the next attribute, with the newest time of their components."""
         target = join.target
         assert target is not None
-        newest, deadlines = found.composites.times_and_deadlines()
         columns: dict[str, Any] = {HASH: found.column(target.hash), TIME: pa.array(newest)}
         if self.task.stores[target.store].verified:
             columns |= {f"{KEY}{i}": found.column(key) for i, key in enumerate(target.keys)}
@@ -396,10 +397,10 @@ class _Slot:
                     counting.add(one, side.pools, found)
                 yield CompositeBatch(side.pools, found)
 
-    def _put_others_out(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
+    def _put_others_out(self, cells: CellPools, results: Mapping[str, Writer]) -> Iterator[Envelope]:
         """What joins put out that does not come of composites on a key."""
         self._pair(cells, results)
-        self._close(results)
+        yield from self._close(results)
 
     def _pair(self, cells: CellPools, results: Mapping[str, Writer]) -> None:
         """What the cells of the slot produce for joins without an equality, each batch once for all that are alike."""
@@ -413,9 +414,7 @@ class _Slot:
         """For each input the columns that some of the joins take of a composite."""
         found: list[set[str]] = [set() for _ in alike[0].inputs]
         for join in alike:
-            target = join.target
-            more = () if target is None else (target.hash, *target.keys)
-            for out in (*join.outputs, *more):
+            for out in join.taken:
                 found[out.input].add(out.column)
             for one in join.on:
                 found[0].add(one.left)

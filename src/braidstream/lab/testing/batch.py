@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["BatchStream", "Data", "Difference", "batch_join", "batch_join_of_kind", "same_rows"]
+__all__ = ["BatchStream", "Data", "Difference", "batch_join", "batch_join_of_kind", "batch_left_joins", "same_rows"]
 
 Data: TypeAlias = pa.Table | str | Path
 """An Arrow table, or the path of a Parquet file or of a folder of Parquet files (at any depth)."""
@@ -114,6 +114,42 @@ def batch_join_of_kind(
         return connection.sql(_kind_sql(connection, kind, streams, equalities, select, on)).to_arrow_table()
     finally:
         connection.close()
+
+
+def batch_left_joins(
+    streams: Sequence[BatchStream],
+    equalities: Sequence[tuple[str, str]],
+    select: Mapping[str, str],
+    on: Sequence[Sequence[str]],
+) -> pa.Table:
+    """The same for LEFT JOINs of the last streams with an inner join of the first.
+
+    `on` has the predicates of each LEFT JOIN, `equalities` are those of the inner join.
+    """
+    connection = _connect()
+    try:
+        for stream in streams:
+            _show(connection, f"data of {stream.name}", stream.data)
+        n_whole = len(streams) - len(on)
+        equal = [f"{_column(left)} = {_column(right)}" for left, right in equalities]
+        text = _source_sql(connection, streams[0], None, is_first=True)
+        for place, stream in enumerate(streams[1:], 1):
+            near = [_near(other, stream) for other in streams[:place]]
+            own = on[place - n_whole] if place >= n_whole else equal if place == n_whole - 1 else []
+            words = "LEFT JOIN" if place >= n_whole else "JOIN"
+            text += f" {words} {_source_sql(connection, stream, None, is_first=True)} ON {' AND '.join([*own, *near])}"
+        outputs = ", ".join(f"{expression} AS {_quoted(name)}" for name, expression in select.items())
+        return connection.sql(f"SELECT {outputs} FROM {text}").to_arrow_table()
+    finally:
+        connection.close()
+
+
+def _near(one: BatchStream, other: BatchStream) -> str:
+    """That two streams' windows reach each other, or that a LEFT JOIN has found nothing of the first."""
+    left, right = _moment(one), _moment(other)
+    near = [f"{right} - {left} <= {w}" for w in [one.window_us] if w is not None]
+    near += [f"{left} - {right} <= {w}" for w in [other.window_us] if w is not None]
+    return f"({left} IS NULL OR ({' AND '.join(near) or 'true'}))"
 
 
 def _kind_sql(

@@ -20,7 +20,7 @@ from braidstream.errors import InputError, nearest
 
 __all__ = [
     "Aggregate", "Composite", "Epoch", "Equality", "Row", "Stream", "aggregate", "join", "join_of_kind",
-    "left_join_on_top", "project", "split_late", "watermark_of",
+    "left_joins_on_top", "project", "split_late", "watermark_of",
 ]  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -97,31 +97,51 @@ def join_of_kind(
     return results
 
 
-def left_join_on_top(
+def left_joins_on_top(
     streams: Sequence[Stream],
     equalities: Sequence[Equality],
     below: Sequence[Residual] = (),
-    on: Sequence[Residual] = (),
+    on: Sequence[Sequence[Residual]] = ((),),
     *,
     watermark_us: int | None = None,
 ) -> list[Composite]:
-    """The LEFT JOIN of the last stream with the inner join of those before it, of what has arrived so far.
+    """LEFT JOINs of the last streams, one for each of `on`, on top of the inner join of those before them.
 
-    Equalities with the last stream, and `on`, decide a match. What is without one is a result once the watermark is
-    later than the end of some window of it.
+    Equalities with its stream, and its part of `on`, decide a match of each. What is without one is a result, with
+    NULLs, once the watermark is later than the end of some window of it; then it goes on to the next.
     """
-    *first, last = streams
-    own = [pair for pair in equalities if last.name not in _names(pair)]
-    results: list[Composite] = []
-    for kept in join(first, own, below):
-        candidates = ({**kept, last.name: row} for row in last.rows)
-        found = [
-            c for c in candidates if _holds(equalities, c) and _within_windows(streams, c) and all(p(c) for p in on)
-        ]
-        end = min(_end(stream, kept[stream.name]) for stream in first)
-        is_closed = watermark_us is None or end < watermark_us
-        results += found or ([{**kept, last.name: {}}] if is_closed else [])
+    n_whole = len(streams) - len(on)
+    first = streams[:n_whole]
+    results = join(first, _between(first, equalities), below)
+    for place, residuals in enumerate(on, n_whole):
+        so_far = streams[: place + 1]
+        own = [pair for pair in _between(so_far, equalities) if streams[place].name in _names(pair)]
+        results = [made for kept in results for made in _left(kept, so_far, own, residuals, watermark_us)]
     return results
+
+
+def _between(streams: Sequence[Stream], equalities: Sequence[Equality]) -> list[Equality]:
+    names = {stream.name for stream in streams}
+    return [pair for pair in equalities if _names(pair) <= names]
+
+
+def _left(
+    kept: Composite,
+    streams: Sequence[Stream],
+    equalities: Sequence[Equality],
+    residuals: Sequence[Residual],
+    watermark_us: int | None,
+) -> list[Composite]:
+    """What a LEFT JOIN with the last stream makes of one composite of those before it, of what has arrived so far."""
+    *before, last = streams
+    there = [stream for stream in before if kept[stream.name]]
+    found: list[Composite] = [
+        c
+        for c in ({**kept, last.name: row} for row in last.rows)
+        if _holds(equalities, c) and _within_windows([*there, last], c) and all(p(c) for p in residuals)
+    ]
+    is_closed = watermark_us is None or min(_end(stream, kept[stream.name]) for stream in there) < watermark_us
+    return found or ([{**kept, last.name: {}}] if is_closed else [])
 
 
 def watermark_of(epochs: Sequence[Epoch], delays_us: Mapping[str, int], time: str = "ts") -> int | None:

@@ -57,7 +57,7 @@ class Pools:
             if segment.parts:
                 self._segments[segment.store].append(segment)
         self._distinct = {index: rows.distinct_hashes() for index, rows in new.items()}
-        self._partners, self._windows = _partners(joins), _windows(joins)
+        self._partners, self._windows = _partners(joins), _windows(joins, stores)
         self._gathered: dict[tuple[int, int, bool], Pool | None] = {}
         self._whole: dict[tuple[int, str], Rows | None] = {}
 
@@ -222,11 +222,15 @@ def _may_be_direct(join: Join) -> bool:
     return len(join.inputs) == 2 and not join.lives
 
 
-def _windows(joins: Sequence[Join]) -> dict[int, int | None]:
-    """For each store the longest window that a join has for it; rows may be kept for longer than that."""
+def _windows(joins: Sequence[Join], stores: Sequence[Store]) -> dict[int, int | None]:
+    """For each store the longest window that a join has for it; rows may be kept for longer than that.
+
+    Where rows of the other input come late, that is as long as they are kept.
+    """
     windows: dict[int, int | None] = {}
-    for entry in (entry for join in joins for entry in join.inputs):
-        own, known = entry.window_us, windows.get(entry.store, -1)
+    for join, entry in ((one, entry) for one in joins for entry in one.inputs):
+        own = stores[entry.store].window_us if join.is_late else entry.window_us
+        known = windows.get(entry.store, -1)
         windows[entry.store] = None if own is None or known is None else max(own, known)
     return windows
 
