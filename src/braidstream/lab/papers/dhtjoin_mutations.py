@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from braidstream.lab.overlay import gossip, ring
 from braidstream.lab.overlay.alerts import Alerts
 from braidstream.lab.overlay.dht_method import DHTJoin
@@ -50,7 +52,7 @@ def every_second_finger_is_missing(broken: Broken) -> None:
 
     def coarser(gaps: Any) -> Any:
         power = whole(gaps)
-        return power >> (ring.np.log2(power.astype(float)).astype(int) % 2)
+        return power >> (np.log2(power.astype(float)).astype(int) % 2)
 
     broken.set(ring, "_leading_power", coarser)
 

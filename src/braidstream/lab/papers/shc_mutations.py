@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from braidstream.control import grid_paper, regridding
+from braidstream.control import grid_paper
 from braidstream.lab.papers import shc_loads
 from braidstream.lab.papers.mutations import Broken, mutation
 
@@ -27,4 +27,4 @@ def a_grid_is_always_square(broken: Broken) -> None:
         dims = wanted(*arguments)
         return (max(dims),) * len(dims)
 
-    broken.set(regridding.grid_paper, "desired_dims", square)
+    broken.set(grid_paper, "desired_dims", square)
