@@ -21,6 +21,7 @@ class Case:
     budget: int = 100
     share: float = 0.3
     idle_after: int = 5
+    by: str = "unproductive"
 
 
 CASES = [
@@ -36,14 +37,24 @@ CASES = [
     Case("more than the share is pushed where the rest would not fit", [(200, 1, 9), (200, 2, 9)], [0, 1]),
     Case("a group without state is not pushed", [(0, 0, 0), (120, 5, 9)], [1]),
     Case("no budget at all pushes everything", [(1, 1, 9), (2, 1, 9)], [1, 0], budget=0),
+    Case("asked for, the most productive group goes first", [(60, 90, 9), (60, 5, 9)], [0], by="productive"),
+    Case("then idle groups wait for their turn", [(60, 90, 9), (60, 5, 1)], [0], by="productive"),
 ]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.says) for case in CASES])
 def test_which_groups_are_pushed(case: Case) -> None:
     groups = [GroupState(g, 0, size, outputs, touched, False) for g, (size, outputs, touched) in enumerate(case.groups)]
-    found = choose_spills(groups, case.budget, share=case.share, idle_after=case.idle_after, now=10)
+    found = choose_spills(groups, case.budget, share=case.share, idle_after=case.idle_after, now=10, by=case.by)
     assert found == case.pushed
+
+
+def test_random_groups_are_others_in_another_epoch_and_the_same_when_it_is_replayed() -> None:
+    groups = [GroupState(g, 0, 10, float(g), 9, False) for g in range(100)]
+    first, again, later = (choose_spills(groups, 800, idle_after=5, now=now, by="random") for now in (10, 10, 11))
+    assert first == again != later
+    assert len(first) == len(later) == 30
+    assert sum(first) / 30 == pytest.approx(49.5, abs=20)  # neither the poor nor the productive ones
 
 
 states = st.builds(

@@ -26,7 +26,7 @@ from braidstream.cli.paper_mutate import mutate
 from braidstream.cli.words import count, length
 from braidstream.errors import InputError
 from braidstream.lab.papers.bibliography import BIBLIOGRAPHY
-from braidstream.lab.papers.registry import Experiment, Run, experiments, find
+from braidstream.lab.papers.registry import Check, Experiment, Run, experiments, find
 from braidstream.lab.papers.results import FOLDER, Result, attempt, keep, kept, run
 from braidstream.pictures import check_target
 
@@ -253,11 +253,20 @@ def _show(result: Result) -> None:
         console.print(
             f"{name}: the paper {_told(value)}, here {_told(outcome.ours.get(name, float('nan')))}", markup=False
         )
+    for check in outcome.checks:
+        console.print(_checked(check), markup=False)
     for word, told in (("note", outcome.notes), ("differs", [declared.differs, *outcome.differs])):
         for one in filter(None, told):
             console.print(f"{word}: {one}", markup=False)
     verdict = "holds" if outcome.holds else "DOES NOT HOLD"
     console.print(f"claim: {declared.claim}\n{verdict} ({declared.how}; {length(result.seconds)})", markup=False)
+
+
+def _checked(check: Check) -> str:
+    """A check with what it was decided by."""
+    paper = f"; paper: {check.paper}" if check.paper else ""
+    tolerance = f"; {check.tolerance}" if check.tolerance else ""
+    return f"{'yes' if check.holds else 'NO '}  {check.what}: {check.ours}{paper}{tolerance}"
 
 
 def _told(value: float) -> str:

@@ -1,6 +1,7 @@
 """`braid paper mutate`: every experiment under each of its mutations; exit code 0 when no mutation survives.
 
-A line a mutation as it ends, then a summary: which survived, which failed to run, which experiments have none.
+A line a mutation as it ends, then a summary: which survived, which failed to run, which experiments have none. Each
+experiment runs once with its mechanisms whole before, so that what fails anyway is not taken for the mutation's doing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rich.console import Console
 from braidstream.cli.words import count, length
 from braidstream.lab.papers.mutations import Mutant, mutations_of, run_mutant, without_mutation
 from braidstream.lab.papers.registry import Experiment, Run, experiments, find
+from braidstream.lab.papers.results import attempt
 
 __all__ = ["mutate"]
 
@@ -28,8 +30,10 @@ def mutate(which: str, how: Run, as_json: bool) -> int:
     began = time.perf_counter()
     found = []
     for one in chosen:
-        for mutation in mutations_of(one):
-            found.append(run_mutant(one, mutation, how))
+        known = mutations_of(one)
+        whole = attempt(one, how).outcome if known else None
+        for mutation in known:
+            found.append(run_mutant(one, mutation, how, whole))
             out.print(_line(found[-1]), markup=True)
     bare = without_mutation(chosen)
     if as_json:
@@ -47,7 +51,8 @@ def _chosen(which: str) -> list[Experiment]:
 
 def _line(one: Mutant) -> str:
     told = f"[{_STYLES[one.verdict]}]{one.verdict:<8}[/] {one.experiment.name:<15} {one.seconds:6.1f} s  "
-    rest = f"{one.mutation.name}: {one.mutation.what}" + (f" ({one.error})" if one.error else "")
+    failing = f"; fails: {', '.join(one.failing)}" if one.failing and one.verdict == "killed" else ""
+    rest = f"{one.mutation.name}: {one.mutation.what}{failing}" + (f" ({one.error})" if one.error else "")
     return told + rest.replace("[", r"\[")
 
 

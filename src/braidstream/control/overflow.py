@@ -58,9 +58,11 @@ class Overflow:
     spill_share: float = BudgetOptions.spill_share
     idle_after: int = BudgetOptions.idle_after
     shed_by: str = BudgetOptions.shed_by
+    push_by: str = BudgetOptions.push_by
 
     def __post_init__(self) -> None:
-        BudgetOptions(self.memory_bytes, self.on_overflow, self.spill_share, self.idle_after, self.shed_by)
+        share, idle = self.spill_share, self.idle_after
+        BudgetOptions(self.memory_bytes, self.on_overflow, share, idle, self.shed_by, self.push_by)
 
     @property
     def piece_bytes(self) -> int:
@@ -108,7 +110,7 @@ def to_spill(
         own = [one.state for one in states if one.state.group not in pinned]
         kept = sum(one.state.bytes for one in states if one.state.group in pinned) + taken.get(slot, 0)
         budget, share, idle = max(overflow.memory_bytes - kept, 1), overflow.spill_share, overflow.idle_after
-        chosen += choose_spills(own, budget, share=share, idle_after=idle, now=now)
+        chosen += choose_spills(own, budget, share=share, idle_after=idle, now=now, by=overflow.push_by)
     return chosen
 
 

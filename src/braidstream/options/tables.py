@@ -22,6 +22,7 @@ from braidstream.options.option import Checked, chosen, option
 __all__ = [
     "CHOICES",
     "ORDERS",
+    "PUSHED",
     "ROUTERS",
     "RULES",
     "STRATEGIES",
@@ -44,6 +45,7 @@ ROUTERS = ("auto", "hash", "grid", "biclique")
 RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
 STRATEGIES = ("oldest", "random", "unproductive")
+PUSHED = ("unproductive", "random", "productive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json", "avro")
 ALLOWED = ("no-equality",)
@@ -117,6 +119,9 @@ class BudgetOptions(Checked):
         Count(0), 100, 50, "After how many epochs without a new tuple a group is pushed first (theta_t)"
     )
     shed_by: str = option(Choice(STRATEGIES), "oldest", "random", "Which tuples go first where they are shed")
+    push_by: str = option(
+        Choice(PUSHED), "unproductive", "random", "Which groups go first where they are pushed (D-CAPE 4.3, 4.4)"
+    )
 
 
 @dataclass(frozen=True)

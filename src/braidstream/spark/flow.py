@@ -100,6 +100,7 @@ class Flow(FlowInputs):
         spill_share: float = 0.3,
         idle_after: int = 100,
         shed_by: str = "oldest",
+        push_by: str = "unproductive",
     ) -> None:
         is_on = isinstance(controller, Controller) or controller or False
         self.options = chosen(FlowOptions, {**locals(), "controller": is_on})
@@ -109,7 +110,7 @@ class Flow(FlowInputs):
         self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
         self.routing = Routing(router, rule, subgroups).under(on_overflow)
         self.controller = self.routing.steered(controller)
-        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by)
+        self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by, push_by)
         self._handle: FlowHandle | None = None
         self._arranged: dict[str, Stream] = {}
         """The streams as the last start reads them, in their order and with measured delays."""

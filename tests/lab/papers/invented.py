@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from braidstream.lab.papers.registry import Experiment, Outcome, Run, Series
+from braidstream.lab.papers.registry import Experiment, Outcome, Run, Series, judged, near
 
 __all__ = ["FAILS", "HOLDS", "HOLDS_NOT", "PARTS", "TABLE", "invented"]
 
@@ -41,7 +41,9 @@ ROWS = [Series(name, ["Part", "Comb"], [1.5, 2500.0]) for name in ("Proc", "Comm
 
 HOLDS = invented(
     "fig5",
-    Outcome(True, LINES, ["seen <once>"], {"delay (s)": 1.6}, ["quick: smaller"]),
+    judged(
+        LINES, [near("delay <s>", 1.6, 2.0, 0.25, "a & b")], ["seen <once>"], {"delay (s)": 1.6}, ["quick: smaller"]
+    ),
     stated={"delay (s)": 2.0, "rate": 4000.0},
     log_y=True,
     differs="fitted on one point",

@@ -12,8 +12,10 @@ alone, so a replayed epoch pushes the same groups. Cost: O(groups log groups).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
 
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId
 
@@ -42,13 +44,26 @@ def size_per_result(bytes_: float, outputs: float) -> float:
 
 
 def choose_spills(
-    groups: Sequence[GroupState], budget_bytes: int, *, share: float = 0.3, idle_after: int, now: EpochNumber
+    groups: Sequence[GroupState],
+    budget_bytes: int,
+    *,
+    share: float = 0.3,
+    idle_after: int,
+    now: EpochNumber,
+    by: str = "unproductive",
 ) -> list[GroupId]:
-    """The groups of one slot to push now, in the order of their choice; none while the state fits the budget."""
+    """The groups of one slot to push now, in the order of their choice; none while the state fits the budget.
+
+    `by` "random" or "productive" are the rivals of D-CAPE 4.4, to compare with.
+    """
     total = sum(one.bytes for one in groups)
     if total <= budget_bytes:
         return []
     amount = max(share * total, total - budget_bytes)
+    if by == "random":  # another order each time, and the same where an epoch is replayed
+        return [one.group for one in _first(amount, groups, lambda one: crc32(f"{now} {one.group}".encode()))]
+    if by == "productive":
+        return [one.group for one in _first(amount, groups, lambda one: size_per_result(one.bytes, one.outputs))]
     return [one.group for one in least_productive(groups, amount, idle_after=idle_after, now=now)]
 
 
@@ -56,8 +71,13 @@ def least_productive(
     groups: Sequence[GroupState], amount: float, *, idle_after: int, now: EpochNumber
 ) -> list[GroupState]:
     """Idle groups, then those with the largest P_s / P_o, until `amount` bytes are reached."""
+    return _first(amount, groups, lambda one: _rank(one, idle_after, now))
+
+
+def _first(amount: float, groups: Sequence[GroupState], rank: Callable[[GroupState], Any]) -> list[GroupState]:
+    """The first groups by rank, until `amount` bytes are reached."""
     chosen: list[GroupState] = []
-    for one in sorted((one for one in groups if one.bytes > 0), key=lambda one: _rank(one, idle_after, now)):
+    for one in sorted((one for one in groups if one.bytes > 0), key=rank):
         if amount <= 0:
             break
         chosen.append(one)

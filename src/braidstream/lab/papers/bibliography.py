@@ -61,7 +61,7 @@ _WORDS = {"fig": "Figure", "table": "Table", "sec": "Section"}
 
 
 def figure_name(figure: str) -> str:
-    """`fig7a` as Figure 7a; a name of our own, such as `tactics`, is left as it is."""
-    if (found := re.fullmatch(r"([a-z]+?)(\d+[a-z]?)", figure)) and found[1] in _WORDS:
-        return f"{_WORDS[found[1]]} {found[2]}"
+    """`fig7a` as Figure 7a, `fig4-spark` as Figure 4 on Spark; a name of our own, such as `tactics`, as it is."""
+    if (found := re.fullmatch(r"([a-z]+?)(\d+[a-z]?)(-spark)?", figure)) and found[1] in _WORDS:
+        return f"{_WORDS[found[1]]} {found[2]}{' on Spark' if found[3] else ''}"
     return figure

@@ -6,6 +6,7 @@ active-disk) are diagrams without results: they are in the code (`model.director
 
 The joins are real and so are the controller's decisions, so the numbers of results, of missing and of recovered ones
 are exact for the streams drawn; machines, clock and prices are virtual (`lab.sim.dcape.machine` lists the assumptions).
+`dcape_spark` has figures 9 to 12 on the engine.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from braidstream.lab.papers.dcape_lines import OBTAINED, lines, memory_series, result_series, spread, tick_s
-from braidstream.lab.papers.registry import Outcome, Run, experiment
+from braidstream.lab.papers.registry import Check, Outcome, Run, experiment, judged, near
 from braidstream.lab.sim.dcape.machine import PACES, PAPER_PRICES
 from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import (
@@ -59,9 +59,15 @@ def rising(values: Sequence[float]) -> bool:
     how="simulated",
     x_label="minutes",
     y_label="results so far",
-    check="After 10 minutes every line is within 3% of one machine's; the mean delay grows by less than a second.",
+    check=(
+        "After 10 minutes every line is within 3% of one machine's; the mean delay grows by less than a second; n"
+        " machines are busy for an n-th of what one is, within 20%."
+    ),
     obtained=OBTAINED,
-    differs="The paper sees a slight drop at five machines, from its split operators; here a splitter only sends.",
+    differs=(
+        "The paper sees a slight drop at five machines, from its split operators; here a splitter only sends. That"
+        " all lines have the same results is built in: they share one join."
+    ),
     parameters={**PARAMETERS, "gap_ms": 20, "tuple_range": 50_000, "join_ratio": 1, "minutes": 40},
 )
 def fig6(run: Run) -> Outcome:
@@ -71,11 +77,31 @@ def fig6(run: Run) -> Outcome:
     found = lines(run, {f"M{n}": Point(streams, in_turn(n)) for n in numbers}, Results(streams))
     apart = spread(list(found.values()), found["M1"], from_s=600.0)
     later_s = max(one.delay_s for one in found.values()) - found["M1"].delay_s
-    notes = [
-        f"largest difference to one machine after 10 minutes: {apart:.2%}",
-        f"delay of a result: {', '.join(f'{label} {one.delay_s:.3f} s' for label, one in found.items())}",
+    over = {n: found[f"M{n}"].busiest * n / found["M1"].busiest for n in numbers}
+    checks = [
+        Check(
+            "the same results at any time",
+            apart < 0.03,
+            f"at most {apart:.2%} apart after 10 minutes",
+            "negligible effects on the throughput",
+            "3%: a figure's line width",
+        ),
+        Check(
+            "no result comes later",
+            later_s < 1.0,
+            ", ".join(f"{label} {one.delay_s:.3f} s" for label, one in found.items()),
+            "",
+            "a second (ours)",
+        ),
+        Check(
+            "partitioning adds no work",
+            max(over.values()) < 1.2,
+            ", ".join(f"M{n} {times:.2f}" for n, times in over.items()) + " of one machine's in all",
+            "only adds negligible overhead",
+            "20%: the busiest of n machines has a little more than an n-th",
+        ),
     ]
-    return Outcome(apart < 0.03 and later_s < 1.0, result_series(found, staggered=True), notes)
+    return judged(result_series(found, staggered=True), checks)
 
 
 _STOPS = {"M1 stops after minutes": 25.0, "M2 stops after minutes (tuple size fitted to it)": 35.0}
@@ -92,10 +118,11 @@ _STOPS = {"M1 stops after minutes": 25.0, "M2 stops after minutes (tuple size fi
     how="simulated",
     x_label="minutes",
     y_label="results so far",
-    check="Only M1 and M2 stop, M1 before 80% of M2's time; M5 is within 3% of M4.",
+    check="M1 stops first, then M2, after the paper's minutes within 10%, and no other; M5 is within 3% of M4.",
     obtained=OBTAINED,
     differs=(
         "Two machines last twice as long as one, for only state counts as memory here; in the paper 35 minutes to 25."
+        " So the claim does not hold at the paper's number for M1; M2's was fitted and decides nothing."
     ),
     parameters={
         **PARAMETERS,
@@ -118,13 +145,15 @@ def fig7(run: Run) -> Outcome:
     found = lines(run, points, Results(streams))
     stops = {label: one.stopped_s / 60 for label, one in found.items() if one.stopped_s is not None}
     apart = spread([found["M5"]], found["M4"], from_s=600.0)
-    holds = sorted(stops) == ["M1", "M2"] and stops["M1"] < 0.8 * stops["M2"] and apart < 0.03
-    notes = [
-        f"out of memory: {', '.join(f'{label} after {at:.1f} min' for label, at in stops.items())}",
-        f"largest difference of M5 to M4: {apart:.2%}",
+    told = ", ".join(f"{label} after {at:.1f} min" for label, at in stops.items()) or "none"
+    is_so = sorted(stops) == ["M1", "M2"] and stops["M1"] < stops["M2"]
+    checks = [
+        Check("one machine runs out of memory first, then two, no more", is_so, told, "25 and 35 minutes"),
+        near("M1 stops after minutes", stops.get("M1", math.inf), 25.0, 0.1, "read off a sentence ('about')"),
+        Check("one more does not help", apart < 0.03, f"M5 at most {apart:.2%} from M4", "almost the same", "3%"),
     ]
     ours = {name: stops.get(name[:2], math.nan) for name in _STOPS}
-    return Outcome(holds, result_series(found), notes, ours)
+    return judged(result_series(found), checks, ours=ours)
 
 
 def _streams(run: Run, *ratios: float) -> Streams:
@@ -162,11 +191,18 @@ def fig9(run: Run) -> Outcome:
     found = _shares(run)
     totals = [one.total for one in found.values()]
     whole = {one.total + one.clean_up.n_results for one in found.values()}
-    notes = [
-        f"results of the normal run: {', '.join(f'{label} {one.total:,}' for label, one in found.items())}",
-        f"with those of clean-up every line has {max(whole):,} results",
+    told = ", ".join(f"{label} {one.total:,}" for label, one in found.items())
+    checks = [
+        Check("the more is pushed, the fewer results", rising(totals[::-1]), told, "so", "at every step"),
+        Check(
+            "clean-up makes up for it",
+            len(whole) == 1,
+            f"every line has {max(whole):,} results in all" if len(whole) == 1 else "the lines differ",
+            "",
+            "exactly",
+        ),
     ]
-    return Outcome(rising(totals[::-1]) and len(whole) == 1, result_series(found), notes)
+    return judged(result_series(found), checks)
 
 
 @experiment(
@@ -186,12 +222,18 @@ def fig10(run: Run) -> Outcome:
     found = _shares(run)
     pushes = [sum(one.pushes) for label, one in found.items() if label != "0%"]
     peaks = [max(held[0] for held in one.memory) / MB for one in found.values()]
-    holds = rising(pushes[::-1]) and all(peak <= 200 for peak in peaks[1:]) and peaks[0] > 1.2 * 200
-    notes = [
-        f"pushes: {', '.join(f'{label} {sum(one.pushes)}' for label, one in found.items())}",
-        f"most memory (MB): {', '.join(f'{peak:.0f}' for peak in peaks)}",
+    told = ", ".join(f"{label} {sum(one.pushes)}" for label, one in found.items())
+    checks = [
+        Check("the more is pushed, the less often", rising(pushes[::-1]), f"pushes: {told}", "so", "at every step"),
+        Check(
+            "pushing bounds the memory",
+            all(peak <= 200 for peak in peaks[1:]) and peaks[0] > 1.2 * 200,
+            f"most MB: {', '.join(f'{peak:.0f}' for peak in peaks)}",
+            "effectively controlled",
+            "200 MB; without pushing a fifth more",
+        ),
     ]
-    return Outcome(holds, [memory_series(label, one, 0) for label, one in found.items()], notes)
+    return judged([memory_series(label, one, 0) for label, one in found.items()], checks)
 
 
 def _low_and_high(run: Run, *ratios: float) -> dict[str, Measured]:
@@ -210,17 +252,20 @@ def _low_and_high(run: Run, *ratios: float) -> dict[str, Measured]:
     title="pushing low or high output, uneven ratios",
     claim=(
         "Pushing the least productive groups gives far more results in the normal run than pushing the most productive"
-        " ones, and shortens clean-up by an order of magnitude."
+        " ones, and leaves far fewer to clean-up."
     ),
     how="simulated",
     x_label="minutes",
     y_label="results so far",
-    check="Low output gives 1.5 times the results; cleaning up after high output takes 10 times as long; none is lost.",
+    check=(
+        "Low output gives 1.5 times the results; pushing high output leaves 5.1 times as many results to clean-up,"
+        " within half, as in the paper; none is lost. The seconds of clean-up decide nothing: their price is fitted."
+    ),
     obtained=OBTAINED,
     differs=(
         "The size of a tuple is fitted to the number of results recovered after pushing low output, the price of a"
         " result to the paper's three clean-ups. Pushing high output leaves three times the paper's results,"
-        " and cleaning up after low output takes three times as long; fitted to that one alone, the ratio would be 2."
+        " so the claim does not hold at the paper's number; cleaning up after low output takes three times as long."
     ),
     parameters={**_PUSH, "join_ratio": "4, 2, 1 for a third of the groups each"},
     stated={
@@ -249,8 +294,20 @@ def fig11(run: Run) -> Outcome:
         "high output: clean-up s": high.clean_up.seconds,
         "high output: recovered": float(high.clean_up.n_results),
     }
-    holds = is_exact and low.total > 1.5 * high.total and longer >= 10
-    return Outcome(holds, result_series(found), notes, ours)
+    left = high.clean_up.n_results / max(low.clean_up.n_results, 1)
+    checks = [
+        Check(
+            "low output gives far more results",
+            low.total > 1.5 * high.total,
+            f"{low.total / high.total:.2f} times",
+            "a much higher throughput",
+            "1.5 times (ours: the figure has no number)",
+        ),
+        Check("and leaves fewer to clean-up", left > 2, f"high leaves {left:.1f} times as many", "5.1 times", "twice"),
+        near("results left by high over low output", left, 992_893 / 194_308, 0.5, "other streams; not fitted"),
+        Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
+    ]
+    return judged(result_series(found), checks, notes, ours)
 
 
 def _longer(one: Measured, other: Measured, recovered_s: float) -> float:
@@ -268,7 +325,7 @@ def _longer(one: Measured, other: Measured, recovered_s: float) -> float:
     how="simulated",
     x_label="minutes",
     y_label="results so far",
-    check="Low output gives more, but its advantage is below 80% of that with uneven ratios; none is lost.",
+    check="Low output gives 0 to 15% more ('slightly'), and far less so than with uneven ratios; none is lost.",
     obtained=OBTAINED,
     parameters={**_PUSH, "join_ratio": 3},
 )
@@ -280,7 +337,21 @@ def fig12(run: Run) -> Outcome:
     streams = _streams(run, 4.0, 2.0, 1.0)
     uneven = [run_point(_point(streams, one)).total for one in _BOTH]
     advantage, of_uneven = low.total / high.total, uneven[0] / uneven[1]
-    notes = [
-        f"normal run: low {low.total:,}, high {high.total:,}: {advantage:.3f} times; with uneven ratios {of_uneven:.2f}"
+    checks = [
+        Check(
+            "low output gives slightly more",
+            1 < advantage < 1.15,
+            f"{low.total:,} to {high.total:,}: {advantage:.3f} times",
+            "still slightly outperforms",
+            "up to 15% (ours: the figure has no number)",
+        ),
+        Check(
+            "far less than with uneven ratios",
+            (advantage - 1) < 0.25 * (of_uneven - 1),
+            f"{advantage:.2f} to {of_uneven:.2f} times",
+            "a much higher throughput there",
+            "less than a quarter of the advantage",
+        ),
+        Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
     ]
-    return Outcome(is_exact and 1 < advantage < 0.8 * of_uneven, result_series(found), notes)
+    return judged(result_series(found), checks)

@@ -1,11 +1,13 @@
 """Mutations: named ways to disable or reverse a mechanism, and the experiments whose claims must then fail.
 
 A check that holds whatever the mechanism does says nothing. So every experiment has at least one mutation, which breaks
-the mechanism where it is implemented and runs the experiment as users run it: the claim must no longer hold. A mutation
-under which it still holds has *survived*, which is a defect of the check. A run that raises under a mutation was not
-judged, and counts as survived too.
+the mechanism where it is implemented and runs the experiment as users run it: the claim must no longer hold. Where a
+claim does not hold with the mechanism whole either, a check that held then must fail: what fails anyway shows nothing.
+A mutation under which that is not so has *survived*, which is a defect of the check. A run that raises under a mutation
+was not judged, and counts as survived too.
 
-Invariant: what a mutation replaced is put back after its run. Cost: one run of the experiment for each mutation.
+Invariant: what a mutation replaced is put back after its run. Cost: a run of the experiment for each mutation, and one
+without.
 """
 
 from __future__ import annotations
@@ -63,13 +65,23 @@ class Mutant:
     outcome: Outcome | None
     error: str
     seconds: float
+    whole: Outcome | None = None
+    """What the experiment found with the mechanism whole; None: that its claim held."""
+
+    @property
+    def failing(self) -> list[str]:
+        """The checks that held with the mechanism whole and do not now."""
+        held = {check.what for check in self.whole.checks if check.holds} if self.whole else None
+        checks = self.outcome.checks if self.outcome else ()
+        return [check.what for check in checks if not check.holds and (held is None or check.what in held)]
 
     @property
     def verdict(self) -> Verdict:
-        """Killed: the experiment ran, and found that its claim does not hold."""
+        """Killed: the experiment ran, and found that its claim does not hold, where it did."""
         if self.outcome is None:
             return "failed"
-        return "SURVIVED" if self.outcome.holds else "killed"
+        is_killed = not self.outcome.holds if self.whole is None or self.whole.holds else bool(self.failing)
+        return "killed" if is_killed else "SURVIVED"
 
     def as_json(self) -> dict[str, object]:
         """The object that `braid paper mutate --json` prints for it."""
@@ -79,6 +91,7 @@ class Mutant:
             "mutation": self.mutation.name,
             "what": self.mutation.what,
             "verdict": self.verdict.lower(),
+            "failing": self.failing,
             "error": self.error,
             "seconds": round(self.seconds, 2),
         }
@@ -113,7 +126,7 @@ def mutations_of(chosen: Experiment) -> list[Mutation]:
     return [one for one in mutations() if chosen.name in one.experiments]
 
 
-def run_mutant(chosen: Experiment, one: Mutation, how: Run) -> Mutant:
+def run_mutant(chosen: Experiment, one: Mutation, how: Run, whole: Outcome | None = None) -> Mutant:
     """Run an experiment under a mutation; what it raises is told, not raised."""
     began = time.perf_counter()
     outcome, error = None, ""
@@ -122,7 +135,7 @@ def run_mutant(chosen: Experiment, one: Mutation, how: Run) -> Mutant:
             outcome = chosen.function(how)
     except Exception as raised:  # a broken mechanism may break anything
         error = f"{type(raised).__name__}: {raised}"
-    return Mutant(chosen, one, outcome, error, time.perf_counter() - began)
+    return Mutant(chosen, one, outcome, error, time.perf_counter() - began, whole)
 
 
 def without_mutation(chosen: Iterable[Experiment]) -> list[str]:

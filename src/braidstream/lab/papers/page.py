@@ -127,7 +127,10 @@ def _article(one: Declaration, results: Results) -> str:
     check, rest = _part("Check", [_sentence(declared.check)] if declared.check else []), _told(result)
     break_ = "</div><div>" if wide else ""
     text = f"<div>{claim}{_beside(result)}{check}{break_}{rest}</div>"
-    return f'<article id="{_anchor(one)}"{wide}>\n{heading}\n{_picture(result)}\n{text}\n{_details(result)}\n</article>'
+    return (
+        f'<article id="{_anchor(one)}"{wide}>\n{heading}\n{_picture(result)}\n{text}\n{_checks(result)}'
+        f"{_details(result)}\n</article>"
+    )
 
 
 def _picture(result: Result) -> str:
@@ -151,6 +154,20 @@ def _beside(result: Result) -> str:
         return ""
     head = '<tr><th></th><th class="n">paper</th><th class="n">here</th></tr>'
     return f'<table class="beside"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _checks(result: Result) -> str:
+    """What the verdict was computed from: ours beside the paper's, how far apart they may be, and whether they are."""
+    rows = [
+        f'<tr><td><span class="verdict {"held" if one.holds else "did-not-hold"}">{"yes" if one.holds else "no"}</span>'
+        f"</td><td>{_text(one.what)}</td><td>{_text(one.ours)}</td><td>{_text(one.paper)}</td>"
+        f"<td>{_text(one.tolerance)}</td></tr>"
+        for one in result.outcome.checks
+    ]
+    if not rows:
+        return ""
+    head = "<tr><th></th><th>check</th><th>here</th><th>paper</th><th>may differ by</th></tr>"
+    return f'<table class="checks"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _told(result: Result) -> str:

@@ -18,7 +18,20 @@ from typing import Literal
 
 from braidstream.errors import InputError, nearest
 
-__all__ = ["PAPERS", "Declaration", "Experiment", "Outcome", "Run", "Series", "experiment", "experiments", "find"]
+__all__ = [
+    "PAPERS",
+    "Check",
+    "Declaration",
+    "Experiment",
+    "Outcome",
+    "Run",
+    "Series",
+    "experiment",
+    "experiments",
+    "find",
+    "judged",
+    "near",
+]
 
 PAPERS = ("wsj", "dhtjoin", "gsdm", "dcape", "shc")
 How = Literal["spark", "simulated", "exact"]
@@ -39,6 +52,20 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Check:
+    """One thing that a claim comes down to: what was measured, beside what the paper says."""
+
+    what: str
+    holds: bool
+    ours: str
+    """What was measured."""
+    paper: str = ""
+    """The paper's number or word for it; empty where it has none."""
+    tolerance: str = ""
+    """How far ours may be from it, and why."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What an experiment measured, and whether the claim held."""
 
@@ -50,6 +77,25 @@ class Outcome:
     """Our numbers by the names of those that the paper states."""
     differs: Sequence[str] = ()
     """Where this run differs from the paper, and why."""
+    checks: Sequence[Check] = ()
+    """What the verdict was computed from: the claim holds when each of them does."""
+
+
+def judged(
+    series: Sequence[Series],
+    checks: Sequence[Check],
+    notes: Sequence[str] = (),
+    ours: Mapping[str, float] | None = None,
+    differs: Sequence[str] = (),
+) -> Outcome:
+    """The outcome of an experiment whose claim holds when all its checks do."""
+    return Outcome(all(check.holds for check in checks), series, notes, ours or {}, differs, checks)
+
+
+def near(what: str, ours: float, paper: float, within: float, why: str) -> Check:
+    """Whether our number is the paper's, up to a share of the paper's."""
+    told = f"within {within:.0%}: {why}"
+    return Check(what, abs(ours - paper) <= within * abs(paper), f"{ours:,.4g}", f"{paper:,.4g}", told)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from braidstream.errors import InputError
-from braidstream.lab.papers.registry import Declaration, Experiment, Outcome, Run, Series
+from braidstream.lab.papers.registry import Check, Declaration, Experiment, Outcome, Run, Series
 from braidstream.lab.papers.testbed import machine, versions
 from braidstream.model.values import Json
 
@@ -65,6 +65,7 @@ class Result:
             "ours": dict(outcome.ours),
             "notes": list(outcome.notes),
             "differs_here": list(outcome.differs),
+            "checks": [asdict(check) for check in outcome.checks],
             "series": [asdict(series) for series in outcome.series],
             "run": {"quick": self.quick, "seed": self.seed, "seconds": self.seconds, "finished": self.finished},
             "error": self.error,
@@ -83,6 +84,7 @@ class Result:
             found["notes"],
             {name: math.nan if value is None else value for name, value in found["ours"].items()},
             found["differs_here"],
+            [Check(**check) for check in found.get("checks", ())],
         )
         declared = Declaration(**{name: found[name] for name in _DECLARED})
         rest = {name: found[name] for name in ("error", "machine", "versions")}

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from braidstream.control import grid_paper
 from braidstream.lab.papers import shc_loads
 from braidstream.lab.papers.mutations import Broken, mutation
 
 __all__: list[str] = []
 
 
-@mutation("shc fig4")
+@mutation("shc fig4", "shc fig5", "shc fig7", "shc loads")
 def no_key_is_ever_heavy(broken: Broken) -> None:
     """3.2: candidates for a grid are never found, so that every key stays with one slot."""
     broken.set(shc_loads, "candidates", lambda *_: [])
+
+
+@mutation("shc fig6")
+def a_grid_is_always_square(broken: Broken) -> None:
+    """2.2: a grid has as many rows as columns, however unlike the two streams are."""
+    wanted: Callable[..., Any] = grid_paper.desired_dims
+
+    def square(*arguments: Any) -> tuple[float, ...]:
+        dims = wanted(*arguments)
+        return (max(dims),) * len(dims)
+
+    broken.set(grid_paper, "desired_dims", square)

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from braidstream.control.policies.declustering import Declustering
+from braidstream.control.policies.suppliers import Suppliers
+from braidstream.kernels import blocks
 from braidstream.lab.papers.mutations import Broken, mutation
-from braidstream.lab.sim.demand import Demand
+from braidstream.lab.sim import points, virtual_cluster
+from braidstream.lab.sim.costs import Network
+from braidstream.lab.sim.demand import TUPLE_BYTES, Demand
+from braidstream.lab.sim.virtual_cluster import Cluster
 
 __all__: list[str] = []
+
+
+@mutation("wsj fig5")
+def no_supplier_yields(broken: Broken) -> None:
+    """IV-C: an overloaded slave keeps all its groups."""
+    broken.set(Suppliers, "suggest", lambda *_: [])
 
 
 @mutation("wsj fig11")
@@ -15,12 +29,74 @@ def no_slot_is_given_up(broken: Broken) -> None:
     broken.set(Declustering, "suggest", lambda *_: [])
 
 
-@mutation("wsj fig7", "wsj fig8", "wsj fig10")
+@mutation("wsj fig6", "wsj fig7", "wsj fig8", "wsj fig10")
 def groups_are_never_tuned(broken: Broken) -> None:
     """IV-D: theta is forgotten, so that a new tuple is compared with its whole group."""
+    _with_theta(broken, None)
+
+
+@mutation("wsj fig9")
+def groups_are_always_tuned(broken: Broken) -> None:
+    """IV-D: groups are tuned where they must not be."""
+    _with_theta(broken, points.THETA_ROWS)
+
+
+def _with_theta(broken: Broken, theta_rows: int | None) -> None:
     whole = Demand.__init__
 
-    def forgetful(self: Demand, *arguments: object, **options: object) -> None:
-        whole(self, *arguments, **{**options, "theta_rows": None})  # type: ignore[arg-type]
+    def other(self: Demand, *arguments: object, **options: object) -> None:
+        whole(self, *arguments, **{**options, "theta_rows": theta_rows})  # type: ignore[arg-type]
 
-    broken.set(Demand, "__init__", forgetful)
+    broken.set(Demand, "__init__", other)
+
+
+@mutation("wsj fig12")
+def slaves_are_served_at_once(broken: Broken) -> None:
+    """III: the master serves all slaves at the same time instead of in turn."""
+
+    def at_once(self: Cluster, tick: int, subgroup: int) -> None:
+        for slave in self.slaves[: self.n_slots]:
+            if slave.slot % self.settings.n_subgroups == subgroup:
+                batches = self._drained(slave.slot, tick)
+                n_bytes = TUPLE_BYTES * sum(batch.n_tuples for batch in batches)
+                slave.expect(batches)
+                self.clock.at(self.clock.now + self.settings.network.transfer_s(n_bytes), slave.receive)
+
+    broken.set(Cluster, "_distribute", at_once)
+
+
+@mutation("wsj fig13")
+def the_epoch_is_what_it_always_is(broken: Broken) -> None:
+    """IV-A: tuples are distributed every 2 s, whatever the distribution epoch."""
+    cluster, drawn = points._cluster, points._drawn
+
+    def as_ever(point: points.Point, machine: Any, seed: int) -> Any:
+        return cluster(replace(point, epoch_s=2.0), machine, seed)
+
+    broken.set(points, "_cluster", as_ever)
+    broken.set(points, "_drawn", lambda point, seed: drawn(replace(point, epoch_s=2.0), seed))
+
+
+@mutation("wsj fig14")
+def a_rendezvous_is_free(broken: Broken) -> None:
+    """IV-A: two partners meet without waiting for each other, so that many messages cost no more than one."""
+    broken.set(Network, "transfer_s", lambda self, n_bytes: n_bytes / self.bytes_per_s)
+
+
+@mutation("wsj buffer")
+def sub_groups_wait_for_each_other(broken: Broken) -> None:
+    """V-B: all slaves are served at the end of the epoch, as if there were one sub-group."""
+    distribute = Cluster._distribute
+
+    def together(self: Cluster, tick: int, _subgroup: int) -> None:
+        if tick % self.settings.n_subgroups == 0:
+            for subgroup in range(self.settings.n_subgroups):
+                distribute(self, tick, subgroup)
+
+    broken.set(virtual_cluster.Cluster, "_distribute", together)
+
+
+@mutation("wsj tactics")
+def mini_groups_never_split(broken: Broken) -> None:
+    """IV-D: a group stays one mini-group, however large its window."""
+    broken.set(blocks.BlockJoin, "_is_splittable", lambda *_: False)

@@ -15,6 +15,7 @@ from braidstream.control.settings import Settings
 from braidstream.lab.sim.costs import PAPER_MACHINE, Machine
 from braidstream.lab.sim.demand import TUPLE_BYTES, Demand, shares_of
 from braidstream.lab.sim.metrics import Metrics
+from braidstream.lab.sim.slave import no_background
 from braidstream.lab.sim.virtual_cluster import ClusterSettings, simulate
 
 __all__ = ["MEASURED_S", "PARAMETERS", "Bench", "Point", "run_point"]
@@ -47,6 +48,9 @@ class Point:
     epoch_s: float = 2.0
     n_subgroups: int = 1
     adaptive: bool = False
+    is_disturbed: bool = False
+    """Whether others take most of the first slave's processor for five of the measured minutes."""
+    has_controller: bool = True
 
 
 @dataclass
@@ -98,9 +102,15 @@ def _cluster(point: Point, machine: Machine, seed: int) -> ClusterSettings:
         duration_s=DURATION_S,
         warm_up_s=WARM_UP_S,
         machine=machine,
-        control=control,
+        backgrounds=(_disturbance, *[no_background] * (point.n_slaves - 1)) if point.is_disturbed else (),
+        control=control if point.has_controller else None,
         seed=seed,
     )
+
+
+def _disturbance(time_s: float) -> float:
+    """The share of a processor that others take, as on the nondedicated machines of WSJ III."""
+    return 0.6 if WARM_UP_S + 100 <= time_s < WARM_UP_S + 400 else 0.0
 
 
 def _drawn(point: Point, seed: int) -> Demand:
