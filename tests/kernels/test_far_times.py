@@ -1,4 +1,4 @@
-"""Times beyond the years that Python knows, as keys and values: Spark has them, and nobody may make datetimes of them."""
+"""Times beyond the years that Python knows, as keys and as values: Spark has them, and no datetime can hold them."""
 
 from __future__ import annotations
 
