@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from braidstream.lab.papers import wsj_exchange, wsj_parts
+from braidstream.lab.papers import wsj_exchange, wsj_parts, wsj_spark
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
 from braidstream.lab.papers.wsj_exchange import OBTAINED, falling, mean, rising
 from braidstream.lab.sim.metrics import Metrics
 from braidstream.lab.sim.points import MEASURED_S, PARAMETERS, Bench, Point
 
-__all__ = ["knee", "wsj_exchange", "wsj_parts"]
+__all__ = ["knee", "wsj_exchange", "wsj_parts", "wsj_spark"]
 
 _SAWTOOTH = (
     "beyond the knee the delay does not rise at every step: groups of nearly equal size split at nearly the same rate,"
