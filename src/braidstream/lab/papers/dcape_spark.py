@@ -24,8 +24,8 @@ from braidstream.model.instructions import Spill
 __all__: list[str] = []
 
 GROUPS = 64
-N_EPOCHS, ROWS = 12, 3_000
-BUDGET = 900_000
+N_EPOCHS, ROWS = 12, 1_500
+BUDGET = 450_000
 _STREAMS = ("A", "B", "C")
 _QUERY = (
     "SELECT A.v AS av, B.v AS bv, C.v AS cv FROM A [RANGE UNBOUNDED], B [RANGE UNBOUNDED], C [RANGE UNBOUNDED]"
@@ -63,7 +63,7 @@ def _drawn(pools: Sequence[npt.NDArray[np.int64]], rng: np.random.Generator) -> 
     return np.asarray(rng.permutation(drawn))
 
 
-_Settings = Mapping[str, Any]
+_Settings = Mapping[str, str | int | float]
 _ALL_IN_MEMORY: _Settings = {"memory": "1 GB"}
 
 
@@ -222,7 +222,8 @@ def fig11(run: Run) -> Outcome:
         ),
         _complete(found),
     ]
-    return judged(_results(found), checks, _clean_up_notes(found))
+    differs = ["The states are small, so that a step's fixed cost decides how long clean-up takes, not its results."]
+    return judged(_results(found), checks, _clean_up_notes(found), differs=differs)
 
 
 @experiment(
@@ -232,7 +233,7 @@ def fig11(run: Run) -> Outcome:
     claim="Even where all groups are alike, pushing low output gives somewhat more.",
     x_label="epochs",
     y_label="results so far",
-    check="Low output gives 0 to 15% more ('slightly'); none is lost.",
+    check="Low output gives 2 to 15% more ('slightly'); none is lost.",
     **_DECLARED,
 )
 def fig12(run: Run) -> Outcome:
@@ -240,11 +241,16 @@ def fig12(run: Run) -> Outcome:
     found = _low_and_high(run, (3.0, 3.0, 3.0))
     _, low, high = found.values()
     advantage = _normal(low) / max(_normal(high), 1)
-    slightly = Check(
-        "low output gives slightly more",
-        1 < advantage < 1.15,
-        f"{advantage:.3f} times",
-        "still slightly outperforms",
-        "up to 15% (ours: the figure has no number)",
-    )
-    return judged(_results(found), [slightly, _complete(found)], _clean_up_notes(found))
+    checks = [
+        Check("low output gives more", advantage > 1.02, f"{advantage:.3f} times", "still outperforms", "2%"),
+        Check(
+            "only slightly",
+            advantage < 1.15,
+            f"{advantage:.3f} times",
+            "slightly",
+            "up to 15% (ours: the figure has no number)",
+        ),
+        _complete(found),
+    ]
+    differs = ["Groups have few keys here, so that chance makes them less alike than in the paper."]
+    return judged(_results(found), checks, _clean_up_notes(found), differs=differs)

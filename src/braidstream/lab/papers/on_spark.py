@@ -12,7 +12,7 @@ stopped. Cost: some seconds for the session, then tenths of a second an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +109,7 @@ class Bench:
                 append_files(folder / name, [rows])
         return folder
 
-    def run(
-        self, streams: Path, query: str, *, setup: Callable[[Flow], None] = lambda _flow: None, **options: Any
-    ) -> Ran:
+    def run(self, streams: Path, query: str, **options: Any) -> Ran:
         """Run a query over streams to their end, with options of `Flow`; results are counted and go nowhere."""
         self._n_runs += 1
         flow = Flow(self.spark, f"run-{self._n_runs}", **options)
@@ -126,7 +124,6 @@ class Bench:
                 options={"maxFilesPerTrigger": "1"},
             )
         flow.query(query, name="q").to("noop")
-        setup(flow)
         folder = self._folder / f"ck-{self._n_runs}"
         handle = flow.start(folder, durability="process", warm=self._n_runs == 1)
         handle.await_termination()

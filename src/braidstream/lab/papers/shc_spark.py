@@ -1,8 +1,8 @@
-"""SHC's figures 4, 5 and 7 on Spark: the same join under each router, with eight slots.
+"""SHC's figure 4 on Spark: the same join under each router, with eight slots.
 
 A slot sleeps for each tuple that it receives and each match that it produces (`on_spark`), at prices in the ratio that
-was measured for the exact forms of these figures (`shc_cost`), so that the time is that of eight machines: epoch by
-epoch the most loaded slot's. The exact forms have the paper's 48 nodes and more tuples; the claims are the same.
+was measured for the exact form of the figure (`shc_cost`), so that the time is that of eight machines: epoch by
+epoch the most loaded slot's. The exact form has the paper's 48 nodes and more tuples; the claim is the same.
 Cost: a minute or two for a figure.
 """
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from braidstream.lab.papers.on_spark import ON_SPARK, Bench, Epochs, Ran, bench, keys_table
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged
-from braidstream.lab.papers.shc_workloads import RADII, digit_streams
 from braidstream.lab.workloads.key_values import ZipfKeys
 
 __all__: list[str] = []
@@ -25,7 +24,7 @@ WORK_US = (4.0, 1.0)
 """The price of a tuple and of a match: near the ratio measured on this engine, ten times as dear."""
 DOMAIN = 10_000
 HASH, BICLIQUE, PAPER, OURS = "hash (PHJ)", "biclique (JB)", "paper's rule", "ours (auto)"
-ROUTERS: Mapping[str, Mapping[str, Any]] = {
+ROUTERS: Mapping[str, Mapping[str, str | int]] = {
     HASH: {"router": "hash"},
     BICLIQUE: {"router": "biclique", "subgroups": SLOTS // 2},
     PAPER: {"router": "grid", "rule": "paper"},
@@ -118,47 +117,3 @@ def fig4(run: Run) -> Outcome:
     alphas = [0.0, 1.5] if run.quick else [0.0, 0.5, 1.0, 1.25, 1.5]
     found = _swept(run, alphas, lambda alpha: _zipf(4_000, alpha, 5, run.seed))
     return _judged(alphas, found, [i for i, alpha in enumerate(alphas) if alpha >= 1])
-
-
-@experiment(
-    "shc",
-    "fig5-spark",
-    title="Zipf, varying input size, on Spark",
-    claim="On Spark, too, the grids of the paper's rule and of ours are faster than hash and join-biclique.",
-    x_label="tuples of each stream",
-    y_label="seconds; ratio",
-    check="At every size both rules are faster than hash and biclique; ours evens the slots; the results are the same.",
-    parameters={"keys": DOMAIN, "alpha": 1.25, "slots": SLOTS, "epochs": 5},
-    log_x=True,
-    **_DECLARED,
-)
-def fig5(run: Run) -> Outcome:
-    """Time against input."""
-    sizes = [3_000, 9_000] if run.quick else [4_000, 8_000, 16_000, 32_000]
-    found = _swept(run, sizes, lambda n: _zipf(int(n), 1.25, 5, run.seed))
-    return _judged(sizes, found, range(len(sizes)))
-
-
-@experiment(
-    "shc",
-    "fig7-spark",
-    title="similarity self-join by LSH, varying radius, on Spark",
-    claim="On Spark, too, the grids of the paper's rule and of ours are faster than hash and join-biclique.",
-    x_label="radius r",
-    y_label="seconds; ratio",
-    check="At every radius both rules are faster than hash and biclique; ours evens the slots; results are the same.",
-    parameters={"vectors": "scikit-learn digits, 64 dimensions", "family": "(r, 10r, 0.9, 0.1)", "slots": SLOTS},
-    **_DECLARED,
-)
-def fig7(run: Run) -> Outcome:
-    """Time of the self-join on buckets against the radius."""
-    radii = (RADII[3], RADII[-1]) if run.quick else RADII[1::2]
-    found = _swept(run, radii, lambda radius: _digits(radius, run.seed))
-    return _judged(radii, found, range(len(radii)))
-
-
-def _digits(radius: float, seed: int, n_epochs: int = 5) -> Epochs:
-    """The buckets of the digits, as both streams."""
-    drawn = digit_streams(radius, seed)
-    cuts = [np.array_split(side, n_epochs) for side in drawn.sides]
-    return [{name: keys_table(cuts[i][epoch], epoch) for i, name in enumerate("RS")} for epoch in range(n_epochs)]

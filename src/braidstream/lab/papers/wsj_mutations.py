@@ -13,7 +13,6 @@ from braidstream.lab.sim import points, virtual_cluster
 from braidstream.lab.sim.costs import Network
 from braidstream.lab.sim.demand import TUPLE_BYTES, Demand
 from braidstream.lab.sim.virtual_cluster import Cluster
-from braidstream.spark import flow
 
 __all__: list[str] = []
 
@@ -76,12 +75,6 @@ def the_epoch_is_what_it_always_is(broken: Broken) -> None:
 
     broken.set(points, "_cluster", as_ever)
     broken.set(points, "_drawn", lambda point, seed: drawn(replace(point, epoch_s=2.0), seed))
-
-
-@mutation("wsj fig13-spark", "wsj fig14-spark")
-def micro_batches_are_what_they_always_are(broken: Broken) -> None:
-    """IV-A: the engine makes an epoch every 2 s, whatever length is asked for."""
-    broken.set(flow, "trigger_of", lambda _epoch: {"processingTime": "2 seconds"})
 
 
 @mutation("wsj fig14")
