@@ -25,11 +25,13 @@ from braidstream.model.faults import POINTS
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_outer_joins_engine import Check, closing, harness_of, steady
+from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import QUIET, leftovers, often_compacted, reorganized, with_a_fault
 from tests.scale import examples
 
 SECOND = stories.SECOND
 SOME = settings(max_examples=examples(60), deadline=None, suppress_health_check=QUIET)
+FEW = settings(SOME, max_examples=examples(30))
 SLOTS = st.integers(1, 4)
 SILENCES = st.none() | st.integers(0, 12).map(lambda seconds: seconds * SECOND)
 MORE = ("nothing", "a comparison", "computed", "a filter", "NULL is equal")
@@ -78,12 +80,13 @@ class Stacked:
             return [], lambda c: not c[last] or c[last]["v"] > c[first]["v"]
         return [], lambda c: True
 
-    def expected(self, epochs: Sequence[oracle.Epoch]) -> Counter[Any]:
-        """After some epochs."""
+    def expected(self, epochs: Sequence[oracle.Epoch], first: int = 0, until: int | None = None) -> Counter[Any]:
+        """After some epochs, of what arrived from the `first` to before `until`."""
         arrived = [
-            replace(s, rows=[row for epoch in epochs for row in epoch.get(s.name, ())]) for s in self.case.streams
+            replace(s, rows=[row for epoch in epochs[first:until] for row in epoch.get(s.name, ())])
+            for s in self.case.streams
         ]
-        watermark = oracle.watermark_of(epochs, self.case.delays_us)
+        watermark = oracle.watermark_of(epochs[:until], self.case.delays_us)
         now = -(1 << 62) if watermark is None else watermark
         found = oracle.left_joins_on_top(arrived, self.case.equalities, self.below, self.on, watermark_us=now)
         return Counter(oracle.project([one for one in found if self.after(one)], self.columns))
@@ -99,9 +102,12 @@ def _more(kind: str, one: str, own: str) -> tuple[str, Check]:
     return texts.get(kind, ("", lambda c: True))
 
 
+CASES = many_streams(min_streams=3, max_streams=4, max_rows=7)
+
+
 @st.composite
-def stacked(draw: Any) -> Stacked:
-    case = draw(many_streams(min_streams=3, max_streams=4, max_rows=7))
+def stacked(draw: Any, case: Case | None = None) -> Stacked:
+    case = case or draw(CASES)
     n_left = draw(st.integers(1, len(case.streams) - 1))
     more = draw(st.lists(st.tuples(st.sampled_from(MORE), st.integers(0, 2)), min_size=n_left, max_size=n_left))
     return Stacked(case, n_left, more, draw(st.sampled_from(WHERE)))
@@ -129,6 +135,28 @@ def test_left_joins_on_top_of_inner_ones_survive_crashes_and_moves(
                 n_slots = harness.manifest.n_slots
                 harness.restart(directory=reorganized(harness.manifest.directory, n_slots, data))
         assert leftovers(harness) == []
+
+
+@FEW
+@given(CASES, SLOTS, st.integers(0, 999), st.data())
+def test_left_joins_on_top_come_and_go_while_groups_move(
+    case: Case, slots: int, seed: int, data: st.DataObject
+) -> None:
+    """One is there throughout; another, of as many or fewer LEFT JOINs, sees what arrives while it is there."""
+    told, later = (data.draw(stacked(case), label="query") for _ in range(2))
+    epochs = [*case.epochs, closing(case)]
+    begin = data.draw(st.integers(0, len(epochs) - 1), label="submitted")
+    end = data.draw(st.integers(begin, len(epochs)), label="withdrawn")
+    with TemporaryDirectory() as folder, often_compacted():
+        harness = harness_of(folder, case, {"q": told.text}, slots=slots, controller=restless(seed))
+        for number, epoch in enumerate(epochs):
+            if number == begin:
+                harness.submit("later", later.text)
+            if number == end:
+                harness.withdraw("later")
+            harness.epoch(tables(case, epoch))
+        assert stories.found(harness, "q") == told.expected(epochs), told.text
+        assert stories.found(harness, "later") == later.expected(epochs, begin, end), later.text
 
 
 WAYS = {

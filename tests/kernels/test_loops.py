@@ -99,7 +99,12 @@ def test_what_has_no_match_is_found_alike(n_build: int, n_needles: int, data: st
     compiled, plain = both(lambda: partners.unmatched(Needles(needles, low, high, None), asked).tolist())
     own = list(zip(partners.rows.hashes.tolist(), partners.rows.times.tolist(), strict=True))
     assert compiled == plain
-    assert compiled == [i for i in asked if not any(h == needles[i] and low[i] <= t <= high[i] for h, t in own)]
+    fitting = [
+        [at for at, (h, t) in enumerate(own) if h == needles[i] and low[i] <= t <= high[i]] for i in range(n_needles)
+    ]
+    assert compiled == [i for i in asked if not fitting[i]]
+    for spans in both(lambda: partners.ranges(Needles(needles, low, high, None))):
+        assert [list(range(first, last)) for first, last in zip(*spans, strict=True)] == fitting
 
 
 @given(arrays.arrays(np.int64, st.integers(0, 40), elements=TIMES), TIMES, TIMES)

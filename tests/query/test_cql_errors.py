@@ -103,6 +103,11 @@ WRONG = [
         "a query of their own",
     ),
     Wrong(
+        "SELECT R.v FROM R [RANGE 1 S] »LEFT JOIN S [RANGE 1 S] LEFT JOIN T [RANGE 1 S] ON R.k = S.k AND R.k = T.k",
+        "LEFT JOIN without ON",
+        "LEFT JOIN ... ON",
+    ),
+    Wrong(
         "SELECT R.v FROM R [RANGE 1 S] LEFT JOIN S [RANGE 1 S] ON »R.k = T.k LEFT JOIN T [RANGE 1 S] ON R.k = T.k",
         "ON names T before it is joined",
         "name T in its own ON",

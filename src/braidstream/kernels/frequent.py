@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from braidstream.kernels.hashing import unhashed
-from braidstream.kernels.rows import Rows, key_columns
+from braidstream.kernels.rows import Rows, key_columns, text_at
 from braidstream.model.packed_numbers import Column
 from braidstream.model.reports import Frequent
 from braidstream.model.stores import Store
@@ -47,11 +47,11 @@ def label_of(table: pa.Table, row: int, hash_: int, store: Store) -> str:
     """The key's value as people know it: from the stored keys or columns, or from a hash that can be undone."""
     own = key_columns(table)
     if own:
-        return ", ".join(str(table.column(name)[row].as_py()) for name in own[: len(store.key)])
+        return ", ".join(text_at(table.column(name), row) for name in own[: len(store.key)])
     found = [_CAST.match(key) for key in store.key]
     names = [match["column"] if match else key for match, key in zip(found, store.key, strict=True)]
     if all(name in table.column_names for name in names):
-        return ", ".join(str(table.column(name)[row].as_py()) for name in names)
+        return ", ".join(text_at(table.column(name), row) for name in names)
     kind = found[0]["type"] if len(found) == 1 and found[0] else ""
     value = unhashed(hash_, kind)
     return "" if value is None else str(value)

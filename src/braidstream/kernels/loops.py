@@ -22,7 +22,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["VARIABLE", "between", "load", "matches", "members", "missing", "native", "only", "unmatched"]
+__all__ = ["VARIABLE", "between", "load", "matches", "members", "missing", "native", "only", "spans", "unmatched"]
 
 VARIABLE = "BRAIDSTREAM_KERNELS"
 _ENOUGH = 1 << 10
@@ -104,6 +104,16 @@ def unmatched(build: U64, times: I64, needles: U64, low: I64, high: I64, left: I
         return None
     kept = left.copy()
     return kept[: made.unmatched(build, times, needles, low, high, kept)]
+
+
+def spans(build: U64, times: I64, needles: U64, low: I64, high: I64) -> tuple[I64, I64] | None:
+    """For each needle where the rows of its hash and a time in [low, high] begin and end; None: NumPy is to."""
+    made = native(len(build) + len(needles))
+    if made is None:
+        return None
+    start, stop = np.empty(len(needles), dtype=np.int64), np.empty(len(needles), dtype=np.int64)
+    made.spans(build, times, needles, low, high, start, stop)
+    return start, stop
 
 
 def matches(build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int) -> Iterator[tuple[I64, I64]] | None:

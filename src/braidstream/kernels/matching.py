@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidstream.kernels.join import LIMIT, UNBOUNDED, Composites, Pool, bisect, column, equal, expand, probe
-from braidstream.kernels.loops import unmatched
-from braidstream.kernels.rows import I64, U64, Rows, key_columns, take
+from braidstream.kernels.loops import spans, unmatched
+from braidstream.kernels.rows import I64, U64, Rows, key_columns, take, text_at
 from braidstream.kernels.sizes import joined, one_chunk
 from braidstream.model.stores import Comparison
 
@@ -145,6 +145,9 @@ class Partners:
 
     def ranges(self, needles: Needles) -> tuple[I64, I64]:
         """For each needle the rows with its hash and with times that fit."""
+        found = spans(self.rows.hashes, self.rows.times, needles.hashes, needles.low, needles.high)
+        if found is not None:
+            return found
         start, stop = probe(self.rows.hashes, needles.hashes)
         some = np.flatnonzero(stop > start)
         begin, end = start[some], stop[some]
@@ -299,5 +302,5 @@ def _ranked(table: pa.Table, needle: I64, row: I64, columns: Sequence[str]) -> I
 def _sortable(values: pa.ChunkedArray) -> Any:
     """A column in a form that Arrow sorts, NULL first: nested values by their text, of which there are few."""
     if pa.types.is_nested(values.type):
-        return pa.array([None if value is None else repr(value) for value in values.to_pylist()])
+        return pa.array([text_at(values, i) if values[i].is_valid else None for i in range(len(values))], pa.string())
     return values

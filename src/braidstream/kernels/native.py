@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numba import types
 
-__all__ = ["between", "dealt", "hash_longs", "hash_texts", "matched", "members", "ordered", "unmatched"]
+__all__ = ["between", "dealt", "hash_longs", "hash_texts", "matched", "members", "ordered", "spans", "unmatched"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -231,6 +231,26 @@ def unmatched(build: Any, times: Any, needles: Any, low: Any, high: Any, left: A
         left[n] = i
         n += 1
     return n
+
+
+@_compiled(types.void, _READ_U64, _READ_I64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64, _NEW_I64)
+def spans(build: Any, times: Any, needles: Any, low: Any, high: Any, start: Any, stop: Any) -> None:
+    """For each needle the rows of `build` with its hash and a time in [low, high]: from `start` to before `stop`.
+
+    Hashes ascend in both, times within a hash.
+    """
+    n_build = len(build)
+    j = 0
+    for i in range(len(needles)):
+        h = needles[i]
+        if j < n_build and build[j] < h:
+            j = _reached(build, j, h)
+        first = last = j
+        if j < n_build and build[j] == h:
+            first = last = _in_time(build, times, j, low[i])
+            if first < n_build and build[first] == h:
+                last = _in_time(build, times, first, high[i] + 1)
+        start[i], stop[i] = first, last
 
 
 @_compiled(_I64, _READ_I64, _I64, _I64, _NEW_I64)

@@ -49,6 +49,7 @@ __all__ = [
     "payload_names",
     "sort_rows",
     "stored_name",
+    "text_at",
     "user_name",
 ]
 
@@ -138,6 +139,14 @@ def fixed_width(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if column.num_chunks == 1:
         return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
     return np.asarray(column.to_numpy())
+
+
+def text_at(values: pa.ChunkedArray | pa.Array, row: int) -> str:
+    """A value as people read it; one with a time beyond Python's years, as Arrow writes it."""
+    try:
+        return str(values[row].as_py())
+    except (OverflowError, ValueError):
+        return str(values.slice(row, 1).to_string(indent=0)).strip("[]\n")
 
 
 def take(table: pa.Table, index: I64) -> pa.Table:

@@ -83,10 +83,12 @@ def kind_of(source: Source, joins: Sequence[exp.Join]) -> JoinKind:
         fix = "join two of them in a query of their own, and its results with the others"
         expected = "two streams, or inner joins and then LEFT JOINs"
         raise source.error(join_word(source, joins[odd]), wrong, expected, fix)
-    kind, at = kinds[other], join_word(source, joins[other])
-    if not any(token.token_type == TokenType.ON for token in source.tokens):  # the parser takes it for ON TRUE
+    kind, own = kinds[other], joins[other:]
+    n_on = sum(token.token_type == TokenType.ON for token in source.tokens)
+    if n_on < len(own):  # the parser takes it for ON TRUE
+        without = next((join for join in own if not join.args.get("on") or join.args["on"] == exp.true()), own[0])
         fix = f"write {kind.words} ... ON, with an equality between the streams"
-        raise source.error(at, f"{kind.words} without ON", f"{kind.words} ... ON", fix)
+        raise source.error(join_word(source, without), f"{kind.words} without ON", f"{kind.words} ... ON", fix)
     return kind
 
 
