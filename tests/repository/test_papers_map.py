@@ -23,7 +23,7 @@ FIGURES = {
 
 def named(text: str) -> set[tuple[str, str]]:
     """The experiments that a text names as commands."""
-    return set(re.findall(r"`braid paper (\w+) (\w+)`", text))
+    return set(re.findall(r"`braid paper (\w+) ([\w-]+)`", text))
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,7 @@ def test_every_experiment_declares_what_the_report_shows(registered: dict[tuple[
     [
         ("fig5", "Figure 5"),
         ("fig7a", "Figure 7a"),
+        ("fig4-spark", "Figure 4 on Spark"),
         ("table1", "Table 1"),
         ("sec5", "Section 5"),
         ("tactics", "tactics"),

@@ -237,7 +237,7 @@ class _Slot:
             self.files.drop_copies()
         staged = {query: Result(w.rows, w.close()) for query, w in results.items()}
         syncing.settle(durable=self.task.durable)
-        slow_down(executor(), time.perf_counter() - self.started, sum(len(rows) for rows in self.new.values()))
+        slow_down(executor(), time.perf_counter() - self.started, self._n_rows, sum(r.rows for r in staged.values()))
         report = SlotReport(
             slot=self.slot,
             stage=self.stage,
@@ -245,7 +245,7 @@ class _Slot:
             store_s=stored_s - joined_s,
             executor=executor(),
             tallies=tuple(self.tallies),
-            rows=sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values())),
+            rows=self._n_rows,
             bytes=self.bytes,
             section=section,
             adopted=adopted,
@@ -264,6 +264,11 @@ class _Slot:
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
         yield Envelope(self.slot, Kind(Content.REPORT), encoded(report))
+
+    @property
+    def _n_rows(self) -> int:
+        """The rows that the slot received."""
+        return sum(len(rows) for rows in (*self.new.values(), *self.new_in_cells.values()))
 
     def _unpack(self, received: list[tuple[Kind, pa.Buffer]]) -> tuple[dict[int, Rows], dict[tuple[int, int], Rows]]:
         """The new rows by store, and those of cells by store and use."""

@@ -17,6 +17,9 @@ NOT_HELD: Mapping[str, set[str]] = {
     "gsdm table1": {"WD: communication in combine (%)"},
     "dcape fig7": {"M1 stops after minutes"},
     "dcape fig11": {"results left by high over low output"},
+    "dcape fig15": {"adaptations, 15 s"},
+    "dcape fig11-spark": {"which takes less time"},
+    "dcape fig12-spark": {"only slightly"},
     "shc fig4": {"paper's rule outperforms hash and biclique"},
     "shc fig7": {"paper's rule outperforms hash and biclique"},
 }

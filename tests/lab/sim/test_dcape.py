@@ -32,7 +32,8 @@ def test_the_claim_holds_as_far_as_is_known(figure: str) -> None:
 
 
 def test_every_figure_with_results_is_registered() -> None:
-    assert {one.figure for one in experiments("dcape")} == {*FIGURES, "cleanup"}
+    found = {one.figure for one in experiments("dcape") if one.how != "spark"}
+    assert found == {*FIGURES, "cleanup"}
 
 
 def streams(*ratios: float, seed: int = 1) -> Streams:

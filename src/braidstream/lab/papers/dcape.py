@@ -11,6 +11,6 @@ are exact for the streams drawn; machines, clock and prices are virtual (`lab.si
 
 from __future__ import annotations
 
-from braidstream.lab.papers import dcape_disk, dcape_moves
+from braidstream.lab.papers import dcape_disk, dcape_moves, dcape_spark
 
-__all__ = ["dcape_disk", "dcape_moves"]
+__all__ = ["dcape_disk", "dcape_moves", "dcape_spark"]

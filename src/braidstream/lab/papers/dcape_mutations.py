@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from braidstream.control import overflow
 from braidstream.control.policies import spilling
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.disk import ForcedSpilling
@@ -40,7 +41,14 @@ def the_share_to_push_is_forgotten(broken: Broken) -> None:
     broken.set(settings_of_paper, "_settings", lambda point: whole(replace(point, share=0.3)))
 
 
-@mutation("dcape fig11", "dcape fig12", "dcape fig17", "dcape fig20")
+@mutation("dcape fig9-spark", "dcape fig10-spark")
+def the_engine_forgets_the_share_to_push(broken: Broken) -> None:
+    """4.4: the engine pushes 30% of a slot's state, whatever share is asked for."""
+    whole = spilling.choose_spills
+    broken.set(overflow, "choose_spills", lambda *some, **options: whole(*some, **{**options, "share": 0.3}))
+
+
+@mutation("dcape fig11", "dcape fig12", "dcape fig17", "dcape fig20", "dcape fig11-spark", "dcape fig12-spark")
 def productivity_is_turned_around(broken: Broken) -> None:
     """4.3: what gives the most results is pushed first."""
     broken.set(spilling, "_rank", lambda one, *_: (one.bytes / max(one.outputs, 1.0), one.group))

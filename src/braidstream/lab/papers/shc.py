@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from braidstream.control.regridding import GridSettings
+from braidstream.lab.papers import shc_spark
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged
 from braidstream.lab.papers.shc_cost import Costs, measured_costs
 from braidstream.lab.papers.shc_loads import (
@@ -35,7 +36,7 @@ from braidstream.lab.papers.shc_loads import (
 from braidstream.lab.papers.shc_workloads import RADII, digit_streams, q5_stages
 from braidstream.lab.workloads.key_values import ZipfKeys
 
-__all__ = ["ROUTERS", "zipf_streams"]
+__all__ = ["ROUTERS", "shc_spark", "zipf_streams"]
 
 DOMAIN = 10_000
 NODES = 48

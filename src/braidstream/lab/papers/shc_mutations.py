@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from braidstream.control import grid_paper
+from braidstream.epoch import regridder
 from braidstream.lab.papers import shc_loads
 from braidstream.lab.papers.mutations import Broken, mutation
 
@@ -16,6 +17,12 @@ __all__: list[str] = []
 def no_key_is_ever_heavy(broken: Broken) -> None:
     """3.2: candidates for a grid are never found, so that every key stays with one slot."""
     broken.set(shc_loads, "candidates", lambda *_: [])
+
+
+@mutation("shc fig4-spark")
+def the_engine_finds_no_heavy_key(broken: Broken) -> None:
+    """3.2: after an epoch no key is a candidate for a grid, so that the engine routes all of them by hash."""
+    broken.set(regridder, "candidates", lambda *_, **__: [])
 
 
 @mutation("shc fig6")

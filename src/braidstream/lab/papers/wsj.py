@@ -1,7 +1,6 @@
 """WSJ's figures 5 to 10 on the virtual cluster: delay, processor and idle time.
 
-`wsj_exchange` has figures 11 to 14, `wsj_parts` the buffer formula and the block joins on real tuples, `wsj_spark`
-figures 13 and 14 on Spark.
+`wsj_exchange` has figures 11 to 14, `wsj_parts` the buffer formula and the block joins on real tuples.
 
 Each figure simulates 20 virtual minutes for each point (`lab.sim.points`), and measures the last ten.
 

@@ -1,0 +1,151 @@
+"""Flows on real Spark for experiments of kind "spark": `local[2]`, streams as files, figures from `handle.progress`.
+
+A stream is a folder with a file for each epoch, which the engine reads one by one, so that two runs see the same epochs
+whatever the machine does meanwhile. Two cores cannot show how long eight machines would take. Where that is asked for,
+slots are given *work*: so many microseconds for each tuple received and each match produced, which they sleep
+(`model.slowness`). There are as many task threads as slots then, all sleep at once, and an epoch takes as long as its
+most loaded slot. The *time on a machine a slot* is that, summed over the epochs.
+
+Invariant: an experiment's streams, checkpoint and results are in a folder that is gone afterwards, and its session is
+stopped. Cost: some seconds for the session, then tenths of a second an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from braidstream.epoch.progress import EpochProgress
+from braidstream.errors import InputError
+from braidstream.lab.workloads import append_files
+from braidstream.model.instructions import Decision
+from braidstream.model.slowness import WORK_VARIABLE
+from braidstream.spark.flow import Flow
+from braidstream.spark.session import local_session
+
+__all__ = ["ON_SPARK", "Bench", "Epochs", "Ran", "bench", "keys_table", "session"]
+
+ON_SPARK = "The engine on Spark on this machine: streams are files, one an epoch; figures are its progress."
+DDL = "k long, v long, ts timestamp"
+_SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+EPOCH_US = 1_000_000
+"""The event time of an epoch."""
+
+Epochs = Sequence[Mapping[str, pa.Table]]
+Ints = npt.NDArray[np.int64]
+
+
+def keys_table(keys: Ints, epoch: int, values: Ints | None = None) -> pa.Table:
+    """An epoch's tuples of one stream: these keys, in this order, spread evenly over the epoch's time."""
+    numbers = np.arange(len(keys), dtype=np.int64)
+    times = epoch * EPOCH_US + numbers * EPOCH_US // max(len(keys), 1)
+    return pa.table([keys, numbers if values is None else values, times], schema=_SCHEMA)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of a flow to its end."""
+
+    progress: tuple[EpochProgress, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def epochs(self) -> list[EpochProgress]:
+        """The epochs, without the steps of a last clean-up."""
+        return [entry for entry in self.progress if not entry.step]
+
+    @property
+    def matches(self) -> int:
+        """All results."""
+        return sum(sum(entry.matches.values()) for entry in self.progress)
+
+    @property
+    def recovered(self) -> int:
+        """Those of them that clean-up made up for."""
+        return sum(sum(entry.recovered.values()) for entry in self.progress)
+
+    @property
+    def produced(self) -> int:
+        """Intermediate results."""
+        return sum(sum(entry.produced.values()) for entry in self.progress)
+
+    @property
+    def clean_up_s(self) -> float:
+        """How long the last clean-up took."""
+        return sum(entry.seconds["total"] for entry in self.progress if entry.step)
+
+    @property
+    def apart_s(self) -> float:
+        """The time on a machine a slot: of each epoch its busiest slot's, and all of it in sum."""
+        return sum(max(entry.busy_s, default=0.0) for entry in self.epochs)
+
+    def largest(self, what: str) -> float:
+        """The most loaded slot of each epoch, in shares of the mean, weighted by the epoch's results ("matches")."""
+        weights = [sum(entry.matches.values()) for entry in self.epochs]
+        loads = [entry.balance.get(what, 1.0) for entry in self.epochs]
+        return float(np.average(loads, weights=np.maximum(weights, 1)))
+
+
+class Bench:
+    """Runs flows over streams that are written once."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self._folder, self._n_runs = spark, folder, 0
+
+    def streams(self, label: str, epochs: Epochs) -> Path:
+        """Write streams, a file for each epoch; the folder they are in."""
+        folder = self._folder / label
+        for epoch in epochs:
+            for name, rows in epoch.items():
+                append_files(folder / name, [rows])
+        return folder
+
+    def run(self, streams: Path, query: str, **options: Any) -> Ran:
+        """Run a query over streams to their end, with options of `Flow`; results are counted and go nowhere."""
+        self._n_runs += 1
+        flow = Flow(self.spark, f"run-{self._n_runs}", **options)
+        for stream in sorted(streams.iterdir()):
+            flow.files(
+                stream.name,
+                stream,
+                schema=DDL,
+                time="ts",
+                delay="0 seconds",
+                order="modified",
+                options={"maxFilesPerTrigger": "1"},
+            )
+        flow.query(query, name="q").to("noop")
+        folder = self._folder / f"ck-{self._n_runs}"
+        handle = flow.start(folder, durability="process", warm=self._n_runs == 1)
+        handle.await_termination()
+        return Ran(tuple(handle.progress), tuple(handle.decisions))
+
+
+@contextmanager
+def session(n_threads: int = 2, work_us: tuple[float, float] | None = None) -> Iterator[SparkSession]:
+    """A local session of its own; with `work_us`, the price of a tuple and of a match at every slot."""
+    if SparkSession.getActiveSession() is not None:
+        raise InputError("a Spark session is active", "none: an experiment starts its own", "stop it, or run it apart")
+    work = {} if work_us is None else {f"spark.executorEnv.{WORK_VARIABLE}": f"{work_us[0]:g}:{work_us[1]:g}"}
+    spark = local_session(f"local[{n_threads}]", settings={"spark.ui.enabled": "false", **work})
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def bench(n_threads: int = 2, work_us: tuple[float, float] | None = None) -> Iterator[Bench]:
+    """A bench on a local session."""
+    with session(n_threads, work_us) as spark, TemporaryDirectory(prefix="papers-") as folder:
+        yield Bench(spark, Path(folder))
