@@ -50,8 +50,18 @@ def merges_of(view: View, memory: Memory, lower: npt.NDArray[np.intp]) -> list[S
     found: list[Suggestion] = []
     for begin, end in view.directory.columns().bounds.values():
         own = lower[np.searchsorted(lower, begin) : np.searchsorted(lower, end)]
-        found += _merges(view, own[: max(end - begin - n_base, 0)])
+        found += _merges(view, _apart(view, own[: max(end - begin - n_base, 0)]))
     return found
+
+
+def _apart(view: View, lower: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Those of which no two touch the same slot: a reorganization epoch changes a slot once."""
+    slots, touched, found = view.directory.columns().slots, set[int](), []
+    for at, one, other in zip(lower.tolist(), slots[lower].tolist(), slots[lower + 1].tolist(), strict=True):
+        if one not in touched and other not in touched:
+            touched |= {one, other}
+            found.append(at)
+    return np.array(found, dtype=np.intp)
 
 
 def _merges(view: View, lower: npt.NDArray[np.intp]) -> list[Suggestion]:
