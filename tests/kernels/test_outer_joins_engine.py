@@ -256,7 +256,7 @@ class Drawn:
         return bool(self.rng.integers(2))
 
 
-@pytest.mark.parametrize("seed", range(examples(60, least=3)))
+@pytest.mark.parametrize("seed", range(examples(30, least=3)))
 @pytest.mark.parametrize("kind", [kind for kind in JoinKind if kind is not JoinKind.INNER], ids=lambda k: k.value)
 def test_streams_that_go_on_and_on_are_decided_epoch_by_epoch(kind: JoinKind, seed: int, tmp_path: Any) -> None:
     rng = np.random.default_rng([seed, 18])

@@ -96,7 +96,9 @@ def run(flow: Flow, checkpoint: Path, sinks: Sequence[Any]) -> list[list[dict[st
     return [q.sink.table().to_pylist() for q in sinks]
 
 
-@pytest.mark.parametrize("streams", [("R", "S"), ("R", "S", "T")], ids=["two streams", "three streams"])
+@pytest.mark.parametrize(
+    "streams", [("R", "S"), pytest.param(("R", "S", "T"), marks=pytest.mark.slow)], ids=["two streams", "three streams"]
+)
 def test_without_group_by_each_epoch_has_one_row_as_the_oracle_says(
     spark: SparkSession, tmp_path: Path, streams: Sequence[str]
 ) -> None:

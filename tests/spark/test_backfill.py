@@ -121,7 +121,9 @@ def overlapping(random: Random, n_files: int = 6) -> list[pa.Table]:
     return [pa.Table.from_pylist(own, STREAM_SCHEMA) for own in [*rows, []]]
 
 
-@pytest.mark.parametrize("query", [QUERY, FILTERED], ids=["files read directly", "rows from Spark"])
+@pytest.mark.parametrize(
+    "query", [QUERY, pytest.param(FILTERED, marks=pytest.mark.slow)], ids=["files read directly", "rows from Spark"]
+)
 def test_files_that_overlap_some_without_statistics_or_rows(spark: SparkSession, tmp_path: Path, query: str) -> None:
     random = Random(query)
     for name in "RS":

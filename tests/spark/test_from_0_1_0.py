@@ -60,7 +60,7 @@ def expected(folder: Path, key: str, windows: tuple[int, int], outputs: dict[str
     return batch_join(streams, [(f"R.{key}", f"S.{key}")], outputs, **more)
 
 
-@pytest.mark.parametrize("slots", [4, 3], ids="with {} slots".format)
+@pytest.mark.parametrize("slots", [pytest.param(4, marks=pytest.mark.slow), 3], ids="with {} slots".format)
 def test_a_checkpoint_of_0_1_0_with_a_grid_and_pushed_groups_goes_on(
     slots: int, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -249,7 +249,7 @@ def test_a_second_start_in_one_process_is_refused_and_the_first_goes_on(spark: S
     jobs.refuse_running(job)
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(50, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.acceptance)])
 def test_the_same_job_started_twice_loses_nothing(stage: Stage, n: int) -> None:
     for number in range(n):
         overlap(stage)

@@ -103,7 +103,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", ["direct", "general"])
+@pytest.mark.parametrize("way", ["direct", pytest.param("general", marks=pytest.mark.slow)])
 def test_expressions_mean_what_spark_says(spark: SparkSession, folder: Path, way: str) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")

@@ -29,7 +29,9 @@ def run(spark: SparkSession, folder: Path, paths: dict[str, Path], slots: int | 
     return handle
 
 
-@pytest.mark.parametrize("remote", [False, True], ids=["state on local disk", "state elsewhere"])
+@pytest.mark.parametrize(
+    "remote", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["state on local disk", "state elsewhere"]
+)
 def test_four_then_seven_then_one_slot(spark: SparkSession, tmp_path: Path, remote: bool) -> None:
     """Runs of two epochs each; between them the number of slots changes."""
     root = f"copy+file://{tmp_path}/ck" if remote else str(tmp_path / "ck")

@@ -53,6 +53,7 @@ def pairs_of(table: pa.Table | None) -> list[tuple[int, int]]:
     return list(zip(table["left_photo"].to_pylist(), table["right_photo"].to_pylist(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_two_streams_of_vectors(tmp_path: Path, spark: SparkSession) -> None:
     points = {"A": vectors(120, 1), "B": vectors(150, 1)[30:]}

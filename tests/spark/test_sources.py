@@ -86,7 +86,15 @@ TIMED = pa.schema(
 )
 
 
-@pytest.mark.parametrize("directly", [(True, True), (True, False), (False, False)], ids=["both", "one", "none"])
+@pytest.mark.parametrize(
+    "directly",
+    [
+        pytest.param((True, True), marks=pytest.mark.slow),
+        (True, False),
+        pytest.param((False, False), marks=pytest.mark.slow),
+    ],
+    ids=["both", "one", "none"],
+)
 def test_the_session_decides_what_expressions_mean(
     spark: SparkSession, tmp_path: Path, directly: tuple[bool, bool]
 ) -> None:

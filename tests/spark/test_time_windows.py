@@ -24,7 +24,7 @@ def batch(spark: SparkSession, folder: Path, text: str) -> list[tuple[Any, ...]]
     return stage.in_order(tuple(row) for row in spark.sql(text).collect())
 
 
-@pytest.mark.parametrize("directly", [True, False])
+@pytest.mark.parametrize("directly", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_counts_in_windows_of_time_are_those_of_sparks_batch_query(
     spark: SparkSession, tmp_path: Path, directly: bool
 ) -> None:

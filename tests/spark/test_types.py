@@ -19,7 +19,10 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4)
 
 def groups_of_kinds() -> list[object]:
     found = [KINDS[i : i + AT_ONCE] for i in range(0, len(KINDS), AT_ONCE)]
-    return [pytest.param(kinds, id=" / ".join(kind.name for kind in kinds)) for kinds in found]
+    return [
+        pytest.param(kinds, id=" / ".join(kind.name for kind in kinds), marks=[pytest.mark.slow] if i else [])
+        for i, kinds in enumerate(found)
+    ]
 
 
 @pytest.mark.parametrize("kinds", groups_of_kinds())
