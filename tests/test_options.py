@@ -46,6 +46,9 @@ FORMS: dict[str, type] = {
 PARTNERS: dict[str, dict[str, Any]] = {
     "rule": {"router": "grid"},
     "subgroups": {"router": "biclique"},
+    "epsilon": {"router": "grid", "rule": "paper"},
+    "placement": {"slots": 4},
+    "strategies": {"degrees": [2, 2], "split": "cut:halves", "combine": "cut:whole"},
     "min_slots": {"max_slots": 64},
     "value": {"format": "kafka", "schema": "k long, ts timestamp"},
     "bad": {"format": "kafka", "schema": "k long, ts timestamp", "value": "json"},

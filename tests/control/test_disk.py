@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from braidstream.control.controller import Controller, default_policies
+from braidstream.control.overflow import Overflow
 from braidstream.control.policies.disk import memory_policies
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
+from braidstream.epoch.reorganizer import Reorganizer
 from braidstream.model.figures import GroupFigures, SlotFigures
 from braidstream.model.instructions import (
     CleanUp,
@@ -22,6 +24,7 @@ from braidstream.model.instructions import (
     apply,
     slots_touched,
 )
+from braidstream.options import BudgetOptions
 from tests.control.cluster import instructions_of, measured, placed
 
 
@@ -197,3 +200,12 @@ def test_pushing_changes_no_directory() -> None:
 def test_the_settings_choose_the_policies(disk: Any, names: list[str]) -> None:
     chosen = default_policies(Settings(memory_bytes=100, disk=disk, splitting=False))
     assert [type(one).__name__ for one in chosen] == ["Suppliers", *names]
+
+
+def test_what_is_pushed_is_said_once_for_the_flow_and_the_controller() -> None:
+    flow = Overflow(1000, spill_share=0.7, idle_after=3, push_by="productive")
+    told = Reorganizer.of(Controller(Settings(disk="lazy")), None, 1000, flow).controller.settings
+    assert (told.memory_bytes, told.spill_share, told.idle_after, told.push_by) == (1000, 0.7, 3, "productive")
+    own = Reorganizer.of(Controller(Settings(spill_share=0.2)), None, None, flow).controller.settings
+    assert (own.memory_bytes, own.spill_share, own.idle_after) == (None, 0.2, 3)
+    assert Settings().budget == BudgetOptions()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from braidstream.control.controller import Controller
 from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
-from braidstream.model.directory import Directory
+from braidstream.model.directory import Directory, enough_groups
 from braidstream.model.figures import FigureColumns
 from braidstream.model.instructions import Decision, Move, apply
 from tests.control.cluster import instructions_of
@@ -25,8 +25,9 @@ EVERY = Settings().every
 class RandomLoad:
     """Rows that are dealt to groups by chance, and slots that take their time with them.
 
-    `noise` is the deviation of the logarithm of a slot's time in an epoch; `hiccups` the share of epochs in which a
-    slot is held up for several times as long.
+    A hot hash has `hot` times the rows of all others together, and stays in one group however that is split. `noise`
+    is the deviation of the logarithm of a slot's time in an epoch; `hiccups` the share of epochs in which a slot is
+    held up for several times as long.
     """
 
     n_slots: int
@@ -37,6 +38,7 @@ class RandomLoad:
     hiccups: float
     rng: np.random.Generator
     paces: np.ndarray
+    hot: float = 0.0
     directory: Directory = field(init=False)
     memory: Memory = field(default_factory=Memory)
     epoch: int = 0
@@ -47,7 +49,7 @@ class RandomLoad:
     def reorganize(self, controller: Controller) -> list[Decision]:
         known = self.directory.columns()
         slots, n = np.asarray(known.slots, dtype=np.int64), len(known)
-        rows = self.rng.poisson(self.rows / n, (EVERY, n))
+        rows = self.rng.poisson(self.rows * self.shares(), (EVERY, n))
         by_slot = np.zeros((EVERY, self.n_slots), dtype=np.int64)
         np.add.at(by_slot.T, slots, rows.T)
         seconds = by_slot * (self.busy_s * self.n_slots / self.rows) * self.paces
@@ -59,6 +61,16 @@ class RandomLoad:
         self.directory, self.n_slots = apply(self.directory, self.n_slots, instructions_of(decisions))
         self.epoch += EVERY
         return decisions
+
+    def shares(self) -> np.ndarray:
+        """Of all rows, those of each group."""
+        even = 0.5 ** np.asarray(self.directory.columns().depths, dtype=float)
+        even[len(even) // 3] += self.hot
+        return even / even.sum()
+
+    def of_slots(self) -> np.ndarray:
+        """Of all rows, those of each slot."""
+        return np.bincount(self.directory.columns().slots, self.shares(), self.n_slots)
 
     def _columns(self, known, slots, rows, by_slot, seconds) -> FigureColumns:  # type: ignore[no-untyped-def]
         flat, n = self.n_slots * EVERY, len(known)
@@ -86,11 +98,6 @@ class RandomLoad:
         )
 
 
-def enough_groups(n_slots: int) -> int:
-    """A power of two, eight or more a slot: fewer are uneven by themselves, and are split for that reason."""
-    return max(64, 1 << (8 * n_slots - 1).bit_length())
-
-
 @given(
     n_slots=st.integers(2, 64),
     rows=st.sampled_from([100, 5_000, 1_000_000]),
@@ -109,6 +116,41 @@ def test_a_steady_load_moves_nothing_in_500_epochs(
     controller = Controller(Settings(epoch_s=epoch_s))
     for _ in range(EPOCHS // EVERY):
         assert [d.explain() for d in load.reorganize(controller) if d.is_accepted] == []
+
+
+@given(
+    n_slots=st.integers(2, 64),
+    share=st.floats(1.5, 8.0),
+    noise=st.floats(0, 0.1),
+    epoch_s=st.sampled_from([None, 1.0]),
+    seed=st.integers(0, 1 << 32),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_a_group_with_more_than_a_slots_share_is_freed_of_its_neighbours(
+    n_slots: int, share: float, noise: float, epoch_s: float | None, seed: int
+) -> None:
+    """One hash has `share` times a slot's even share of all rows: others leave its slot, in every reorganization."""
+    share = min(share, 0.75 * n_slots)
+    hot = share / (n_slots - share)
+    rng = np.random.default_rng(seed)
+    load = RandomLoad(n_slots, enough_groups(n_slots), 1_000_000, 1.0, noise, 0.0, rng, np.ones(n_slots), hot)
+    slot, before = int(load.of_slots().argmax()), load.of_slots().max()
+    controller, decisions = Controller(Settings(epoch_s=epoch_s, groups_at_once=4)), []
+    for _ in range(3):
+        decisions += load.reorganize(controller)
+    assert instructions_of(decisions), "three reorganizations saw nothing"
+    assert load.of_slots()[slot] < before
+
+
+@given(n_slots=st.integers(9, 64), noise=st.floats(0, 0.1), seed=st.integers(0, 1 << 32))
+@settings(max_examples=examples(15), deadline=None)
+def test_fewer_groups_than_the_slots_need_are_split_until_these_are_even(n_slots: int, noise: float, seed: int) -> None:
+    """64 groups over many slots that somebody asked for: some slots have twice the work of others, load or no load."""
+    load = RandomLoad(n_slots, 64, 1_000_000, 1.0, noise, 0.0, np.random.default_rng(seed), np.ones(n_slots))
+    uneven = load.of_slots().max() * n_slots
+    for _ in range(20):
+        load.reorganize(Controller(Settings()))
+    assert load.of_slots().max() * n_slots <= min(uneven, 1.55)
 
 
 @given(n_slots=st.integers(2, 16), noise=st.floats(0, 0.05), seed=st.integers(0, 1 << 32))

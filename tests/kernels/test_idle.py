@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
@@ -140,3 +141,66 @@ def test_a_stream_is_idle_iff_it_was_silent_for_long_enough(epochs: list[tuple[s
             last[stream] = clock.now if stream in spoke else last[stream]
             longest[stream] = clock.now - last[stream]
         assert known.idle == tuple(s for s, limit in (("A", 60), ("B", 90)) if longest[s] >= limit)
+
+
+CHAIN_SCHEMA = pa.schema(
+    [("k", pa.int64()), ("j", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))]
+)
+CHAIN = (
+    "SELECT A.v AS a, B.v AS b, C.v AS c FROM A [RANGE 5 SECONDS], B [RANGE 5 SECONDS], C [RANGE 8 SECONDS]"
+    " WHERE A.k = B.k AND B.j = C.j"
+)
+
+
+def chain_rows(*seconds: int) -> pa.Table:
+    ones = [1] * len(seconds)
+    return pa.table({"k": ones, "j": ones, "v": list(seconds), "ts": [s * S for s in seconds]}, schema=CHAIN_SCHEMA)
+
+
+def chain_of(folder: Path, clock: Clock, silence_us: int | None) -> QueryHarness:
+    patience = Patience({"C": 60 * S}, clock)
+    schemas = dict.fromkeys("ABC", CHAIN_SCHEMA)
+    harness = QueryHarness(folder, schemas, {"q": CHAIN}, slots=2, patience=patience, silence_us=silence_us)
+    assert str(harness.plan.trees["q"]) == "((A ⋈ B) ⋈ C)"
+    return harness
+
+
+def test_a_join_is_suspended_once_nothing_of_the_idle_stream_can_be_joined(tmp_path: Path) -> None:
+    """What is not made while the watermark goes on is not owed: before, it would have been lost."""
+    clock = Clock(1000)
+    harness = chain_of(tmp_path, clock, silence_us=1 * S)
+    harness.epoch({name: chain_rows(1) for name in "ABC"})
+    clock.now += 60
+    for second in (4, 6, 9):
+        harness.epoch({"A": chain_rows(second), "B": chain_rows(second)})
+        assert not harness.manifest.notes.suspended  # until second 9 a pair may meet C's tuple of second 1
+    harness.epoch({"A": chain_rows(10), "B": chain_rows(10)})
+    assert list(harness.manifest.notes.suspended) == ["q:(A⋈B)"]
+    for second in (13, 30):
+        harness.epoch({"A": chain_rows(second), "B": chain_rows(second)})
+    harness.epoch({name: chain_rows(31) for name in "ABC"})
+    found = stories.found(harness, "q")
+    assert {(9, 9, 1), (6, 4, 1), (30, 30, 31), (31, 30, 31)} <= set(found)
+    assert max(found.values()) == 1
+    made = sum(sum(entry.produced.values()) for entry in harness.runner.progress)
+    assert made < 3 * 8  # those of second 13 never were
+
+
+SAYING = st.sampled_from(["AB", "AB", "AB", "A", "C"])
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.lists(st.tuples(SAYING, st.integers(0, 4), st.booleans()), min_size=8, max_size=12), st.integers(0, 3))
+def test_suspending_loses_nothing_whoever_is_idle_when(story: list[tuple[str, int, bool]], silence_s: int) -> None:
+    found = []
+    for silence_us in (None, silence_s * S):
+        clock, second = Clock(1000), 1
+        with TemporaryDirectory() as folder:
+            harness = chain_of(Path(folder), clock, silence_us)
+            for saying, later, is_long in story:
+                second += later
+                clock.now += 60 * is_long
+                harness.epoch({name: chain_rows(second) for name in saying})
+            harness.runner.settle()
+            found.append(stories.found(harness, "q"))
+    assert found[0] == found[1]

@@ -330,10 +330,10 @@ def test_thousands_of_rows_are_joined_as_by_duckdb(kind: JoinKind, tmp_path: Any
 
 @FEW
 @given(two_streams(max_rows=12), KINDS, SLOTS, SPILLS, st.data())
-def test_state_that_was_pushed_is_active_again_when_a_join_needs_it(
+def test_another_kind_of_join_comes_to_state_that_was_pushed_and_goes(
     case: Case, kind: JoinKind, slots: int, spills: Any, data: st.DataObject
 ) -> None:
-    """An inner join whose state is pushed at random, until another kind of join shares its stores, and after it."""
+    """An inner join whose state is pushed at random, before another kind shares its stores, beside it and after it."""
     told = Told(case, kind, data)
     windows = "R [RANGE 4 SECONDS], S [RANGE 7 SECONDS]"
     inner = f"SELECT R.v AS a, S.v AS b FROM {windows} WHERE {stories.equal(case.equalities)}"

@@ -248,6 +248,22 @@ def test_a_submitted_chain_that_resumes_does_not_see_what_came_before_either(tmp
     assert stories.found(harness, "second") == Counter([(5, 6, 4), (7, 6, 4)])
 
 
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_join_of_a_later_stage_resumes_where_nothing_new_comes_to_it(tmp_path: Any, slots: int) -> None:
+    """A and B were joined before D fell silent, C came meanwhile: the first stage has nothing to make up for."""
+    text = (
+        "SELECT A.v AS a, B.v AS b, C.v AS c, D.v AS d FROM A [RANGE 60 SECONDS], B [RANGE 60 SECONDS], "
+        "C [RANGE 60 SECONDS], D [RANGE 60 SECONDS] WHERE A.k = B.k AND B.j = C.j AND C.k = D.k"
+    )
+    harness = QueryHarness(tmp_path, dict.fromkeys("ABCD", SCHEMA), {"q": text}, silence_us=0, slots=slots)
+    assert str(harness.plan.trees["q"]) == "(((A ⋈ B) ⋈ C) ⋈ D)"
+    harness.epoch({"A": rows(1), "B": rows(2)})
+    harness.epoch({"C": rows(3)})
+    assert harness.manifest.notes.suspended == {"q:(A⋈B)": 0, "q:((A⋈B)⋈C)": 0}
+    harness.epoch({"D": rows(4)})
+    assert stories.found(harness, "q") == Counter([(1, 2, 3, 4)])
+
+
 def test_a_query_withdrawn_and_submitted_again_under_its_name_starts_from_nothing(tmp_path: Any) -> None:
     harness = QueryHarness(tmp_path, dict.fromkeys("ABC", SCHEMA), {"first": CHAIN, "again": CHAIN})
     harness.epoch({"A": rows(1), "B": rows(2)})

@@ -82,6 +82,16 @@ WRONG = [
     Wrong("SELECT S.w FROM S [RANGE 1 S], (»SELECT * FROM R [RANGE 1 S]) x WHERE x.k = S.k", "subquery", "of its own"),
     Wrong("SELECT R.v FROM R [RANGE 1 S] »RIGHT SEMI JOIN S [RANGE 1 S] ON R.k = S.k", "RIGHT SEMI", "exchange the st"),
     Wrong("SELECT R.v FROM R [RANGE 1 S] »LEFT JOIN S [RANGE 1 S]", "LEFT JOIN without ON", "an equality"),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S] »LEFT JOIN S [RANGE 1 S] USING (k)", "LEFT JOIN without ON", "ON R.k = S.k in"
+    ),
+    Wrong(
+        "SELECT R.v FROM R [RANGE 1 S] »LEFT OTER JOIN S [RANGE 1 S] ON R.k = S.k",
+        "cannot read",
+        "did you mean 'OUTER'",
+    ),
+    Wrong("SELECT R.v FROM R »ASOF RIGHT JOIN S [RANGE 1 S] ON R.k = S.k", "ASOF RIGHT JOIN", "write ASOF LEFT JOIN"),
+    Wrong("SELECT R.v FROM »R LEFT JOIN S ON R.k = S.k", "stream R has no window", "write R [RANGE 10 SECONDS]"),
     Wrong("SELECT R.v FROM R [RANGE 1 S] LEFT JOIN »S [RANGE 1 S] ON R.v < S.w", "no join predicate", "to ON"),
     Wrong("SELECT R.v FROM R [RANGE 1 S] LEFT JOIN »S [RANGE 1 S] ON R.v < S.w WHERE R.k = S.k", "no join", "to ON"),
     Wrong("SELECT R.v FROM R [RANGE 1 S] LEFT JOIN »S ON R.k = S.k", "stream S has no window", "S [RANGE 10 SECONDS]"),

@@ -136,14 +136,20 @@ def test_the_one_line_join_takes_pysparks_names(spark: SparkSession, tmp_path: P
 
 
 def test_explain_says_what_a_left_join_does(spark: SparkSession, tmp_path: Path) -> None:
-    flow = declare(Flow(spark, slots=2, groups=4, memory="10 MB"), write(tmp_path, some_epochs(1, 1)))
+    paths = write(tmp_path, some_epochs(1, 1))
+    flow = declare(Flow(spark, slots=2, groups=4, memory="10 MB"), paths)
     flow.query(text_of(JoinKind.LEFT, " AND R.v < S.v"), name="q").to("memory")
     told = flow.explain()
     assert "query q: LEFT JOIN on one key" in told
     assert "a match satisfies `v` < `v`" in told
     assert "a row of R without a match is put out when the watermark has passed its time and 20 seconds" in told
     assert "R[CAST(`k` AS bigint)] stays hash-routed: outer, semi, anti and as-of joins need all rows" in told
-    assert "S[CAST(`k` AS bigint)] is never pushed: an outer, semi, anti or as-of join needs it" in told
+    assert told.count("is never pushed") == 1
+    assert "R[CAST(`k` AS bigint)] without key is never pushed: an outer, semi, anti or as-of join needs it" in told
+    shedding = declare(Flow(spark, slots=2, memory="10 MB", on_overflow="shed"), paths)
+    shedding.query(text_of(JoinKind.LEFT, ""), name="q").to("memory")
+    assert "S[CAST(`k` AS bigint)] is never shed: an outer, semi, anti or as-of join needs it" in shedding.explain()
+    assert "R[CAST(`k` AS bigint)] is never shed" not in shedding.explain()
 
 
 def test_left_joins_on_top_of_an_inner_one(spark: SparkSession, tmp_path: Path) -> None:

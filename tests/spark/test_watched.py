@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,13 @@ def _followed(folder: Path) -> Followed:
     return seen
 
 
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline, "Spark never told the listener"
+        time.sleep(0.05)
+
+
 def test_a_run_is_in_the_history_and_in_the_metrics(spark: SparkSession, tmp_path: Path) -> None:
     registry = CollectorRegistry()
     listener = MetricsListener(registry)
@@ -41,7 +50,7 @@ def test_a_run_is_in_the_history_and_in_the_metrics(spark: SparkSession, tmp_pat
     try:
         handle = _start(spark, tmp_path, "noop")
         handle.await_termination()
-        listener.onQueryProgress(None)
+        until(lambda: registry.get_sample_value("braidstream_running", {"flow": "seen"}) == 0)
     finally:
         spark.streams.removeListener(listener)
     seen = _followed(tmp_path)

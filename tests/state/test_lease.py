@@ -184,6 +184,24 @@ def test_of_many_that_would_take_over_one_does(tmp_path: Path) -> None:
         got[0].check()
 
 
+def test_who_is_swept_away_while_it_prepares_is_told_that_the_checkpoint_is_in_use(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, got = leases._plain, list[Lease]()
+
+    def overtaken(owner: Owner) -> bytes:
+        """Its folder is there, and what it is about to write into it is not: the other takes it for a leftover."""
+        monkeypatch.undo()
+        got.append(take(files))
+        return plain(owner)
+
+    monkeypatch.setattr(leases, "_plain", overtaken)
+    with pytest.raises(CheckpointInUse):
+        take(files)
+    got[0].check()
+    assert files.folders("lease") == [f"{got[0].term:010d}"]
+
+
 def test_who_looked_long_ago_does_not_get_a_lower_term(files: Files) -> None:
     put(Path(files.root), 7, other(600.0))
     assert leases._claimed(files, 3, None, 30.0) is None

@@ -74,7 +74,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from braidstream.control.shedding import MOST_BITS, SAMPLE_SHARE
+from braidstream.control.shedding import MOST_BITS, PLAN_MARGIN, SAMPLE_SHARE
 from braidstream.errors import InputError
 from braidstream.model.dead_rows import FIRST_BITS
 
@@ -130,8 +130,6 @@ class Load:
 
 
 Model = Callable[[Sequence[Load], float], float]
-PLAN_MARGIN = 0.02
-"""How far above equation 11 a node that goes by plan aims, so that what is wanted is reached whatever chance does."""
 _ROUNDING = 1e-12
 _MOST_NODES = 1 << 48
 

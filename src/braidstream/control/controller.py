@@ -23,6 +23,7 @@ from braidstream.control.load import View, observe
 from braidstream.control.policies import Policy, Suggestion
 from braidstream.control.policies.declustering import Declustering, arriving_work, wish
 from braidstream.control.policies.disk import memory_policies
+from braidstream.control.policies.handing_over import Partners
 from braidstream.control.policies.merging import Merging
 from braidstream.control.policies.splitting import Splitting
 from braidstream.control.policies.suppliers import Suppliers
@@ -54,9 +55,11 @@ def default_policies(settings: Settings) -> tuple[Policy, ...]:
     chosen.append(Suppliers(settings))
     if settings.splitting and settings.theta is None:
         chosen.append(Splitting(settings))
+    if settings.delta is not None:
+        chosen.append(Partners(settings))
     if settings.memory_bytes is not None:
         chosen.extend(memory_policies(settings))
-    if settings.splitting:
+    if settings.splitting and settings.delta is None:
         chosen.append(Merging(settings) if settings.theta is None else Tuning(settings))
     return tuple(chosen)
 

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from braidstream.model.grids import Candidate, Change, Family, Grid, GridPlan, Regrid, cell_load, slot_loads
 from braidstream.model.numbers import SlotId, slot_ids
 
-__all__ = ["EvenSettings", "plan"]
+__all__ = ["EvenSettings", "others_load", "plan"]
 
 _GRAINS = (2.0, 1.5, 1.25, 1.1, 1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 _THRESHOLDS = (1.0, 0.5, 0.25, 0.1)
@@ -380,7 +380,7 @@ def _floor(
 ) -> tuple[float, ...]:
     """The slots' light load without the candidates; where it was not measured, that of the other keys spread evenly."""
     if light is None:
-        return (sum(_others(family) for family in families) / n_slots,) * n_slots
+        return (sum(others_load(family) for family in families) / n_slots,) * n_slots
     floor = [float(load) for load in light[:n_slots]] + [0.0] * (n_slots - len(light))
     for key, one in keys.items():
         if key not in held and one.slot < n_slots:
@@ -388,7 +388,7 @@ def _floor(
     return tuple(floor)
 
 
-def _others(family: Family) -> float:
+def others_load(family: Family) -> float:
     """The load of the keys that are no candidates, as far as it can be told.
 
     Their tuples are known. Each of them has fewer rows than the candidates have, so of the matches that their tuples

@@ -4,14 +4,17 @@ New tuples of an input probe the other inputs one after the other; each probe mu
 matches it finds. So the inputs with the fewest matches a probe come first. What a probe gives is measured in every
 epoch and remembered in the manifest as a moving average, and the next epoch's sequences follow it.
 
-Pure: measurements in, sequences out. Cost: O(m^2).
+Each slot has a sequence of its own, as each of the paper's nodes has: keys are other ones there, and so are their
+matches. Remembered of a slot is only what makes its sequences differ from those by the fan-outs of all slots together.
+
+Pure: measurements in, sequences out. Cost: O(m^2) a join and slot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["learned", "probing_order"]
+__all__ = ["learned", "learned_apart", "probing_order"]
 
 _WEIGHT = 0.5
 """How much the last epoch counts against all before it."""
@@ -45,3 +48,25 @@ def learned(
                 before = after.setdefault(join, {}).get(target, matches / probes)
                 after[join][target] = _WEIGHT * matches / probes + (1 - _WEIGHT) * before
     return after
+
+
+def learned_apart(
+    known: Mapping[str, Mapping[int, Mapping[int, float]]],
+    common: Mapping[str, Mapping[int, float]],
+    measured: Mapping[int, Mapping[str, Mapping[int, tuple[int, int]]]],
+) -> dict[str, dict[int, dict[int, float]]]:
+    """By join and slot what a probe of each input gives there, where the slot's sequences are other than the common.
+
+    `measured` are an epoch's by slot; what is known of slots that measured nothing stays.
+    """
+    after = {join: {slot: dict(own) for slot, own in slots.items()} for join, slots in known.items() if join in common}
+    for slot, joins in measured.items():
+        for join, probes in joins.items():
+            before = known.get(join, {}).get(slot, {})
+            own = {**common.get(join, {}), **learned({join: before}, [{join: probes}])[join]}
+            n = max((*own, *common.get(join, {})), default=0) + 1
+            if n > 2 and probing_order(n, own) != probing_order(n, common.get(join, {})):
+                after.setdefault(join, {})[slot] = own
+            else:
+                after.get(join, {}).pop(slot, None)
+    return {join: slots for join, slots in after.items() if slots}

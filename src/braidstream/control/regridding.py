@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Literal
 
 from braidstream.control import grid_even, grid_paper
-from braidstream.control.grid_even import EvenSettings
+from braidstream.control.grid_even import EvenSettings, others_load
 from braidstream.model.grids import Family, Grid, GridPlan
 from braidstream.options import RouterOptions
 
-__all__ = ["GridSettings", "Rule", "decide", "imbalance"]
+__all__ = ["GridSettings", "Rule", "decide", "imbalance", "light_loads"]
 
 Rule = Literal["even", "paper"]
 
@@ -29,11 +30,15 @@ class GridSettings:
     rule: Rule = "even"
     """Ours, or "paper": SHC 3.2 to the letter."""
     epsilon: float | None = None
-    """The paper's: a heavy key is light again below (1/p - epsilon) N. None: 1/(2p), the largest it allows."""
+    """The paper's: a heavy key is light again below (1/p - epsilon) N. At most 1/(2p); None: that."""
     even: EvenSettings = field(default_factory=EvenSettings)
 
     def __post_init__(self) -> None:
-        RouterOptions("grid", self.rule)
+        RouterOptions("grid", self.rule, epsilon=self.epsilon)
+
+    def fineness(self, n_slots: int) -> int:
+        """For how many slots frequent keys are counted, so that no count is further off than epsilon."""
+        return n_slots if self.epsilon is None else max(n_slots, ceil(1 / (2 * self.epsilon)))
 
 
 def decide(
@@ -51,9 +56,28 @@ def decide(
     """
     chosen = settings or GridSettings()
     if chosen.rule == "paper":
-        epsilon = 1 / (2 * n_slots) if chosen.epsilon is None else chosen.epsilon
+        widest = 1 / (2 * n_slots)
+        epsilon = widest if chosen.epsilon is None else min(chosen.epsilon, widest)
         return grid_paper.plan(families, n_slots, grids, next_id, epsilon)
     return grid_even.plan(families, light, n_slots, grids, next_id, chosen.even)
+
+
+def light_loads(families: Sequence[Family], others: Sequence[float], grids: Sequence[Grid]) -> list[float] | None:
+    """The light load of each slot for `decide`; `others` are the rows of keys that are no candidates, by slot.
+
+    What candidates weigh is known, and how much all other keys do together, which is spread as their rows are. None
+    where there are no such rows.
+    """
+    whole = sum(others)
+    if not whole:
+        return None
+    weight = sum(others_load(family) for family in families)
+    loads, held = [weight * rows / whole for rows in others], {grid.key for grid in grids}
+    for family in families:
+        for one in family.candidates:
+            if (family.name, one.hash) not in held and one.slot < len(loads):
+                loads[one.slot] += one.weight
+    return loads
 
 
 def imbalance(loads: Sequence[float]) -> float:

@@ -9,6 +9,9 @@ is kept, then stored.
 - *random*: every window keeps the same random share of its rows; caps. A slot's cap is one level for all its rows,
   as water fills a vessel: rows that were capped lower before are left alone, so what is kept is a uniform sample of the
   window and not mostly its newest part.
+- *sample* (DHTJoin 5, equation 11): as much of what arrives is taken as fits when the window is full of it; the rest is
+  neither stored nor joined. So a result needs all its tuples in the sample. What is stored is capped alike.
+- *planned*: the same, and of the rest as much is joined, not stored, as keeps the answer at what equation 11 says.
 - *unproductive*: groups that give the fewest results for their bytes are emptied one after the other; caps of share 0,
   and one between for the last group.
 
@@ -34,6 +37,7 @@ from braidstream.options import STRATEGIES
 
 __all__ = [
     "MOST_BITS",
+    "PLAN_MARGIN",
     "SAMPLE_SHARE",
     "STRATEGIES",
     "Span",
@@ -49,6 +53,12 @@ MOST_BITS = 20
 _STEP = 1.02
 """Caps are powers of this, so that a level that moves a little is not a new cap in every epoch."""
 _LEAST_EXPECTED = 0.02
+PLAN_MARGIN = 0.02
+"""How far above equation 11 who goes by plan aims, so that what is wanted is reached whatever chance does."""
+_BY_INTAKE = ("sample", "planned")
+_RISING = 1.05
+"""The share that is taken rises only if so many times as much would fit, or it would fall again at once."""
+_LEAST_INTAKE = 1e-3
 
 F64 = npt.NDArray[np.float64]
 
@@ -102,7 +112,7 @@ def expected_share(
     ]
     newest = [1 / max(length, 1) for length in lengths]
     others = [float(np.prod(kept[:i] + kept[i + 1 :])) for i in range(len(kept))]
-    found = sum(share * rest for share, rest in zip(newest, others, strict=True)) / sum(newest)
+    found = piece.intake * sum(share * rest for share, rest in zip(newest, others, strict=True)) / sum(newest)
     return min(max(found, _LEAST_EXPECTED), 1.0)
 
 
@@ -117,7 +127,7 @@ def _kept(piece: Piece, store: str, now: int, window_us: float, epoch: int, pace
         begin = max(begin, until)
     by_cap = (left + max(epoch - begin, 0.0)) / length
     kept = by_time * by_cap
-    return kept + (1 - kept) * min(0.5 / length, 1.0)
+    return kept + max(piece.intake - kept, 0.0) * min(0.5 / length, 1.0)
 
 
 def shed(
@@ -129,14 +139,21 @@ def shed(
     by: str,
     epoch: int,
     yields: Mapping[Address, float],
+    n_inputs: int = 2,
 ) -> Filter:
-    """The filter after an epoch. `yields` has for each group, by where it begins, its results for each byte held."""
+    """The filter after an epoch. `yields` has for each group, by where it begins, its results for each byte held.
+
+    `n_inputs`: of how many tuples a result is made.
+    """
     filter_ = changed(filter_, bits=_bits(filter_, stocks, spans, budget))
     for slot in sorted({stock.slot for stock in stocks}):
         own = [stock for stock in stocks if stock.slot == slot]
         live = live_bytes(own, filter_, spans)
         room = budget - sum(size for size, stock in zip(live, own, strict=True) if stock.is_sample)
         own, live = _without_sample(own, live)
+        if by in _BY_INTAKE:
+            filter_ = _taken(filter_, own, live, room, epoch, n_inputs if by == "planned" else None)
+            continue
         if live.sum() <= room:
             continue
         lows = sorted({stock.low for stock in own})
@@ -185,6 +202,35 @@ def _level(own: Sequence[Stock], live: F64, filter_: Filter, room: float) -> flo
         fits = float((whole * np.minimum(caps, middle)).sum()) <= room
         low, high = (middle, high) if fits else (low, middle)
     return _stepped(low)
+
+
+def _taken(filter_: Filter, own: Sequence[Stock], live: F64, room: float, epoch: int, n_inputs: int | None) -> Filter:
+    """The filter that takes a sample of what arrives; with `n_inputs`, more where equation 11 promises more."""
+    if not len(own):
+        return filter_
+    intakes = np.array([filter_.at(stock.low).intake for stock in own])
+    caps = np.array([filter_.at(stock.low).cap(stock.epoch) for stock in own])
+    caps = np.where(np.array([stock.epoch for stock in own]) >= epoch, np.minimum(caps, intakes), caps)
+    whole = np.divide(live, caps, out=np.zeros_like(live), where=caps > 0)
+    now, fits = float(intakes.min()), min(room / max(float(whole.sum()), 1.0), 1.0)
+    share = fits if live.sum() > room or fits > _RISING * now else min(now, 1.0)
+    share = 1.0 if share >= 1.0 else max(_stepped(share), _LEAST_INTAKE)
+    kept = float((whole * np.minimum(caps, share)).sum() / max(whole.sum(), 1.0))
+    taken = share if n_inputs is None else _as_planned(share, kept, n_inputs)
+    lows = {stock.low for stock in own}
+    pieces = (_taking(piece, epoch, share, taken) if piece.low in lows else piece for piece in filter_.pieces)
+    return changed(filter_, pieces=tuple(pieces))
+
+
+def _as_planned(share: float, kept: float, n_inputs: int) -> float:
+    """The share to join of what arrives: times the shares that are kept of the other windows, equation 11's."""
+    wanted = share**n_inputs + PLAN_MARGIN
+    return min(max(wanted / max(kept, _LEAST_INTAKE) ** (n_inputs - 1), share), 1.0)
+
+
+def _taking(piece: Piece, epoch: int, share: float, taken: float) -> Piece:
+    cap = min(share, piece.intake)
+    return changed(piece.capped(epoch, cap) if cap < 1.0 else piece, intake=taken)
 
 
 def _emptied(

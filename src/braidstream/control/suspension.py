@@ -2,7 +2,9 @@
 
 When a stream has been silent for longer than a limit, the intermediate results that wait to be joined with it are
 useless work. Their joins are suspended, and so are the joins that feed only those. When it speaks again they resume:
-unlike the paper's, ours lose nothing, because what was not produced since the suspension is produced first.
+unlike the paper's, ours lose nothing, because what was not produced since the suspension is produced first. That needs
+its tuples. While the watermark waits for the silent stream they are kept; where it goes on without it (`idle`), a join
+is suspended only once no stored tuple of the stream can be joined with what is still to come (`joinable`).
 
 Pure: what was seen in, which joins are suspended and which resume out. Memory: for each suspended join the last epoch
 whose tuples it has joined.
@@ -32,12 +34,16 @@ def suspend(
     limit_us: int | None,
     memory: Mapping[str, int],
     epoch: int,
+    joinable: Set[str] = frozenset(),
 ) -> Suspension:
-    """Decide at the end of an epoch. `siblings[join]` are the streams its result waits for, `parents` whom it feeds."""
+    """Decide at the end of an epoch. `siblings[join]` are the streams its result waits for, `parents` whom it feeds.
+
+    Nothing that waits for a `joinable` stream is suspended, however long it has been silent.
+    """
     now = max(newest.values(), default=0)
 
     def is_silent(stream: str) -> bool:
-        if limit_us is None or stream in spoke:
+        if limit_us is None or stream in spoke or stream in joinable:
             return False
         return stream not in newest or now - newest[stream] > limit_us
 

@@ -113,4 +113,5 @@ class Decider:
             self.decisions.append(decision.without_filters())
             _log.info("%s", decision.explain(), extra={"epoch": decision.epoch})
         instructions = [one for decision in made for one in decision.instructions]
-        return act(manifest, instructions, self.stores), instructions
+        closed = {} if self.spiller is None else self.spiller.closed
+        return act(manifest, instructions, self.stores, closed), instructions

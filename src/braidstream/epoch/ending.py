@@ -26,6 +26,7 @@ from braidstream.errors import InputError
 from braidstream.model.faults import reach
 from braidstream.model.numbers import EpochNumber
 from braidstream.model.values import changed
+from braidstream.state.acting import activated
 from braidstream.state.manifest import Manifest
 
 __all__ = ["ending", "has_begun_to_end", "is_ended", "refuse_ended", "run_end"]
@@ -51,8 +52,9 @@ def refuse_ended(manifest: Manifest, shown: str) -> None:
 
 
 def ending(manifest: Manifest) -> Manifest:
-    """The manifest with the intent to end."""
-    return manifest.with_notes(changed(manifest.notes, ended=BEGUN))
+    """The manifest with the intent to end. Pushed state owes nothing by now: all is active, and closes."""
+    whole = activated(manifest, ())
+    return whole.with_notes(changed(whole.notes, ended=BEGUN))
 
 
 def run_end(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, EpochProgress]:

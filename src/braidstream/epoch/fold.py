@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from braidstream.control.probing import learned
+from braidstream.control.probing import learned, learned_apart
 from braidstream.control.rates import paced
 from braidstream.control.suspension import suspend
 from braidstream.epoch.assignment import adoptions_of
@@ -57,14 +57,19 @@ def fold(
     if expires:
         watermark = reached_watermark(newest, tallies.values(), flow.delays_us, before.watermark, idle)
     spoke = {stream for stream, tally in tallies.items() if tally.rows}
-    decided = suspend(flow.plan.siblings, flow.plan.parents, newest, spoke, flow.silence_us, known.suspended, epoch)
+    joinable = _joinable(flow, newest, watermark)
+    decided = suspend(
+        flow.plan.siblings, flow.plan.parents, newest, spoke, flow.silence_us, known.suspended, epoch, joinable
+    )
     rows = {stream: tally.rows for stream, tally in tallies.items()}
+    common = learned(known.fanouts, [report.probes for report in slots])
     notes = changed(
         known,
         lateness=remembered(known.lateness, late_in_epoch(tallies, before.newest)),
         suspended=decided.suspended,
         rates=paced(known.rates, before.newest, newest, rows),
-        fanouts=learned(known.fanouts, [report.probes for report in slots]),
+        fanouts=common,
+        slot_fanouts=learned_apart(known.slot_fanouts, common, _probes_by_slot(slots)),
     )
     after = replace(
         before,
@@ -79,6 +84,24 @@ def fold(
         delivered=before.delivered if before.epoch == epoch else {},
     )
     return _settled(flow, before, after, slots), decided.resumed
+
+
+def _joinable(flow: FlowRun[EnvelopesT], newest: Mapping[str, int], watermark: int | None) -> set[str]:
+    """Streams that may become idle, and of which a stored tuple may still meet one that is to come and is not late."""
+    found = set()
+    for stream in flow.patience.idle_us.keys() & newest.keys() if flow.silence_us is not None else ():
+        windows = [store.window_us for store in flow.plan.stores if store.stream == stream]
+        if watermark is None or any(one is None or newest[stream] + one >= watermark for one in windows):
+            found.add(stream)
+    return found
+
+
+def _probes_by_slot(reports: Sequence[SlotReport]) -> dict[int, dict[str, Mapping[int, tuple[int, int]]]]:
+    """What slots measured of each join; a join is of one stage, so a slot says it once."""
+    found: dict[int, dict[str, Mapping[int, tuple[int, int]]]] = {}
+    for report in reports:
+        found.setdefault(report.slot, {}).update(report.probes)
+    return found
 
 
 def _sections(flow: FlowRun[EnvelopesT], before: Manifest, reports: Sequence[SlotReport]) -> Sections:

@@ -31,8 +31,12 @@ from braidstream.state.manifest import Manifest, Segment
 __all__ = ["with_regions"]
 
 
-def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int) -> Manifest:
-    """The manifest with a region for each stage of these stores, `n_groups` groups each, and their parts in it."""
+def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int, placement: Sequence[int] = ()) -> Manifest:
+    """The manifest with a region for each stage of these stores, `n_groups` groups each, and their parts in it.
+
+    Groups of new regions are dealt to slots by the shares of `placement`, where it has one for each slot.
+    """
+    shares = placement if len(placement) == manifest.n_slots else ()
     stages = {store.name: store.stage for store in stores}
     is_placed = all(
         stages.get(store, stage) == stage
@@ -44,7 +48,7 @@ def with_regions(manifest: Manifest, stores: Sequence[Store], n_groups: int) -> 
     moved = {new.stage for before, new in zip(old, segments, strict=True) if new.stage != before.stage}
     made = manifest
     for stage in sorted({0, *stages.values()} - manifest.directory.regions.keys()):
-        made = _with_copy(made, stage) if stage in moved else _with_equal(made, stage, n_groups)
+        made = _with_copy(made, stage) if stage in moved else _with_equal(made, stage, n_groups, shares)
     placed = made if is_placed else made.with_segments(segments)
     return _with_families(placed, stages)
 
@@ -57,11 +61,11 @@ def _placed(segment: Segment, stages: Mapping[str, int]) -> Segment:
     return replace(segment, parts=tuple(replace(part, prefix=part.prefix_at(stage)) for part in segment.parts))
 
 
-def _with_equal(manifest: Manifest, stage: int, n_groups: int) -> Manifest:
+def _with_equal(manifest: Manifest, stage: int, n_groups: int, shares: Sequence[int]) -> Manifest:
     """A region of equal groups over all slots, in which nothing was shed yet."""
-    directory = manifest.directory.with_stages([stage], n_groups, manifest.n_slots)
+    directory = manifest.directory.with_stages([stage], n_groups, manifest.n_slots, shares)
     made = _with_pieces(replace(manifest, directory=directory), [Piece(address_of(stage, 0))], [None])
-    return _with_base(made, len(manifest.directory.regions))
+    return _with_base(made, len(directory.region(stage).groups))
 
 
 def _with_copy(manifest: Manifest, stage: int) -> Manifest:
@@ -77,7 +81,7 @@ def _with_copy(manifest: Manifest, stage: int) -> Manifest:
     if asked := made.notes.cleaning:
         groups = (*asked.groups, *(twin[group] for group in asked.groups if group in twin))
         made = made.with_notes(changed(made.notes, cleaning=changed(asked, groups=groups)))
-    return _with_base(made, len(manifest.directory.regions))
+    return _with_base(made, (made.notes.controller.base_groups or 0) // len(manifest.directory.regions))
 
 
 def _with_pieces(manifest: Manifest, pieces: Sequence[Piece], like: Sequence[int | None]) -> Manifest:
@@ -93,14 +97,13 @@ def _with_pieces(manifest: Manifest, pieces: Sequence[Piece], like: Sequence[int
     return manifest.with_notes(changed(manifest.notes, shedding=changed(shedding, filter=made, expected=shares)))
 
 
-def _with_base(manifest: Manifest, n_regions: int) -> Manifest:
-    """The controller merges groups down to as many as there were at first: a new region's are as many as another's."""
+def _with_base(manifest: Manifest, more: int) -> Manifest:
+    """The controller merges groups down to as many as there were at first, of all regions together."""
     known = manifest.notes.controller
     if known.base_groups is None:
         return manifest
-    return manifest.with_notes(
-        changed(manifest.notes, controller=changed(known, base_groups=known.base_groups * (n_regions + 1) // n_regions))
-    )
+    base = changed(known, base_groups=known.base_groups + more)
+    return manifest.with_notes(changed(manifest.notes, controller=base))
 
 
 def _with_families(manifest: Manifest, stages: Mapping[str, int]) -> Manifest:

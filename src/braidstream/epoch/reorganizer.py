@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braidstream.control.controller import Controller
+from braidstream.control.overflow import Overflow
 from braidstream.model.figures import WaitingFigures
 from braidstream.model.instructions import Decision
 from braidstream.model.numbers import EpochNumber, SlotId, slot_ids
@@ -34,6 +35,9 @@ from braidstream.state.notes import KeptFigures
 
 __all__ = ["Reorganizer", "epoch_figures"]
 
+_PUSHING = ("spill_share", "idle_after", "push_by")
+"""What is pushed, which the flow says and the controller may say otherwise."""
+
 
 @dataclass
 class Reorganizer:
@@ -45,16 +49,26 @@ class Reorganizer:
     """Seconds that go on over restarts: the minimal time-span between adaptations is measured with it."""
 
     @classmethod
-    def of(cls, controller: Controller, interval_s: float | None, memory_bytes: int | None = None) -> Reorganizer:
+    def of(
+        cls,
+        controller: Controller,
+        interval_s: float | None,
+        memory_bytes: int | None = None,
+        overflow: Overflow | None = None,
+    ) -> Reorganizer:
         """For a flow with an epoch every `interval_s` seconds: that is their length unless the settings say another.
 
-        So with the budget of a slot. Groups with inactive generations may be moved here: see `state.generations`.
+        So with the budget of a slot, and with what is pushed (`overflow`). Groups with inactive generations may be
+        moved here: see `state.generations`.
         """
         settings = replace(controller.settings, move_spilled=True)
         if settings.epoch_s is None and interval_s is not None:
             settings = replace(settings, epoch_s=interval_s)
         if settings.memory_bytes is None and memory_bytes is not None:
             settings = replace(settings, memory_bytes=memory_bytes)
+        if overflow is not None:
+            own = {name: vars(overflow)[name] for name in _PUSHING if vars(settings)[name] is None}
+            settings = replace(settings, **own)
         return cls(replace(controller, settings=settings))
 
     def advised(self, manifest: Manifest, reports: Sequence[SlotReport]) -> tuple[Manifest, list[Decision]]:

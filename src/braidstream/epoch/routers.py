@@ -89,4 +89,4 @@ class Routing(RouterOptions):
         """What gives keys their grids; None where none gets one."""
         if self.router in ("hash", _BICLIQUE):
             return None
-        return GridRouter(GridSettings(rule="paper" if self.rule == "paper" else "even"))
+        return GridRouter(GridSettings("paper" if self.rule == "paper" else "even", self.epsilon))

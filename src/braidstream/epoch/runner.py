@@ -23,7 +23,7 @@ from braidstream.epoch.progress import EpochProgress
 from braidstream.epoch.recorder import Recorder
 from braidstream.epoch.steps import run_epoch
 from braidstream.model.numbers import EpochNumber
-from braidstream.state import generations
+from braidstream.state.acting import activated
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
@@ -168,7 +168,7 @@ class EpochRunner(Epochs[EnvelopesT, EpochProgress], Generic[EnvelopesT]):
                 self._step()
         if spiller is not None and spiller.is_at_odds(self.manifest):
             self.settle()
-            active = generations.activated(self.manifest, spiller.stores)
+            active = activated(self.manifest, spiller.stores)
             if active != self.manifest:
                 self.manifest = self.checkpoint.commit(active)
 

@@ -6,7 +6,8 @@ filter when they gather stored rows, and count with a sample (`slot/counting.py`
 rows, and the union of all epochs is a part of the batch join, each result once: a result still comes in the epoch in
 which its last component arrives, or never.
 
-What may be shed is what may be pushed (`model.stores.spillable`). A flow that spilled before goes on cleaning up.
+What may be shed is what may be pushed, but not what outer, semi, anti and as-of joins look partners up in
+(`model.stores.sheddable`). A flow that spilled before goes on cleaning up.
 
 Cost: O(parts of the manifest).
 """
@@ -26,7 +27,7 @@ from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision, Shed
 from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import Report, SampleCounts, SlotReport, brought_by, slot_reports
-from braidstream.model.stores import Join, Store, spillable
+from braidstream.model.stores import Join, Store, sheddable
 from braidstream.model.values import changed
 from braidstream.slot.section_writing import row_bytes, spans_of, stocks_of
 from braidstream.state.filters import filter_of
@@ -46,14 +47,14 @@ def spiller_of(
     """What keeps a flow's slots within their budget."""
     if overflow.on_overflow != "shed":
         return Spiller.of(overflow, stores, joins, interval_s)
-    names = spillable(stores, joins)
+    names = sheddable(stores, joins)
     windows = {store.name: store.window_us for store in stores if store.name in names}
     inputs = {
-        join.query: [(stores[entry.store].name, entry.window_us) for entry in join.inputs]
+        join.query: own
         for join in joins
-        if names.issuperset(stores[entry.store].name for entry in join.inputs)
+        if (own := [(stores[e.store].name, e.window_us) for e in join.inputs if stores[e.store].name in names])
     }
-    return Shedder(overflow, names, interval_s, windows, inputs)
+    return Shedder(overflow, names, interval_s, windows=windows, inputs=inputs)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Shedder(Spiller):
 
     windows: Mapping[str, int | None] = field(default_factory=dict)
     inputs: Mapping[str, Sequence[tuple[str, int | None]]] = field(default_factory=dict)
-    """By query: the stores that it joins, and its windows there."""
+    """By query: the stores that it joins and that are shed, and its windows there."""
 
     @property
     def shed_stores(self) -> frozenset[str]:
@@ -98,13 +99,15 @@ class Shedder(Spiller):
         known, old = manifest.notes.shedding or Shedding(), _fitted(manifest)
         spans, stocks = self._spans(manifest), self._stocks(manifest)
         budget, by = self.overflow.memory_bytes, self.overflow.shed_by
+        n = max((len(inputs) for inputs in self.inputs.values()), default=2)
         yields = {low: made / max(size, 1.0) for low, (made, size) in known.yields.items()}
-        new = shed(old, stocks, spans, budget=budget, by=by, epoch=manifest.epoch, yields=yields)
+        new = shed(old, stocks, spans, budget=budget, by=by, epoch=manifest.epoch, yields=yields, n_inputs=n)
         if new == old:
             return []
         held = float(live_bytes(stocks, old, spans).sum())
         figures = {"held_bytes": held, "live_bytes": float(live_bytes(stocks, new, spans).sum())}
         figures["budget_bytes"] = float(budget)
+        figures["taken"] = min(piece.intake for piece in new.pieces)
         reason = f"slots hold more than they may, and what is {by} goes first"
         return [Decision(manifest.epoch, "shedding", figures, (Shed(by, held, new),), reason)]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from braidstream.control.overflow import (
     GroupMemory,
@@ -35,10 +35,11 @@ from braidstream.model.directory import Directory
 from braidstream.model.instructions import Decision
 from braidstream.model.numbers import GroupId, SlotId, slot_ids
 from braidstream.model.reports import CleanUpReport, Report
-from braidstream.model.stores import Join, Store, spillable
+from braidstream.model.stores import Join, Store, closed_stores, spillable
+from braidstream.model.undecided import owed_in, span_of
 from braidstream.model.values import changed
 from braidstream.state import generations
-from braidstream.state.acting import intent, pinned_groups
+from braidstream.state.acting import intent, pinned_groups, settled
 from braidstream.state.cell_memory import bytes_in_cells
 from braidstream.state.manifest import Manifest
 
@@ -56,13 +57,17 @@ class Spiller:
     stores: frozenset[str]
     interval_s: float | None = None
     """How long an epoch is meant to take; None: there is no time to spare."""
+    closed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Of these stores those of which rows are decided when they close, each with all that its partners are in."""
 
     @classmethod
     def of(
         cls, overflow: Overflow, stores: Sequence[Store], joins: Sequence[Join], interval_s: float | None = None
     ) -> Spiller:
         """For the stores and joins of a plan."""
-        return cls(overflow, spillable(stores, joins), interval_s)
+        names = spillable(stores, joins)
+        closed = {store: own for store, own in closed_stores(stores, joins).items() if store in names}
+        return cls(overflow, names, interval_s, closed)
 
     @property
     def shed_stores(self) -> frozenset[str]:
@@ -158,7 +163,7 @@ class Spiller:
         left = whole
         taken = bytes_in_cells(left, self.stores)
         active = fits_again(self.groups(left), self.overflow, groups, taken) | pinned_groups(left)
-        return intent(generations.cleaned(left, groups, set(groups) - active, self.stores), (), 0)
+        return intent(settled(left, groups, set(groups) - active, self.stores, self.closed), (), 0)
 
     def is_at_odds(self, manifest: Manifest) -> bool:
         """Whether state is pushed that may not be any more, because of queries that came since."""
@@ -173,9 +178,21 @@ class Spiller:
         others = generations.pushed_stores(manifest) - self.stores
         barred = generations.account(manifest, others) if others else {}
         missing = {one.state.group for one in self.groups(manifest) if one.is_incomplete and one.generations}
-        missing |= {group for group, held in barred.items() if held.deadlines}
+        missing |= {group for group, held in barred.items() if held.deadlines} | self._undecided(manifest)
         for one in sorted(self.groups(manifest, self.stores | others), key=lambda one: (-one.bytes, one.state.group)):
             if one.state.group in missing and room[one.state.slot] > 0:
                 room[one.state.slot] -= one.bytes
                 chosen.append(one.state.group)
         return sorted(chosen)
+
+    def _undecided(self, manifest: Manifest) -> set[GroupId]:
+        """The groups with rows that may have closed and are not decided."""
+        known = manifest.notes.undecided
+        late = {
+            store: [one for one in ranges if one[3] is None or one[3] != manifest.watermark]
+            for store, ranges in known.items()
+        }
+        if manifest.watermark is None or not any(late.values()):
+            return set()
+        groups = manifest.directory.groups
+        return {one.id for one in groups if any(True for store in late for _ in owed_in(late, store, span_of(one)))}

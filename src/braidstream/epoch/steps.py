@@ -60,6 +60,7 @@ def run_epoch(
     """Run all steps; the manifest that was committed, and what there is to say of the epoch."""
     started = time.perf_counter()
     reach("epoch-start", epoch=number)
+    flow.checkpoint.sync_offsets(number)
     epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
     run_phases(PHASES, flow, epoch)
     return epoch.after, flow.told(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)

@@ -23,12 +23,29 @@ import pyarrow.compute as pc
 
 from braidstream.kernels.loops import native
 
-__all__ = ["INJECTIVE", "SEED", "UNKEYED_HASH", "hash_columns", "hashable", "is_text", "unhashed", "unkeyed_hashes"]
+__all__ = [
+    "INJECTIVE",
+    "SEED",
+    "UNKEYED_HASH",
+    "hash_columns",
+    "hashable",
+    "is_text",
+    "unhashed",
+    "unhashed_keys",
+    "unkeyed_hashes",
+]
 
 U64 = npt.NDArray[np.uint64]
 
 SEED = 42  # Spark's default seed of xxhash64
 INJECTIVE = frozenset({"tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "boolean"})
+
+_INJECTIVE_TYPES = {
+    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(),
+    "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+_WIDTHS = {kind: 8 if kind in ("bigint", "timestamp", "timestamp_ntz") else 4 for kind in sorted(INJECTIVE)}
+"""The bytes that are hashed of a value."""
 
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(p)
@@ -76,31 +93,48 @@ def unkeyed_hashes(rows: int) -> pa.Array:
 
 def unhashed(hash_: int, kind: str) -> int | None:
     """The only value of an integer type (a Spark type name) that has this hash; None for other types."""
-    if kind == "bigint":
-        return _unmixed(hash_, 8, 27, _P1, _P4)
-    return _unmixed(hash_, 4, 23, _P2, _P3) if kind in ("int", "smallint", "tinyint") else None
-
-
-def _unmixed(hash_: int, width: int, bits: int, factor: np.uint64, term: np.uint64) -> int | None:
-    """Each step of the hash undone, from the last to the first."""
-    mask = (1 << 64) - 1
-    p1, p2, p3 = (int(p) for p in (_P1, _P2, _P3))
-    h = hash_ ^ (hash_ >> 32)
-    h = h * pow(p3, -1, 1 << 64) & mask
-    h ^= (h >> 29) ^ (h >> 58)
-    h = h * pow(p2, -1, 1 << 64) & mask
-    h ^= h >> 33
-    h = (h - int(term)) * pow(int(factor), -1, 1 << 64) & mask
-    h = (h >> bits | h << (64 - bits)) & mask
-    word = (h ^ (SEED + int(_P5) + width)) & mask
-    word = word * pow(p1, -1, 1 << 64) & mask
-    if width == 8:
-        word = (word >> 31 | word << 33) & mask
-        word = word * pow(p2, -1, 1 << 64) & mask
+    if kind not in ("bigint", "int", "smallint", "tinyint"):
+        return None
+    width = _WIDTHS[kind]
+    word = int(_unmixed(np.array([hash_], dtype=np.uint64), width)[0])
     limit = 1 << (8 * width)
     if word >= limit:
         return None
     return word - limit if word >= limit >> 1 else word
+
+
+def unhashed_keys(hashes: U64, kind: str) -> pa.Array | None:
+    """The keys of an injective type that have these hashes; None for other types, and where one has none."""
+    width = _WIDTHS.get(kind)
+    if width is None:
+        return None
+    words = _unmixed(hashes, width)
+    if width == 4 and (words >> np.uint64(32)).any():
+        return None
+    values = pa.array(words.view(np.int64) if width == 8 else words.astype(np.uint32).view(np.int32))
+    return values.cast(_INJECTIVE_TYPES[kind])
+
+
+def _unmixed(hashes: U64, width: int) -> U64:
+    """Each step of the hash undone, from the last to the first."""
+    bits, factor, term = (27, _P1, _P4) if width == 8 else (23, _P2, _P3)
+    h = hashes ^ (hashes >> np.uint64(32))
+    h = h * _inverse(_P3)
+    h = h ^ (h >> np.uint64(29)) ^ (h >> np.uint64(58))
+    h = h * _inverse(_P2)
+    h = h ^ (h >> np.uint64(33))
+    h = (h - term) * _inverse(factor)
+    h = _rotated_back(h, bits)
+    word = (h ^ (np.uint64(SEED + width) + _P5)) * _inverse(_P1)
+    return _rotated_back(word, 31) * _inverse(_P2) if width == 8 else word
+
+
+def _inverse(factor: np.uint64) -> np.uint64:
+    return np.uint64(pow(int(factor), -1, 1 << 64))
+
+
+def _rotated_back(words: U64, bits: int) -> U64:
+    return words >> np.uint64(bits) | words << np.uint64(64 - bits)
 
 
 def _hash_column(column: pa.Array, seed: U64) -> U64:

@@ -292,7 +292,7 @@ def _batch(envelopes: Sequence[Envelope]) -> pa.RecordBatch:
     blobs = [_binary(envelope.blob) for envelope in envelopes]
     together = blobs[0] if len(blobs) == 1 else pa.concat_arrays(blobs)
     slots = pa.array([envelope.slot for envelope in envelopes], pa.int32())
-    kinds = pa.array([envelope.kind.code for envelope in envelopes], pa.int32())
+    kinds = pa.array([envelope.code for envelope in envelopes], pa.int32())
     return pa.RecordBatch.from_arrays([slots, kinds, together], schema=ENVELOPE_SCHEMA)
 
 

@@ -217,3 +217,11 @@ def merge(parts: Sequence[Rows] | Iterable[Rows], schema: pa.Schema | None = Non
     if len(tables) == 1:
         return Rows(tables[0])
     return sort_rows(joined(tables))
+
+
+def outside(hashes: U64, index: I64, ranges: Sequence[tuple[int, int]]) -> I64:
+    """Those of the rows at `index` whose hashes lie in none of the ranges (inclusive), which ascend and are apart."""
+    lows, highs = (np.array(side, dtype=np.uint64) for side in zip(*ranges, strict=True))
+    own = hashes[index]
+    at = np.searchsorted(lows, own, side="right") - 1
+    return index[(at < 0) | (own > highs[np.maximum(at, 0)])]

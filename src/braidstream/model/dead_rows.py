@@ -4,6 +4,8 @@ For each group a floor time for each store (rows from before it are dead), and c
 arrived until that epoch, only those whose row number, a random number in [0, 1) made of the row itself, is below the
 share live on.
 
+A piece also says which share of what arrives is taken (`intake`): other rows are neither joined nor stored.
+
 Invariant: a dead row stays dead: floors only rise, the cap of rows of an epoch only falls.
 """
 
@@ -41,6 +43,9 @@ class Piece(Value, frozen=True, array_like=True):
     caps: tuple[tuple[int, float], ...] = ()
     """(epoch, share), both ascending: the cap of a row is that of the first epoch not before its arrival."""
 
+    intake: float = 1.0
+    """Of the rows that arrive, those whose row number is below this share are taken."""
+
     def cap(self, epoch: int) -> float:
         """The share that is kept of rows that arrived in an epoch."""
         at = bisect_left(self.caps, (epoch, -1.0))
@@ -58,7 +63,7 @@ class Piece(Value, frozen=True, array_like=True):
 
     def with_(self, other: Piece) -> Piece:
         """The stricter of two, for groups that have merged."""
-        both = self.raised(other.floors)
+        both = changed(self.raised(other.floors), intake=min(self.intake, other.intake))
         for epoch in sorted({epoch for epoch, _ in (*self.caps, *other.caps)}, reverse=True):
             share = min(self.cap(epoch), other.cap(epoch))
             caps = both.caps[bisect_right(both.caps, (epoch, 2.0)) :]
@@ -91,6 +96,24 @@ class Filter(Value, frozen=True, dict=True):
     def _lows(self) -> list[Address]:
         return [piece.low for piece in self.pieces]
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether everything that arrives is taken."""
+        return all(piece.intake >= 1.0 for piece in self.pieces)
+
+    def intakes(self, stage: int = 0) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], F64]:
+        """As `arrays`, for rows that arrive: no floors, and the shares that are taken."""
+        pieces = self._of_stage(stage)
+        shares = np.array([piece.intake for piece in pieces], dtype=np.float64)
+        return self._firsts(stage), np.full(len(pieces), np.iinfo(np.int64).min), shares
+
+    def _of_stage(self, stage: int) -> Sequence[Piece]:
+        return self.pieces[self.place(address_of(stage, 0)) : bisect_left(self._lows, address_of(stage + 1, 0))]
+
+    def _firsts(self, stage: int) -> npt.NDArray[np.uint64]:
+        begin = address_of(stage, 0)
+        return np.array([max(piece.low - begin, 0) for piece in self._of_stage(stage)], dtype=np.uint64)
+
     def arrays(
         self, store: str, epoch: int, stage: int = 0
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], F64]:
@@ -98,10 +121,7 @@ class Filter(Value, frozen=True, dict=True):
 
         The pieces are those of the region of its stage.
         """
-        begin = address_of(stage, 0)
-        pieces = self.pieces[self.place(begin) : bisect_left(self._lows, address_of(stage + 1, 0))]
-        lows = np.array([max(piece.low - begin, 0) for piece in pieces], dtype=np.uint64)
-        never = np.iinfo(np.int64).min
+        pieces, lows, never = self._of_stage(stage), self._firsts(stage), np.iinfo(np.int64).min
         floors = np.array([piece.floors.get(store, never) for piece in pieces], dtype=np.int64)
         return lows, floors, np.array([piece.cap(epoch) for piece in pieces], dtype=np.float64)
 
@@ -123,7 +143,7 @@ class Filter(Value, frozen=True, dict=True):
 
         def left(piece: Piece) -> Piece:
             floors = {s: t for s, t in piece.floors.items() if s not in horizons or t > horizons[s]}
-            return Piece(piece.low, floors, tuple(c for c in piece.caps if c[0] >= oldest_epoch))
+            return changed(piece, floors=floors, caps=tuple(c for c in piece.caps if c[0] >= oldest_epoch))
 
         return changed(self, pieces=tuple(left(piece) for piece in self.pieces))
 

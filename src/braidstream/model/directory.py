@@ -31,7 +31,18 @@ import numpy.typing as npt
 from braidstream.model.group_columns import HASH_BITS, GroupColumns, equal_shapes, replaced, resized_slots
 from braidstream.model.numbers import Address, GroupId, SlotId
 
-__all__ = ["HASH_BITS", "Directory", "Group", "GroupColumns", "Range", "Region", "address_of", "halved", "united"]
+__all__ = [
+    "HASH_BITS",
+    "Directory",
+    "Group",
+    "GroupColumns",
+    "Range",
+    "Region",
+    "address_of",
+    "enough_groups",
+    "halved",
+    "united",
+]
 
 _TABLE_BITS = 16
 """Hashes are looked up in a table of up to 2^16 entries, in deeper regions by binary search."""
@@ -41,6 +52,14 @@ _HASHES = (1 << HASH_BITS) - 1
 def address_of(stage: int, hash_: int) -> Address:
     """The address of a hash in the region of a stage."""
     return Address(stage << HASH_BITS | hash_)
+
+
+def enough_groups(n_slots: int) -> int:
+    """As many groups as make the slots' shares of a region even, to an eighth: a power of two, 64 and eight a slot.
+
+    Fewer leave some slots with up to twice the work of others, however even the load is.
+    """
+    return max(64, 1 << (8 * n_slots - 1).bit_length())
 
 
 @dataclass(frozen=True, order=True)
@@ -179,9 +198,12 @@ class Directory:
         return made
 
     @classmethod
-    def of(cls, n_groups: int, n_slots: int = 1, n_stages: int = 1) -> Directory:
-        """For each stage `n_groups` groups of (nearly) equal size, dealt to the slots in contiguous runs."""
-        return cls((), GroupId(0)).with_stages(range(n_stages), n_groups, n_slots)
+    def of(cls, n_groups: int, n_slots: int = 1, n_stages: int = 1, shares: Sequence[int] = ()) -> Directory:
+        """For each stage `n_groups` groups of (nearly) equal size, dealt to the slots in contiguous runs.
+
+        Slots get as many each, or by their shares (D-CAPE 5.2's initial distributions).
+        """
+        return cls((), GroupId(0)).with_stages(range(n_stages), n_groups, n_slots, shares)
 
     _load: Callable[[], Directory]
 
@@ -221,11 +243,11 @@ class Directory:
     def __reduce__(self) -> tuple[Callable[[GroupColumns, GroupId], Directory], tuple[GroupColumns, GroupId]]:
         return Directory.from_columns, self._held
 
-    def with_stages(self, stages: Iterable[int], n_groups: int, n_slots: int) -> Directory:
+    def with_stages(self, stages: Iterable[int], n_groups: int, n_slots: int, shares: Sequence[int] = ()) -> Directory:
         """The directory with a region for each of these stages that has none."""
         made = self
         for stage in sorted(set(stages) - self.regions.keys()):
-            made = made._with_region(stage, *equal_shapes(n_groups, n_slots))
+            made = made._with_region(stage, *equal_shapes(n_groups, n_slots, shares))
         return made
 
     def with_copy(self, stage: int) -> Directory:

@@ -1,6 +1,7 @@
 """What travels between tasks: an envelope is a blob for a slot, and its kind says what the blob is.
 
-On the wire a kind is one 32-bit number (`Kind.code`); nothing outside of this file takes it apart.
+On the wire a kind is one 32-bit number (`Kind.code`); nothing outside of this file takes it apart. It is negative where
+the blob is not there itself, but its place in a file (`slot/handover.py`).
 """
 
 from __future__ import annotations
@@ -66,3 +67,15 @@ class Envelope(NamedTuple):
     slot: int
     kind: Kind
     blob: bytes | pa.Buffer
+    is_place: bool = False
+    """Whether the blob says where to find what was sent."""
+
+    @property
+    def code(self) -> int:
+        """The kind, and whether the blob is a place, as one number."""
+        return ~self.kind.code if self.is_place else self.kind.code
+
+    @classmethod
+    def of(cls, slot: int, code: int, blob: pa.Buffer) -> Envelope:
+        """What was sent with that number."""
+        return cls(slot, Kind.of(~code), blob, True) if code < 0 else cls(slot, Kind.of(code), blob)

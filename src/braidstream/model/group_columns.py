@@ -196,13 +196,19 @@ def first_hashes(depths: npt.NDArray[np.unsignedinteger]) -> U64:
     return np.cumsum(widths, dtype=np.uint64) - widths
 
 
-def equal_shapes(n_groups: int, n_slots: int) -> tuple[U64, U8, I32]:
-    """First hashes, depths and slots of groups of (nearly) equal size, dealt to slots in contiguous runs."""
+def equal_shapes(n_groups: int, n_slots: int, shares: Sequence[int] = ()) -> tuple[U64, U8, I32]:
+    """First hashes, depths and slots of groups of (nearly) equal size, dealt to slots in contiguous runs.
+
+    Slots get as many each, or by their shares.
+    """
     depth = max(n_groups - 1, 0).bit_length()
     n_wide = (1 << depth) - n_groups  # that many groups are one bit shallower, so that the space is covered
     depths = np.full(n_groups, depth, dtype=np.uint8)
     depths[:n_wide] -= 1
     slots = np.arange(n_groups, dtype=np.int64) * n_slots // n_groups
+    if shares:
+        ends = np.cumsum(shares, dtype=np.int64) * n_groups // sum(shares)
+        slots = np.searchsorted(ends, np.arange(n_groups), side="right")
     return first_hashes(depths), depths, slots.astype(np.int32)
 
 

@@ -68,6 +68,15 @@ class JoinKind(str, Enum):
         return found.get(self, (0,))
 
     @property
+    def droppable(self) -> tuple[int, ...]:
+        """The inputs of which rows may be dropped, and results are missing then, but none is wrong.
+
+        Not partners of what is kept: a row would be put out as one without a match, or twice, or with an older partner.
+        """
+        found = {JoinKind.INNER: (0, 1), JoinKind.RIGHT: (1,), JoinKind.FULL: ()}
+        return found.get(self, (0,))
+
+    @property
     def words(self) -> str:
         """As CQL writes it."""
         if self is JoinKind.INNER:

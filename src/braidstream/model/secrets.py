@@ -21,10 +21,15 @@ __all__ = ["ENV", "kept_options", "kept_value", "refuse_hidden", "resolved_optio
 
 ENV = "env:"
 _SAYS = (
-    r"pass(?:word|wd|phrase)|\bpwd\b|secret|token|credential|jaas|(?:api|access|account|private|shared|sas)[._-]?key"
+    r"pass(?:word|wd|phrase)|\bpwd\b|secret|token|credential|jaas|signature|\bsig\b|authorization"
+    r"|(?:api|access|account|private|shared|sas|encryption|keystore)[._-]?key|key\.pem|auth\.user\.info"
 )
 _NAME = re.compile(_SAYS, re.IGNORECASE)
-_USER = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^/\s:@]*:)(?P<secret>[^/\s@]+)(?=@)", re.IGNORECASE)
+_USER = re.compile(
+    r"(?P<before>[a-z][a-z0-9+.-]*://[^/\s:@]*:)(?P<secret>(?!\d+/)[^\s?#]+|[^/\s@]+)(?=@)", re.IGNORECASE
+)
+"""Up to the last @: a password may have one, or a slash, that nobody has escaped. Digits and a slash are a port."""
+_BEARER = re.compile(r"(?P<before>\b(?:bearer|basic)\s+)(?P<secret>[\w.~+/=-]{6,})", re.IGNORECASE)
 _PARAMETER = re.compile(rf"(?P<before>(?:{_SAYS})\w*\s*=\s*)(?P<secret>'[^']*'|\"[^\"]*\"|[^&;\s]+)", re.IGNORECASE)
 
 
@@ -49,7 +54,7 @@ def kept_value(name: str, value: str) -> str:
         return value
     if _NAME.search(name):
         return HIDDEN
-    for pattern in (_USER, _PARAMETER):
+    for pattern in (_USER, _PARAMETER, _BEARER):
         value = pattern.sub(rf"\g<before>{HIDDEN}", value)
     return value
 
@@ -86,5 +91,8 @@ def _secrets(name: str, value: str) -> list[str]:
     if not isinstance(value, str) or not value:
         return []
     if _NAME.search(name):
-        return [value, *(found["secret"].strip("'\"") for found in _PARAMETER.finditer(value))]
-    return [found["secret"].strip("'\"") for pattern in (_USER, _PARAMETER) for found in pattern.finditer(value)]
+        parts = [value.partition(":")[2]] if "user.info" in name.lower() else []
+        return [value, *parts, *(found["secret"].strip("'\"") for found in _PARAMETER.finditer(value))]
+    return [
+        found["secret"].strip("'\"") for pattern in (_USER, _PARAMETER, _BEARER) for found in pattern.finditer(value)
+    ]

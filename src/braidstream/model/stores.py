@@ -31,6 +31,8 @@ __all__ = [
     "OutputColumn",
     "Stage",
     "Store",
+    "closed_stores",
+    "sheddable",
     "shown_stage",
     "shown_store",
     "spillable",
@@ -284,9 +286,12 @@ class Join:
 
     @property
     def goes_to_sink(self) -> bool:
-        """Whether every match is a result of the query as it is: then its inputs may be pushed, and joined later."""
+        """Whether what it puts out is a result of the query as it is: then its inputs may be pushed, and joined later.
+
+        Not where rows may come after they close: whether one was decided could not be told by its time.
+        """
         is_whole = self.target is None and not self.is_counted
-        return is_whole and self.kind is JoinKind.INNER and not self.is_unkeyed
+        return is_whole and not self.is_unkeyed and not self.is_late
 
 
 def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
@@ -302,3 +307,22 @@ def spillable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
         blocked |= more
     read = {entry.store for join in joins for entry in join.inputs}
     return frozenset(stores[index].name for index in read - blocked if not stores[index].summarized)
+
+
+def sheddable(stores: Sequence[Store], joins: Sequence[Join]) -> frozenset[str]:
+    """The names of the stores whose rows may be dropped: likewise, and no row is decided by them (`JoinKind`)."""
+    kept = {
+        entry.store for join in joins for place, entry in enumerate(join.inputs) if place not in join.kind.droppable
+    }
+    return spillable(stores, joins) - {stores[index].name for index in kept}
+
+
+def closed_stores(stores: Sequence[Store], joins: Sequence[Join]) -> dict[str, frozenset[str]]:
+    """The stores of which rows are decided when they close, each with those that its partners are in, and itself."""
+    found: dict[str, frozenset[str]] = {}
+    for join in joins:
+        names = frozenset(stores[entry.store].name for entry in join.inputs)
+        for closing in join.closings:
+            own = stores[join.inputs[closing.input].store].name
+            found[own] = found.get(own, frozenset()) | names
+    return found

@@ -19,7 +19,7 @@ from typing import Any
 from braidstream.errors import InputError, nearest
 from braidstream.options.size_text import EXPECTED, parse_size
 
-__all__ = ["Choice", "Count", "Counts", "Duration", "Flag", "Inner", "Kind", "Number", "Size", "Text", "Words"]
+__all__ = ["Choice", "Count", "Counts", "Duration", "Flag", "Inner", "Kind", "Number", "Size", "Text", "Texts", "Words"]
 
 Problem = tuple[str, str, str]
 """What is wrong (after the option's name), what was expected, and the likely fix if it is not the example."""
@@ -191,6 +191,25 @@ class Counts(Kind):
         """Each of them a count."""
         is_list = isinstance(value, (list, tuple))
         if is_list and not any(Count().problem(one) for one in value):
+            return None
+        return self._is(list(value) if is_list else value)
+
+
+@dataclass(frozen=True)
+class Texts(Kind):
+    """Several texts, each one of some words where there are any."""
+
+    words: tuple[str, ...] = ()
+
+    @property
+    def expected(self) -> str:  # type: ignore[override]
+        """With the words."""
+        return f"a list of {', '.join(self.words)}" if self.words else "a list of texts"
+
+    def problem(self, value: Any) -> Problem | None:
+        """Each of them a text."""
+        is_list = isinstance(value, (list, tuple))
+        if is_list and all(isinstance(one, str) and (not self.words or one in self.words) for one in value):
             return None
         return self._is(list(value) if is_list else value)
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from braidstream.errors import InputError
-from braidstream.options.kinds import Choice, Count, Counts, Duration, Flag, Inner, Number, Size, Text, Words
+from braidstream.options.kinds import Choice, Count, Counts, Duration, Flag, Inner, Number, Size, Text, Texts, Words
 from braidstream.options.option import Checked, chosen, option
 
 __all__ = [
@@ -44,13 +44,15 @@ __all__ = [
 ROUTERS = ("auto", "hash", "grid", "biclique")
 RULES = ("even", "paper")
 CHOICES = ("spill", "shed")
-STRATEGIES = ("oldest", "random", "unproductive")
+STRATEGIES = ("oldest", "random", "unproductive", "sample", "planned")
 PUSHED = ("unproductive", "random", "productive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json", "avro")
 ALLOWED = ("no-equality",)
 DURABILITIES = ("power", "process")
 DECLUSTERING = ("steady", "paper")
+LEVELS = ("distribute", "split")
+ALIGNED = ("time", "count")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
@@ -73,7 +75,14 @@ class LayoutOptions(Checked):
     slots: int | None = option(
         Count(1, _MOST_SLOTS), None, 4, "Logical workers: tasks of each exchange", unset="Spark's cores, or as it was"
     )
-    groups: int = option(Count(1, 1 << 16), 64, 128, "Units of state and routing at the start, for each stage")
+    groups: int | None = option(
+        Count(1, 1 << 16), None, 128, "Units of state and routing at the start, for each stage",
+        unset="a power of two, at least 64 and eight a slot",
+    )  # fmt: skip
+    placement: tuple[int, ...] = option(
+        Counts(), (), (3, 1, 1, 1),
+        "How the groups of a new checkpoint are dealt to the slots: a share for each (D-CAPE 5.2)", unset="evenly",
+    )  # fmt: skip
     silence: str | timedelta | None = option(
         Duration(), None, "10 minutes", "How long a stream may be silent before work that waits for it is suspended"
     )
@@ -89,6 +98,11 @@ class RouterOptions(Checked):
     router: str = option(Choice(ROUTERS), "auto", "hash", "How rows of one key are spread over slots")
     rule: str = option(Choice(RULES), "even", "paper", 'For grids, how they are chosen; "paper" with router "grid"')
     subgroups: int | None = option(Count(), None, 2, "For a biclique, its subgroups", unset="a quarter of the slots")
+    epsilon: float | None = option(
+        Number(above=0, below=1), None, 0.05,
+        'For rule "paper": a heavy key is light again below (1/p - epsilon) of the tuples (SHC 3.2)',
+        unset="1/(2p), the largest that the paper allows",
+    )  # fmt: skip
 
     def check_together(self) -> None:
         """A rule is for grids, subgroups are for a biclique."""
@@ -102,6 +116,9 @@ class RouterOptions(Checked):
                 "a number from 1, for a biclique",
                 'router = "biclique", or no subgroups',
             )
+        if self.epsilon is not None and self.rule != "paper":
+            wrong = f"epsilon {self.epsilon:g} with rule {self.rule!r}"
+            raise InputError(wrong, "epsilon for the paper's rule", 'router = "grid" and rule = "paper"')
 
 
 @dataclass(frozen=True)
@@ -131,9 +148,20 @@ class FlowOptions(BudgetOptions, RouterOptions, LayoutOptions):
     def check_together(self) -> None:
         """Where tuples are shed, keys get no grids: cells know nothing of what was shed."""
         RouterOptions.check_together(self)
+        self._check_slots()
         if self.on_overflow == "shed" and self.router not in ("auto", "hash"):
             wrong = f"router {self.router!r} with on_overflow 'shed'"
             raise InputError(wrong, 'router "auto" or "hash", or on_overflow "spill"', 'write router = "hash"')
+
+    def _check_slots(self) -> None:
+        """What is said of slots must fit their number."""
+        if self.placement and len(self.placement) != self.slots:
+            told = "no slots" if self.slots is None else f"slots = {self.slots}"
+            wrong = f"placement has {len(self.placement)} shares, with {told}"
+            raise InputError(wrong, "a share for each slot", f"write slots = {len(self.placement)}")
+        if self.epsilon is not None and self.slots is not None and self.epsilon * 2 * self.slots > 1:
+            wrong = f"epsilon is {self.epsilon:g}, with {self.slots} slots"
+            raise InputError(wrong, f"at most 1/(2p), which is {1 / (2 * self.slots):g} (SHC 3.2)", "make it smaller")
 
 
 @dataclass(frozen=True)
@@ -285,6 +313,10 @@ class FunctionOptions(Checked):
 
     stream: str = option(Text(), MISSING, "radio", "The stream")
     function: str = option(Text(), MISSING, "fft3", "A registered name, or `module:function`")
+    beside: tuple[str, ...] = option(
+        Texts(), (), ("radio2",), "Other streams whose rows are aligned with those of the stream: a field is `radio2_x`"
+    )
+    align: str = option(Choice(ALIGNED), "time", "count", "With beside: rows of equal times, or the k-th rows of each")
     type: str | None = option(Text(), None, "SAMPLES", "A declared type", unset="read from the stream's columns")
     size: int | None = option(Count(), None, 1024, "Rows in a window", unset="every row is a window")
     step: int | None = option(Count(), None, 512, "Rows from one window to the next", unset="its size")
@@ -295,6 +327,16 @@ class FunctionOptions(Checked):
     timeout: str = option(Duration(), "0 seconds", "100 milliseconds", "How long merging waits for a part")
     split: str | None = option(Text(), None, "cut:halves", "With combine: a function that splits each window")
     combine: str | None = option(Text(), None, "cut:whole", "With split: what makes one result of the parts'")
+    strategies: tuple[str, ...] = option(
+        Texts(LEVELS), (), ("distribute", "split"), "What each of the degrees does with windows, the outermost first",
+        unset="all split where split and combine are there, else all distribute",
+    )  # fmt: skip
+    also: tuple[str, ...] = option(
+        Texts(), (), ("Central", "WD4"), "Other plans, by their short names, that the running flow may switch to"
+    )
+    switch_every: int = option(
+        Count(), 5, 10, "With also: after so many epochs another plan may take over; each is tried once, then the best"
+    )
     sink: JobSink | None = option(Inner(JobSink), None, _SINK, "Where results go; in a job file it must be said")
 
 
@@ -360,6 +402,11 @@ class Settings(Checked):
         "Groups are split above 2 theta of state, and merged with their buddies below theta (WSJ IV-D)",
         unset="by load",
     )  # fmt: skip
+    delta: float | None = option(
+        Number(above=0, most=1), None, 0.8,
+        "A slot that holds more than this share of its memory hands half of a group to a partner (DHTJoin 6)",
+        unset="memory is balanced by memory_ratio alone",
+    )  # fmt: skip
     max_depth: int = option(Count(0, 64), 24, 16, "No group is split beyond this many leading bits (ours)")
     declustering: bool = option(Flag(), False, True, "Whether the number of slots changes (WSJ V-A)")
     declustering_rule: str = option(
@@ -395,11 +442,16 @@ class Settings(Checked):
     spill_above: float = option(
         Number(above=0, most=1), 1.0, 0.9, "theta_m of D-CAPE 6: a slot with more than this share of its memory pushes"
     )
-    spill_share: float = option(
-        Number(above=0, most=1), 0.3, 0.2, "The share of its state that a slot then pushes (D-CAPE 4.4: 30%)"
-    )
-    idle_after: int = option(
-        Count(0), 1000, 100, "theta_t of D-CAPE 4.3, in epochs: a group without a new tuple for longer goes first"
+    spill_share: float | None = option(
+        Number(above=0, most=1), None, 0.2, "The share of its state that a slot then pushes (D-CAPE 4.4: 30%)",
+        unset="[flow] spill_share",
+    )  # fmt: skip
+    idle_after: int | None = option(
+        Count(0), None, 100, "theta_t of D-CAPE 4.3, in epochs: a group without a new tuple for longer goes first",
+        unset="[flow] idle_after",
+    )  # fmt: skip
+    push_by: str | None = option(
+        Choice(PUSHED), None, "random", "Which groups a slot pushes first (D-CAPE 4.3, 4.4)", unset="[flow] push_by"
     )
     rate_ratio: float = option(
         Number(above=1), 2.0, 3.0,
@@ -412,12 +464,20 @@ class Settings(Checked):
         Flag(), False, True, "Whether a group with inactive generations may be moved (D-CAPE 6; on Spark it always is)"
     )
 
+    @property
+    def budget(self) -> BudgetOptions:
+        """What is pushed, as a flow says it; what is not said is a flow's default."""
+        said = {name: vars(self)[name] for name in ("spill_share", "idle_after", "push_by")}
+        return BudgetOptions(**{name: value for name, value in said.items() if value is not None})
+
     def check_together(self) -> None:
         """Thresholds that would undo each other."""
         if self.consumer_below >= self.supplier_above:
             self._refuse("consumer_below", f"below supplier_above, which is {self.supplier_above:g}")
         if self.merge_below > self.split_above / 2:
             self._refuse("merge_below", "at most half of split_above, or groups would split and merge")
+        if self.delta is not None and self.theta is not None:
+            self._refuse("delta", "no theta beside it: each of them says when groups are split")
         if self.min_slots > self.max_slots:
             self._refuse("min_slots", f"at most max_slots, which is {self.max_slots}")
 

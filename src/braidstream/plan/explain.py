@@ -12,7 +12,7 @@ from braidstream.kernels import loops
 from braidstream.kernels.families import dimensions_of, shown_dimension
 from braidstream.kernels.measures import Periods
 from braidstream.model.join_kinds import JoinKind
-from braidstream.model.stores import Store, shown_store, spillable
+from braidstream.model.stores import Store, sheddable, shown_store, spillable
 from braidstream.options import Checked, options_of
 from braidstream.plan.planner import Plan
 from braidstream.plan.retention import decided_stores
@@ -64,7 +64,7 @@ def explain_memory(overflow: Overflow, plan: Plan) -> Iterator[str]:
         beyond = f"beyond it {share} is pushed, and what it would give comes later"
         yield f"  memory: {size} of active state a slot; {beyond}"
     verb = "shed" if sheds else "pushed"
-    pushed = spillable(plan.stores, plan.joins)
+    pushed = (sheddable if sheds else spillable)(plan.stores, plan.joins)
     stays = sorted(store.name for store in plan.stores if store.kept and store.name not in pushed)
     for name in stays:
         yield f"    {shown_store(name)} is never {verb}: {_needs(name, plan)} needs it"

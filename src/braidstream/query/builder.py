@@ -51,12 +51,18 @@ _NAMES = {
 }
 
 
+def _folded(how: str) -> str:
+    return how.replace("_", "").replace(" ", "").lower()
+
+
 def kind_named(how: str) -> JoinKind:
     """The kind of a join by the names that PySpark has for it, and those of as-of joins: "left_outer", "asof"."""
-    found = _NAMES.get(how.replace("_", "").replace(" ", "").lower()) if isinstance(how, str) else None
+    found = _NAMES.get(_folded(how)) if isinstance(how, str) else None
     if found is None:
         known = ["inner", "left", "right", "full", "semi", "anti", "asof", "asof_left"]
-        raise InputError(f"how={how!r}", f"one of {', '.join(known)}", nearest(str(how), known))
+        turned = {"rightsemi": "semi", "rightanti": "anti", "asofright": "asof_left"}.get(_folded(str(how)))
+        fix = nearest(str(how), known) if turned is None else f'exchange the streams, and write how="{turned}"'
+        raise InputError(f"how={how!r}", f"one of {', '.join(known)}", fix)
     return found
 
 

@@ -17,7 +17,7 @@ supported, and a hint. Cost: some milliseconds a query, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import Token, TokenType, exp
@@ -129,7 +129,7 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
     if len(query.inputs) == 1:
         return _alone(scope, query)
     if is_sliding or not joined.intervals:
-        _refuse_open(scope, _no_interval(query))
+        _refuse_open(scope, _no_interval(query), _kept(query))
         require_windows(scope.source, scope.relations, query.kind, query.n_left)
         return _closing(scope, query)
     apart = derive(scope, joined.intervals)
@@ -182,9 +182,17 @@ def _no_interval(query: Query) -> str:
     )
 
 
-def _refuse_open(scope: Scope, reason: str) -> None:
+def _kept(query: Query) -> Collection[str]:
+    """The streams whose windows have to end: rows of them are put out when they have no match."""
+    if query.tops:
+        return [alias for alias in query.aliases if alias not in query.tops]
+    return [query.aliases[place] for place in query.kind.kept if not query.kind.is_asof]
+
+
+def _refuse_open(scope: Scope, reason: str, kept: Collection[str] = ()) -> None:
     for relation in (relation for relation in scope.relations if relation.is_open):
-        fix = f"write {relation.stream} [RANGE 10 SECONDS] or {relation.stream} [RANGE UNBOUNDED]"
+        never = "" if relation.alias in kept else f" or {relation.stream} [RANGE UNBOUNDED]"
+        fix = f"write {relation.stream} [RANGE 10 SECONDS]{never}"
         if not reason and relation.schema.time is not None:
             fix += ", or bound its time by an interval"
         wrong = f"stream {relation.stream} has no window" + (f": {reason}" if reason else "")

@@ -88,6 +88,12 @@ def kind_of(source: Source, joins: Sequence[exp.Join]) -> JoinKind:
     if n_on < len(own):  # the parser takes it for ON TRUE
         without = next((join for join in own if not join.args.get("on") or join.args["on"] == exp.true()), own[0])
         fix = f"write {kind.words} ... ON, with an equality between the streams"
+        if using := without.args.get("using"):
+            above = without.parent_select or exp.Select()
+            from_ = above.args.get("from_") or above.args.get("from")
+            first, last = from_.this.alias_or_name if from_ is not None else "", without.alias_or_name
+            equal = " AND ".join(f"{first}.{column.name} = {last}.{column.name}" for column in using)
+            fix = f"write ON {equal} in the place of USING"
         raise source.error(join_word(source, without), f"{kind.words} without ON", f"{kind.words} ... ON", fix)
     return kind
 
@@ -104,8 +110,8 @@ def kind_of_join(source: Source, join: exp.Join) -> JoinKind:
     if found is not None:
         return found
     at, wrong = join_word(source, join), f"{' '.join(words)} JOIN is not supported"
-    is_right = words in (("RIGHT", "SEMI"), ("RIGHT", "ANTI"))
-    fix = f"exchange the streams, and write LEFT {words[1]} JOIN" if is_right else "write JOIN"
+    turned = {("RIGHT", "SEMI"): "LEFT SEMI", ("RIGHT", "ANTI"): "LEFT ANTI", ("ASOF", "RIGHT"): "ASOF LEFT"}
+    fix = f"exchange the streams, and write {turned[words]} JOIN" if words in turned else "write JOIN"
     raise source.error(at, wrong, _SUPPORTED, fix)
 
 

@@ -18,11 +18,13 @@ import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
-from braidstream.errors import QueryError
+from braidstream.errors import QueryError, nearest
 
 __all__ = ["DIALECT", "FORM", "Source", "bare_sql", "sql_of"]
 
 DIALECT = "spark"
+_JOIN_WORDS = ("OUTER", "SEMI", "ANTI", "LEFT")
+"""What may stand between LEFT, RIGHT, FULL or ASOF and JOIN."""
 FORM = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
 
 
@@ -135,9 +137,15 @@ class Source:
         end = _offset(self.text, int(found["line"] or 1), int(found["col"] or 1))
         missing = re.match(r"Expecting (\S+)", description)
         wrong = f"cannot read the query at {highlight!r}" + (f": {missing[1]!r} is missing" if missing else "")
-        return self.error(
-            end - len(highlight) + 1, wrong, FORM, "check commas, brackets and quotes just before the mark"
-        )
+        fix = self._misspelt() or "check commas, brackets and quotes just before the mark"
+        return self.error(end - len(highlight) + 1, wrong, FORM, fix)
+
+    def _misspelt(self) -> str:
+        """A word before JOIN that is none of those that stand there; empty where there is none."""
+        for side, word in re.findall(r"\b(LEFT|RIGHT|FULL|ASOF)\s+(\w+)\s+JOIN\b", self.text, re.IGNORECASE):
+            if word.upper() not in _JOIN_WORDS:
+                return f"{side} {word} JOIN: {nearest(word.upper(), _JOIN_WORDS)}"
+        return ""
 
 
 def _function_names(node: exp.Func) -> set[str]:

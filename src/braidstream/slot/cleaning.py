@@ -5,6 +5,10 @@ G1 .. G(k-1). So a composite of tuples of several generations is produced once, 
 single generation not at all: that was produced while it was active. The same holds for only some of the generations of
 a group, which are one afterwards; what is missing between these and the others stays missing.
 
+A row of a semi join is put out at its first match, which is in its own generation if it has one there. So of the rows
+that have none there those are put out that have one in the others. Rows of outer, anti and as-of joins are decided only
+when a group is cleaned up as a whole: those that have closed since they were last decided (`model.undecided`).
+
 The hash space of a group is cut into pieces whose rows, of all inputs and generations, fit `piece_bytes`; a piece is
 opened, joined and let go before the next. Windows are checked by the times of tuples alone, never by the watermark:
 tuples past their deadline are here because they may belong to results.
@@ -27,14 +31,28 @@ import pyarrow as pa
 from braidstream.control.probing import probing_order
 from braidstream.errors import RunError
 from braidstream.kernels.join import Pool, batch_bytes, column, composites, gather, limit_of
+from braidstream.kernels.matching import Partners, satisfying
 from braidstream.kernels.rows import Rows, distinct, sort_rows
 from braidstream.kernels.sizes import joined
 from braidstream.model.directory import Group
 from braidstream.model.faults import reach
+from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import GroupId, SlotId
 from braidstream.model.reports import CleanUpReport, Failure, Result, encoded
-from braidstream.model.stores import Join, JoinInput, Store
+from braidstream.model.stores import Closing, Join, JoinInput, Store
+from braidstream.model.undecided import owed_in
 from braidstream.slot.allocators import give_back
+from braidstream.slot.deciding import (
+    Asked,
+    Decided,
+    alone,
+    ending,
+    filtered,
+    length_of,
+    turned_on,
+    unmatched,
+    with_newest,
+)
 from braidstream.slot.epoch_task import read_manifest
 from braidstream.slot.sharing import told_columns
 from braidstream.slot.task import REPORTS_SCHEMA, executor, failure_of
@@ -110,7 +128,7 @@ class _Cleaner:
             reach("clean-up", epoch=self.task.epoch)
             slices = self._slices(group)
             for low, high in self._pieces(group, slices):
-                self._clean(slices, low, high)
+                self._clean(group, slices, low, high)
                 give_back(self.task.piece_bytes)
         results = {query: Result(w.rows, w.close()) for query, w in self.writers.items()}
         syncing.settle(durable=self.task.durable)
@@ -167,12 +185,26 @@ class _Cleaner:
             sizes += np.diff(np.append(cuts, last - first)) * (segment.bytes / max(segment.rows, 1))
         return sizes.tolist()
 
-    def _clean(self, slices: _Slices, low: int, high: int) -> None:
+    def _clean(self, group: Group, slices: _Slices, low: int, high: int) -> None:
         piece = _Piece(self.files, slices, low, high)
         for join in self.task.joins:
             writer = self._writer(join)
-            for pools in piece.steps(join):
+            for pools in piece.steps(join) if join.kind.composes else ():
                 self._join(join, pools, writer)
+            for found in self._decided(join, piece, group):
+                found.write(writer, self.task.epoch, recovered=True)
+
+    def _decided(self, join: Join, piece: _Piece, group: Group) -> Iterator[Decided]:
+        """What a join has beside matches, of a piece of a group."""
+        if join.kind is JoinKind.SEMI:
+            yield from piece.first_matches(join)
+        reached, undecided = self.manifest.watermark, self.manifest.notes.undecided
+        if group.id not in self.task.groups or reached is None:
+            return
+        for closing in join.closings:
+            store = self.task.stores[join.inputs[closing.input].store]
+            for first, last, since in owed_in(undecided, store.name, (group.stage, piece.low, piece.high)):
+                yield from piece.closed(join, closing, self.task.stores, (first, last), (since, reached))
 
     def _writer(self, join: Join) -> Writer:
         if join.query not in self.writers:
@@ -186,9 +218,13 @@ class _Cleaner:
         order = probing_order(len(pools), self.manifest.notes.fanouts.get(join.query, {}))
         limit = limit_of(pools, self.task.piece_bytes)
         taken = [{out.column for out in join.outputs if out.input == place} for place in range(len(pools))]
+        for one in join.on:
+            taken[0].add(one.left)
+            taken[1].add(one.right)
         most = batch_bytes(self.task.piece_bytes)
         each = composites(pools, windows, order, bits, limit, across=True, taken=taken, most_bytes=most, gaps=join.gaps)
-        for found in each:
+        for whole in each:
+            found = satisfying(pools, whole, join.on)
             columns = [column(pools[out.input], out.column, found.index[out.input]) for out in join.outputs]
             writer.write([*columns, *told_columns(join, len(found), self.task.epoch, recovered=True)])
 
@@ -197,17 +233,65 @@ class _Piece:
     """The rows of one range of hashes, by store and generation. They are read when first asked for."""
 
     def __init__(self, files: Files, slices: _Slices, low: int, high: int) -> None:
-        self._files, self._slices, self._low, self._high = files, slices, low, high
+        self._files, self._slices, self.low, self.high = files, slices, low, high
         self._read: dict[tuple[int, int, int], Rows | None] = {}
 
     def steps(self, join: Join) -> Iterator[list[Pool]]:
         """For each generation but the first: the pools with its rows as new and all earlier ones as stored."""
-        numbers = {part.generation for entry in join.inputs for _, part in self._slices.get(entry.store, ())}
-        generations = sorted(numbers, key=lambda number: (number == 0, number))
+        generations = self._generations(join)
         for k in range(1, len(generations)):
             pools = self._pools(join, generations[:k], generations[k])
             if pools is not None:
                 yield pools
+
+    def first_matches(self, join: Join) -> Iterator[Decided]:
+        """Rows of a semi join whose matches are all in other generations than their own."""
+        generations, entry = self._generations(join), join.inputs[0]
+        for number in generations:
+            rows = self._rows(entry, join.since, number)
+            if rows is None:
+                continue
+            left = unmatched(join, 0, rows, np.arange(len(rows)), self._asked(join, 0, [number]))
+            others = self._asked(join, 0, [other for other in generations if other != number])
+            found = np.setdiff1d(left, unmatched(join, 0, rows, left, others), assume_unique=True)
+            yield from alone(join, 0, rows, found)
+
+    def closed(
+        self,
+        join: Join,
+        closing: Closing,
+        stores: Sequence[Store],
+        hashes: tuple[int, int],
+        times: tuple[int | None, int],
+    ) -> Iterator[Decided]:
+        """Rows of an input, in a range of hashes, that have closed between two watermarks."""
+        place = closing.input
+        generations, entry = self._generations(join), join.inputs[place]
+        asked = self._asked(join, place, generations)
+        for number in generations:
+            rows = self._rows(entry, join.since, number)
+            if rows is None:
+                continue
+            first = np.searchsorted(rows.hashes, np.uint64(hashes[0]))
+            last = np.searchsorted(rows.hashes, np.uint64(hashes[1]), side="right")
+            index = ending(rows, length_of(join, place), *times)
+            index = filtered(rows, index[(index >= first) & (index < last)], closing.bit)
+            if join.kind.is_asof:
+                yield from with_newest(join, stores, rows.take(index), asked)
+            else:
+                yield from alone(join, place, rows, unmatched(join, place, rows, index, asked))
+
+    def _generations(self, join: Join) -> list[int]:
+        """The generations that the inputs of a join have, the active one last."""
+        numbers = {part.generation for entry in join.inputs for _, part in self._slices.get(entry.store, ())}
+        return sorted(numbers, key=lambda number: (number == 0, number))
+
+    def _asked(self, join: Join, place: int, generations: Sequence[int]) -> Asked:
+        """What rows of an input may match: the rows of the other in some generations."""
+        other, on = join.inputs[1 - place], turned_on(join, place)
+        found = [self._rows(other, join.since, number) for number in generations]
+        parts = [Partners(rows, other.bit, on) for rows in found if rows is not None]
+        return lambda _: parts
 
     def _pools(self, join: Join, earlier: Sequence[int], later: int) -> list[Pool] | None:
         new = [self._rows(entry, join.since, later) for entry in join.inputs]
@@ -234,7 +318,7 @@ class _Piece:
     def _open(self, store: int, since: int, generation: int) -> Rows | None:
         tables = []
         for segment, part in self._slices.get(store, ()):
-            low, high = max(part.first, self._low), min(part.last, self._high)
+            low, high = max(part.first, self.low), min(part.last, self.high)
             if part.generation != generation or segment.first_epoch <= since or low > high:
                 continue
             found = rows_between(open_segment(self._files, segment), segment, low, high)

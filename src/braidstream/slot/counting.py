@@ -9,7 +9,7 @@ Cost: O(results), a few NumPy operations each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from braidstream.model.dead_rows import Filter
 from braidstream.model.directory import Group
 from braidstream.model.reports import SampleCounts
 from braidstream.model.stores import Join, Store
+from braidstream.slot.deciding import Decided
 from braidstream.state.filters import filter_of
 from braidstream.state.manifest import Manifest, Segment
 from braidstream.state.segments import Place
@@ -61,18 +62,33 @@ class Counting:
         return self._filter.bits
 
     def counts(self, join: Join, names: Sequence[str]) -> bool:
-        """Whether the results of a join over these stores are counted: its inputs may be shed."""
-        return join.target is None and not join.lives and self._stores.issuperset(names)
+        """Whether the results of a join over these stores are counted: some of its inputs may be shed."""
+        return join.target is None and not join.lives and not self._stores.isdisjoint(names)
 
     def begin(self, join: Join, new: Sequence[U64]) -> None:
         """Count the new tuples that may miss something, given their hashes."""
         groups = [np.searchsorted(self._lows, hashes, side="right") - 1 for hashes in new]
         self._of(join.query).at_risk += sum(int(self._touched[group].sum()) for group in groups)
 
+    def close(self, join: Join) -> None:
+        """Count groups in which a row that closes may be dead."""
+        self._of(join.query).at_risk += int(self._touched.sum())
+
     def add(self, join: Join, pools: Sequence[Pool], found: Composites) -> None:
         """Count a batch of results."""
-        counts = self._of(join.query)
         hashes = pools[found.source].new.hashes[found.index[found.source] - found.offset]
+        self._add(join, hashes, lambda at: self._is_marked(pools, found, at))
+
+    def add_decided(self, join: Join, decided: Decided) -> None:
+        """Count rows that are put out without a match, at the first or with the newest one."""
+        if decided.is_keyless:
+            self._of(join.query).exact += len(decided)
+        elif len(decided):
+            self._add(join, decided.rows.hashes, lambda at: marks(decided.rows.table)[at])
+
+    def _add(self, join: Join, hashes: U64, marked: Callable[[I64], Flags]) -> None:
+        """Count results by the hashes of their keys; `marked` tells which would be missing if they were not sampled."""
+        counts = self._of(join.query)
         group = np.searchsorted(self._lows, hashes, side="right") - 1
         at = np.flatnonzero(self._touched[group])
         counts.exact += len(hashes) - len(at)
@@ -82,7 +98,7 @@ class Counting:
         bucket, weight = buckets(hashes[at]), self._weights[join.query][group[at]]
         counts.n_found += int((~sampled).sum())
         counts.found += np.bincount(bucket[~sampled], weight[~sampled], BUCKETS)
-        passes = sampled & ~self._is_marked(pools, found, at)
+        passes = sampled & ~marked(at)
         counts.all += np.bincount(bucket[sampled], minlength=BUCKETS)
         counts.kept += np.bincount(bucket[passes], weight[passes], BUCKETS)
         counts.n_kept += int(passes.sum())
@@ -114,6 +130,8 @@ class Counting:
 def _is_touched(filter_: Filter, group: Group) -> bool:
     """Whether some row of the group may be dead."""
     return any(
-        (piece.floors or piece.caps) and piece.low <= group.high and (following is None or following.low > group.low)
+        (piece.floors or piece.caps or piece.intake < 1.0)
+        and piece.low <= group.high
+        and (following is None or following.low > group.low)
         for piece, following in zip(filter_.pieces, [*filter_.pieces[1:], None], strict=True)
     )

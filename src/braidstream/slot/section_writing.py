@@ -10,6 +10,7 @@ Cost: O(parts of the section), and the merges themselves.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from braidstream.control.shedding import Span, Stock, live_bytes
 from braidstream.model.dead_rows import Filter
 from braidstream.model.directory import Directory, Group
 from braidstream.model.numbers import GroupId
-from braidstream.model.parts import Segment
+from braidstream.model.parts import Part, Segment
 from braidstream.model.snapshots import Written
 from braidstream.state import compaction, pushed
 from braidstream.state.compaction import Rules, SegmentMerge
@@ -132,6 +133,21 @@ class Merged:
     task: SegmentMerge
     segment: Segment | None
 
+    def empty(self, taken: Segment) -> list[Part]:
+        """Pushed parts of an input that stay where they are: of generations of which the merge found no row.
+
+        A generation holds what is stored of its group until it is cleaned up (`state.generations`), rows or none: after
+        a split one half may have none. It is enough that one input has it.
+        """
+        found = set() if self.segment is None else {part.low for part in self.segment.parts}
+        gone = {low for low, _ in self.task.pushed} - found
+        if not gone:
+            return []
+        lows = sorted(low for low, _ in self.task.pushed)
+        own = {part: lows[bisect_right(lows, part.low) - 1] for segment in self.task.inputs for part in segment.parts}
+        first = {low: next(s.name for s in self.task.inputs if any(own[p] == low for p in s.parts)) for low in gone}
+        return [part for part in taken.parts if own[part] in gone and first[own[part]] == taken.name]
+
 
 def written(
     files: Files,
@@ -146,7 +162,7 @@ def written(
     live = {s.name: s for s in section.live(watermark) if s.store in stores}
     for one in merged:
         for taken in one.task.inputs:
-            live[taken.name] = _left(live[taken.name], taken, one.task)
+            live[taken.name] = _left(live[taken.name], taken, one)
         if one.segment is not None:
             live[one.segment.name] = one.segment
     live |= {segment.name: segment for segment in new}
@@ -163,10 +179,11 @@ def written(
     )
 
 
-def _left(segment: Segment, taken: Segment, task: SegmentMerge) -> Segment:
+def _left(segment: Segment, taken: Segment, merged: Merged) -> Segment:
     """What a merge has left of one of its inputs: it took cells, some pushed parts, or the slot's active parts."""
+    task = merged.task
     if task.codes:
         return segment.without_cells(task.codes)
     if task.pushed:
-        return segment.without_parts(taken.parts)
+        return segment.without_parts([part for part in taken.parts if part not in merged.empty(taken)])
     return replace(segment, parts=tuple(part for part in segment.parts if part.generation))

@@ -54,6 +54,7 @@ from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings, Decided
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
+from braidstream.slot.handover import blob_of
 from braidstream.slot.pairing import pairs_of
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
@@ -63,6 +64,7 @@ from braidstream.slot.sharing import CompositeBatch, shared, told_columns
 from braidstream.state import adoption, compaction, syncing
 from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
+from braidstream.state.filters import filter_of, taken_in
 from braidstream.state.manifest import Segment
 from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import Place
@@ -103,14 +105,16 @@ class SlotTask:
         for batch in batches:
             slots, kinds, blobs = (batch.column(name) for name in ("slot", "kind", "blob"))
             for i in range(batch.num_rows):
-                envelope = Envelope(slots[i].as_py(), Kind.of(kinds[i].as_py()), blobs[i].as_buffer())
+                envelope = Envelope.of(slots[i].as_py(), kinds[i].as_py(), blobs[i].as_buffer())
                 if _is_for_later(self.task, self.stage, envelope.kind):
                     yield from _sent(envelope, self.is_last)
                 else:
-                    own[SlotId(envelope.slot)].append((envelope.kind, envelope.blob))
+                    own[SlotId(envelope.slot)].append((envelope.kind, blob_of(envelope)))
         for slot, received in own.items():
             for envelope in _guarded(self.task, self.stage, slot, received):
                 yield from _sent(envelope, self.is_last)
+            if self.task.deferred and not self.is_last:  # what it left out at a later stage needs nothing new there
+                yield from _sent(Envelope(slot, Kind(Content.TICK), b""), self.is_last)
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
@@ -168,6 +172,10 @@ class _Slot:
         self.reached = self.manifest.watermark if task.reached is None else task.reached
         self.changes: dict[int, list[pa.Table]] = defaultdict(list)
         self.new, self.new_in_cells = self._unpack(received)
+        if task.shed:
+            shed, stores = filter_of(self.manifest), task.stores
+            taken = {i: taken_in(rows, stores[i].name, stage, shed) for i, rows in self.new.items()}
+            self.new = {i: rows for i, rows in taken.items() if len(rows)}
         if stage == 0 and task.reached is None:
             before = self.manifest.watermark
             self.reached = reached_watermark(self.manifest.newest, self.seen, task.delays_us, before, task.idle)
@@ -194,6 +202,10 @@ class _Slot:
         units = {use: rows for use, rows in self.new_in_cells.items() if use[1] in (STORED, PROBE)}
         in_cells = {use: rows for use, rows in self.new_in_cells.items() if use not in units}
         composed = [join for join in self.joins if join.kind.composes]
+        place = Place(self.files, self.task.epoch, self.slot, self.groups)
+        began = time.perf_counter()
+        segments = self._store_new(place)  # nothing of them depends on the joins, while which the disk takes them
+        new_s = time.perf_counter() - began
         pools, cells = Pools(*state, self.new, composed, self.opened), CellPools(*state, in_cells, composed)
         unit = BicliquePools(*state, units)
         self.codes = np.append(cells.codes, np.uint64(self.slot)) if units else cells.codes
@@ -214,22 +226,17 @@ class _Slot:
         yield from self._put_others_out(cells, results)
         reach("task-before-segment", epoch=self.task.epoch)
         joined_s = time.perf_counter() - self.started
-        place = Place(self.files, self.task.epoch, self.slot, self.groups)
         aggregates = self._aggregates(place)
         if aggregates.plans:
             yield from aggregates.run(self.stage, self.new, self.changes, self.routes)
         yield from self._told()
         results |= aggregates.results
-        stores = self.task.stores
-        kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
-        known = Cells(self.manifest)
-        written = [segment for i, rows in kept.items() for segment in self._stored(place, rows, stores[i])]
-        segments = [known.without_heavy(segment) for segment in written]
         segments += [*cells.write(place), *unit.write(place), *aggregates.segments]
         reach("task-after-segment", epoch=self.task.epoch)
         give_back(self.task.piece_bytes)
         merged = [self._merge(place, merge) for merge in self._merges()]
         adopted = self._adopted(place)
+        syncing.begin(durable=self.task.durable)
         section = self._written(segments, merged)
         stored_s = time.perf_counter() - self.started
         reach("task-after-section", epoch=self.task.epoch)
@@ -242,7 +249,7 @@ class _Slot:
             slot=self.slot,
             stage=self.stage,
             began=self.began,
-            store_s=stored_s - joined_s,
+            store_s=stored_s - joined_s + new_s,
             executor=executor(),
             tallies=tuple(self.tallies),
             rows=self._n_rows,
@@ -315,7 +322,12 @@ class _Slot:
             return
         state = (self.files, self.manifest, self.slot, self.groups, self.task.stores)
         closings = Closings(*state, self.new, self.reached, self.opened or {})
+        for join in own:
+            if (counting := self._counting(join)) is not None:
+                counting.close(join)
         for found in (found for join in own for found in closings.of(join)):
+            if (counting := self._counting(found.join)) is not None:
+                counting.add_decided(found.join, found)
             if found.join.target is None:
                 found.write(results[found.join.query], self.task.epoch)
             else:
@@ -374,7 +386,9 @@ class _Slot:
             counting.begin(one, [self.new[e.store].hashes for e in one.inputs if e.store in self.new])
         probes: dict[int, list[int]] = {}
         self.probes |= {one.query: probes for one in alike}
-        order = probing_order(len(join.inputs), self.manifest.notes.fanouts.get(join.query, {}))
+        notes = self.manifest.notes
+        fanouts = notes.slot_fanouts.get(join.query, {}).get(self.slot) or notes.fanouts.get(join.query, {})
+        order = probing_order(len(join.inputs), fanouts)
         bits = [entry.bit for entry in join.inputs]
         for side in sides:
             if side.pools is None:
@@ -429,6 +443,14 @@ class _Slot:
     def _counting(self, join: Join) -> Counting | None:
         names = [self.task.stores[entry.store].name for entry in join.inputs]
         return self.counting if self.counting is not None and self.counting.counts(join, names) else None
+
+    def _store_new(self, place: Place) -> list[Segment]:
+        """The new rows of groups, as segments, which the disk begins to take."""
+        known, stores = Cells(self.manifest), self.task.stores
+        kept = {i: rows for i, rows in self.new.items() if stores[i].kept}
+        written = [segment for i, rows in kept.items() for segment in self._stored(place, rows, stores[i])]
+        syncing.begin(durable=self.task.durable)
+        return [known.without_heavy(segment) for segment in written]
 
     def _stored(self, place: Place, rows: Rows, store: Store) -> list[Segment]:
         if self.counting is None or store.name not in self.task.shed:

@@ -3,12 +3,15 @@
 The fields are declared as for JSON, in Spark's types. The schema that writers have used is the one that Spark makes of
 these types, which is what `to_avro` and our own sink write; or it is given, as JSON, in the option `avro.schema`, and
 then fields are taken from it by name and cast. `avro.skip` bytes in front are left out: 5 for Confluent's registry.
+Spark makes a row of NULLs of a value that it cannot read; so a field with a default is read along, which such a row
+lacks.
 
 Cost: Spark's decoder, row by row in the JVM.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
@@ -17,13 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StructType
 
-from braidstream.errors import InputError
+from braidstream.errors import InputError, StreamError
 from braidstream.spark.causes import one_line
 from braidstream.spark.formats import package_of
 
 __all__ = ["AVRO_OPTIONS", "avro_row", "avro_schema", "avro_value", "refuse_no_avro"]
 
 AVRO_OPTIONS = ("avro.schema", "avro.skip")
+_READ = "__braidstream_read"
 
 
 def avro_schema(spark: SparkSession, struct: StructType) -> str:
@@ -39,10 +43,30 @@ def avro_row(spark: SparkSession, struct: StructType, options: Mapping[str, str]
     given = options.get("avro.schema") or avro_schema(spark, struct)
     skip = int(options.get("avro.skip", "0"))
     value = F.expr(f"substring(value, {skip + 1})") if skip else F.col("value")
-    read = from_avro(value, given, {"mode": "PERMISSIVE" if keeps_bad else "FAILFAST"})
-    fields = [read[field.name].cast(field.dataType).alias(field.name) for field in struct.fields]
-    row = F.struct(*fields)
-    return F.when(read.isNotNull(), row) if keeps_bad else row
+    if not keeps_bad:
+        read = from_avro(value, given, {"mode": "FAILFAST"})
+        return F.struct(*_fields(read, struct))
+    read = from_avro(value, given, {"mode": "PERMISSIVE", "avroSchema": _with_proof(given)})
+    return F.when(read[_READ], F.struct(*_fields(read, struct)))
+
+
+def _fields(read: Column, struct: StructType) -> list[Column]:
+    return [read[field.name].cast(field.dataType).alias(field.name) for field in struct.fields]
+
+
+def _with_proof(schema: str) -> str:
+    """A record's schema as readers are to have it: with a field that is true in every row that could be read."""
+    try:
+        record = json.loads(schema)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not isinstance(record.get("fields"), list):
+        wrong = f'"avro.schema" is no record: {schema[:200]}'
+        raise StreamError(
+            wrong, "the schema of a record, as JSON, where bad rows are kept", "leave out what is around it"
+        )
+    proof = {"name": _READ, "type": "boolean", "default": True}
+    return json.dumps({**record, "fields": [*record["fields"], proof]})
 
 
 def avro_value(frame: DataFrame) -> Column:

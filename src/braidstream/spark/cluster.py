@@ -22,8 +22,9 @@ from braidstream.functions.node_cluster import NodeStage
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
+from braidstream.slot.handover import clear
 from braidstream.spark.finishing import composite_rows
-from braidstream.spark.session import QUERY_SETTINGS, is_single_executor, own_session
+from braidstream.spark.session import QUERY_SETTINGS, handover_folder, is_single_executor, own_session
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.tasks import ENVELOPE, NODE_ENVELOPE, REPORTS, EpochTasks
 from braidstream.state.manifest import Manifest
@@ -34,8 +35,9 @@ __all__ = ["SparkCluster"]
 class SparkCluster:
     """Spark, for one start of a flow."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, run: str = "") -> None:
         self._spark, self._root = spark, root
+        self._folder = handover_folder(spark, run)
         self._pinned = not is_single_executor(spark)
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None
@@ -64,7 +66,10 @@ class SparkCluster:
         for stage in stages[:-1]:
             frame = self._tasks.mapped(self._exchange(frame, before), stage, ENVELOPE)
         frame = self._tasks.mapped(self._exchange(frame, before), stages[-1], REPORTS)
-        return [bytes(row.report) for row in frame.collect()]
+        try:
+            return [bytes(row.report) for row in frame.collect()]
+        finally:
+            clear(self._folder)
 
     def run_nodes(self, rows: DataFrame, stages: Sequence[NodeStage]) -> list[bytes]:
         """A Spark job: the first stage is one task over all partitions, others have one task a node."""

@@ -49,7 +49,7 @@ from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
-__all__ = ["DELAYS", "FIRST", "arrange", "check_order", "needed_delay"]
+__all__ = ["DELAYS", "FIRST", "arrange", "check_order", "needed_delay", "refuse_order_of_a_run"]
 
 FIRST = 200
 """Files that a delay is measured from, where not all of them are looked at for their order."""
@@ -87,6 +87,16 @@ def check_order(name: str, order: str | None, source: FilesSource | None = None)
         raise StreamError(wrong, "one of the two", f"leave out {own[0]}")
 
 
+def refuse_order_of_a_run(name: str, order: str | None) -> None:
+    """Refuse an order for a flow that runs on."""
+    if order in ("time", "name"):
+        raise StreamError(
+            f"the order of stream {name!r} is {order!r}, and the flow runs on",
+            'epoch = "available": files that come while a flow runs are read as they come',
+            "run what is there with epoch = \"available\" first, then go on with the same checkpoint without an order",
+        )  # fmt: skip
+
+
 def arrange(
     spark: SparkSession, store: Checkpoint, manifest: Manifest, streams: Mapping[str, Stream], *, is_finite: bool
 ) -> tuple[dict[str, Stream], Manifest]:
@@ -109,12 +119,8 @@ def arrange(
 
 
 def _chosen(stream: Stream, source: FilesSource, *, is_finite: bool) -> str:
-    if source.order in ("time", "name") and not is_finite:
-        raise StreamError(
-            f"the order of stream {stream.name!r} is {source.order!r}, and the flow runs on",
-            'epoch = "available": files that come while a flow runs are read as they come',
-            "run what is there with epoch = \"available\" first, then go on with the same checkpoint without an order",
-        )  # fmt: skip
+    if not is_finite:
+        refuse_order_of_a_run(stream.name, source.order)
     if source.order is not None:
         return source.order
     real = source.is_partitioned or any(option.lower() in _OWN_ORDER for option in source.options)

@@ -13,7 +13,7 @@ Everything that can be wrong with the declarations is found before anything star
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -33,7 +33,7 @@ from braidstream.epoch.routers import Routing
 from braidstream.epoch.stages import explain_stages
 from braidstream.errors import InputError, StreamError, nearest
 from braidstream.functions.stream_types import StreamType
-from braidstream.model.directory import Directory
+from braidstream.model.directory import Directory, enough_groups
 from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
@@ -89,12 +89,14 @@ class Flow(FlowInputs):
         name: str = "flow",
         *,
         slots: int | None = None,
-        groups: int = 64,
+        groups: int | None = None,
+        placement: Sequence[int] = (),
         silence: str | timedelta | None = None,
         controller: Controller | bool | None = True,
         router: str = "auto",
         rule: str = "even",
         subgroups: int | None = None,
+        epsilon: float | None = None,
         memory: str | int | None = None,
         on_overflow: str = "spill",
         spill_share: float = 0.3,
@@ -108,7 +110,7 @@ class Flow(FlowInputs):
         super().__init__(spark)
         self.name, self.slots, self.groups, self.silence = name, slots, groups, silence
         self.is_budgeted, budget = memory is not None, default_memory(spark) if memory is None else parse_size(memory)
-        self.routing = Routing(router, rule, subgroups).under(on_overflow)
+        self.routing = Routing(router, rule, subgroups, epsilon).under(on_overflow)
         self.controller = self.routing.steered(controller)
         self.overflow = Overflow(budget, on_overflow, spill_share, idle_after, shed_by, push_by)
         self._handle: FlowHandle | None = None
@@ -125,10 +127,13 @@ class Flow(FlowInputs):
         *,
         stream: str | None = None,
         of: str | StreamType | None = None,
+        beside: Sequence[str] = (),
+        align: str = "time",
     ) -> WindowedStream:
         """Windows of a stream, the last declared one unless it is named, for a function; without a size, its rows.
 
-        `of` is the stream's type, or the name of a declared one; without it, the type is read from the columns.
+        With other streams `beside` it, rows are aligned by "time" or "count". `of` is the stream's type, or the name
+        of a declared one; without it, the type is read from the columns.
         """
         if not self._streams:
             raise StreamError(
@@ -137,7 +142,14 @@ class Flow(FlowInputs):
         chosen = stream or list(self._streams)[-1]
         if chosen not in self._streams:
             raise StreamError(f"there is no stream {chosen!r}", "a declared stream", nearest(chosen, self._streams))
-        return WindowedStream.of(self, self._streams[chosen], size, step, of)
+        if not beside:
+            return WindowedStream.of(self, self._streams[chosen], size, step, of)
+        if of is not None:
+            raise InputError("a type for aligned streams", "the types of their columns", "leave `of` out")
+        for name in beside:
+            if name not in self._streams:
+                raise StreamError(f"there is no stream {name!r}", "a declared stream", nearest(name, self._streams))
+        return WindowedStream.aligned(self, [self._streams[name] for name in (chosen, *beside)], align, size, step)
 
     def add_function(self, function: FunctionQuery) -> None:
         """What `.windows(...).apply(...)` calls: a flow has either join queries, or one function."""
@@ -200,10 +212,15 @@ class Flow(FlowInputs):
         sinks = {name: q.sink.description for name, q in self._queries.items() if q.sink is not None}
         streams = shapes_of(self._all.over({**self._streams, **self._arranged}).used(queries))
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
-        stages = explain_stages(plan.stores, manifest, self.groups, (self.slots or cores(self.spark)))
+        n_slots = self.slots or cores(self.spark)
+        stages = explain_stages(plan.stores, manifest, self.groups_over(n_slots), n_slots)
         memory, layout = explain_memory(self.overflow, plan), explain_layout(self.controller, self.options)
         tables = explain_tables(self.tables, queries, {} if manifest is None else manifest.notes.tables)
         return "\n".join([shown, *tables, *stages, *memory, *layout])
+
+    def groups_over(self, n_slots: int) -> int:
+        """How many groups a stage begins with over so many slots."""
+        return self.groups or enough_groups(n_slots)
 
     def _repr_html_(self) -> str:
         from braidstream.spark.notebook import flow_html  # noqa: PLC0415
@@ -298,8 +315,10 @@ class Flow(FlowInputs):
         last, warnings = self.tables.noted(last, is_replay=store.log.last_begun(last.epoch) > last.epoch)
         reorganizer = None
         if self.controller is not None:
-            balances = self.is_budgeted or self.controller.settings.disk != "none"  # relocation before spilling
-            reorganizer = Reorganizer.of(self.controller, interval, self.overflow.memory_bytes if balances else None)
+            asked = self.controller.settings
+            balances = self.is_budgeted or asked.disk != "none" or asked.delta is not None  # relocation before spilling
+            budget = self.overflow.memory_bytes if balances else None
+            reorganizer = Reorganizer.of(self.controller, interval, budget, self.overflow)
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
@@ -420,7 +439,8 @@ class Flow(FlowInputs):
         n_slots = self.slots or cores(self.spark)
         known = Notes() if before is None else before.notes
         notes = Notes(biclique=self.routing.biclique(n_slots), submitted=known.submitted, withdrawn=known.withdrawn)
-        return Manifest(BEFORE_FIRST, Directory.of(self.groups, n_slots), n_slots, notes=notes)
+        directory = Directory.of(self.groups_over(n_slots), n_slots, shares=self.options.placement)
+        return Manifest(BEFORE_FIRST, directory, n_slots, notes=notes)
 
     def _resumed(self, store: Checkpoint, last: Manifest) -> Manifest:
         """The last manifest, over the slots that this start asks for; or those that a controller has arrived at."""

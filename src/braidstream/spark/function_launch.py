@@ -159,7 +159,7 @@ def _reader(query: FunctionQuery) -> RowReader:
         files = ParquetReader(arrow_schema(stream.schema), is_case_sensitive(stream.frame.sparkSession))
         for path in stream.files.first_files():
             files.check(stream.name, path, source.columns)
-    return RowReader(source.declared, stream.time, source.columns, files)
+    return RowReader(source.declared, stream.time, source.columns, files, source.parts)
 
 
 def _runner(store: Checkpoint, prepared: PreparedFunction, cluster: SparkCluster) -> FunctionRunner[DataFrame]:
@@ -168,7 +168,7 @@ def _runner(store: Checkpoint, prepared: PreparedFunction, cluster: SparkCluster
         store,
         query.name,
         query.plans,
-        Setup(stream.name, query.source.spec, stream.delay_us, query.plan),
+        Setup(stream.name, query.source.spec, stream.delay_us, query.plan, query.source.alignment),
         prepared.reader,
         arrow_schema(stream.schema).field(stream.time).type,
         cluster,

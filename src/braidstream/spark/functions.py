@@ -4,6 +4,8 @@
     flow.stream("radio", frame, time="ts").windows(size=1024, step=512).apply("fft3").to("parquet", path="spectra")
     flow.start("ck").await_termination()
 
+Several streams may be aligned (`beside`): their rows, side by side, are windowed together (`functions.aligning`).
+
 A flow has either join queries or one function: both are one Structured Streaming query with one manifest. Everything
 that can be wrong with types, templates and columns is found before anything starts.
 
@@ -17,15 +19,19 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (as PySpark's users know it)
+from pyspark.sql.types import StructType
 
-from braidstream.errors import InputError, SinkError
+from braidstream.errors import InputError, SinkError, nearest
+from braidstream.functions.aligning import ALIGNED_BY, STREAM_TAG, Alignment
 from braidstream.functions.arrays import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
@@ -34,7 +40,9 @@ from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
 from braidstream.options import texts_of
+from braidstream.plan.keys import quoted
 from braidstream.spark.arrow_types import arrow_schema, readable_columns
+from braidstream.spark.session import cores
 from braidstream.spark.sinks import MemorySink, Sink, make_sink
 from braidstream.spark.sources import Stream
 
@@ -59,6 +67,40 @@ class WindowedStream:
     spec: WindowSpec
     declared: StreamType
     """The type of the stream's rows."""
+    alignment: Alignment | None = None
+    """Of several streams, of which `stream` is made."""
+
+    @classmethod
+    def aligned(
+        cls, flow: Flow, streams: Sequence[Stream], by: str, size: int | None, step: int | None
+    ) -> WindowedStream:
+        """The windows of several streams whose rows are put side by side; fields are called `stream_field`."""
+        if by not in ALIGNED_BY:
+            raise InputError(f"streams aligned by {by!r}", " or ".join(ALIGNED_BY), nearest(by, ALIGNED_BY))
+        names = [stream.name for stream in streams]
+        if len(set(names)) < len(names):
+            raise InputError(f"streams aligned: {', '.join(names)}", "each of them once", "leave the second out")
+        made = _united(streams)
+        windows = cls.of(flow, made, size, step, None)
+        known = {entry.name for entry in windows.declared.values}
+        fields = tuple(
+            tuple(entry.name for entry in infer_type(one.name, arrow_schema(one.schema), made.time).values)
+            for one in (_renamed(stream, made.time) for stream in streams)
+        )
+        assert known == {name for own in fields for name in own}
+        alignment = Alignment(by, tuple(names), fields, tuple(stream.delay_us for stream in streams))
+        return replace(windows, alignment=alignment)
+
+    @property
+    def parts(self) -> tuple[StreamType, ...]:
+        """The types of the aligned streams, if they are several."""
+        if self.alignment is None:
+            return ()
+        stamp = tuple(entry for entry in self.declared.fields if entry not in self.declared.values)
+        own = (tuple(entry for entry in self.declared.values if entry.name in names) for names in self.alignment.fields)
+        return tuple(
+            StreamType(name, (*stamp, *fields)) for name, fields in zip(self.alignment.names, own, strict=True)
+        )
 
     @classmethod
     def of(
@@ -86,7 +128,8 @@ class WindowedStream:
         """The columns that are read of the stream."""
         schema = arrow_schema(self.stream.schema)
         needed = (column for entry in self.declared.values for column in needed_columns(entry, schema))
-        return tuple(dict.fromkeys([self.stream.time, *needed]))
+        tag = () if self.alignment is None else (STREAM_TAG,)
+        return tuple(dict.fromkeys([self.stream.time, *tag, *needed]))
 
     @property
     def windows(self) -> StreamType:
@@ -141,6 +184,7 @@ class FunctionQuery:
     def fingerprint(self) -> str:
         """What a checkpoint belongs to: stream, windows, function and result, but not how the work is spread."""
         parts = [self.source.stream.name, str(self.source.spec), self.source.declared.describe()]
+        parts += [] if self.source.alignment is None else [str(self.source.alignment)]
         text = "; ".join([*parts, self.plan.function.name, self.plan.gives.describe()])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -152,10 +196,34 @@ class FunctionQuery:
         return readable is not None and read <= readable
 
 
+def _united(streams: Sequence[Stream]) -> Stream:
+    """All rows of some streams as one stream, each with the columns of its own and the number of its stream."""
+    time = streams[0].time
+    tagged = [
+        _renamed(stream, time).frame.withColumn(STREAM_TAG, F.lit(number)) for number, stream in enumerate(streams)
+    ]
+    frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tagged)
+    schema = StructType([entry for entry in frame.schema.fields if entry.name != STREAM_TAG])
+    name, delay_us = "_".join(stream.name for stream in streams), max(stream.delay_us for stream in streams)
+    return Stream(name, frame, schema, time, delay_us)
+
+
+def _renamed(stream: Stream, time: str) -> Stream:
+    """The stream with its name before that of each column but the time."""
+    columns = [
+        F.col(quoted(name)).alias(time if name == stream.time else f"{stream.name}_{name}")
+        for name in stream.schema.names
+    ]
+    frame = stream.frame.select(*columns)
+    return replace(stream, frame=frame, schema=frame.schema, time=time, files=None, source=None)
+
+
 def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQuery:
     """What a job file's `[functions.NAME]` table asks for; its types are declared already (`jobfile.read_tables`)."""
-    windows = flow.windows(entry.size, entry.step, stream=entry.stream, of=entry.type)
-    query = windows.apply(entry.template(), name)
+    windows = flow.windows(
+        entry.size, entry.step, stream=entry.stream, of=entry.type, beside=entry.beside, align=entry.align
+    )
+    query = windows.apply(entry.template(), name, also=entry.others(), monitor=entry.monitor(cores(flow.spark)))
     if entry.sink is None:
         raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
     return query.to(entry.sink.format, entry.sink.path, **entry.sink.options)
@@ -179,6 +247,7 @@ def explain_function(name: str, query: FunctionQuery) -> str:
     delay = source.stream.shown_delay
     lines = [
         f"flow {name}",
+        *([] if source.alignment is None else [f"  streams {source.alignment}"]),
         f"  stream {source.stream.name}: time {source.stream.time}, delay {delay}; {way}",
         f"    {source.spec}; {source.windows.describe()}",
         f"  function {query.name}: {query.plan.gives.describe()}",

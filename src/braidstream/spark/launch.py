@@ -50,7 +50,7 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, in_session, own_session
+from braidstream.spark.session import cores, handover_folder, in_session, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
@@ -193,7 +193,8 @@ class Launch:
         Keys with a grid over stores that are not joined any more are light again.
         """
         stores, keeps_heavy = prepared.plan.stores, self.decider.regridder is not None
-        planned = with_regions(with_plan(manifest, prepared.plan), stores, self.flow.groups)
+        n_groups, shares = self.flow.groups_over(manifest.n_slots), self.flow.options.placement
+        planned = with_regions(with_plan(manifest, prepared.plan), stores, n_groups, shares)
         folders = (resolved(sink.path) for sink in prepared.file_sinks)
         planned = with_folders(with_grids(planned, stores, keeps_heavy=keeps_heavy), folders)
         return self.checkpoint.commit(planned)
@@ -234,7 +235,7 @@ class Launch:
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
-        cluster, durable = SparkCluster(flow.spark, self.checkpoint.root), self.checkpoint.durable
+        cluster, durable = SparkCluster(flow.spark, self.checkpoint.root, prepared.run), self.checkpoint.durable
         outlets = SparkOutlets(
             lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late, durable=durable
         )
@@ -261,7 +262,9 @@ class Launch:
         On a session of our own with settings of ours.
         """
         root, streams = self.checkpoint.root, self.streams
-        routers = {b.stream: Router(root, run, b, arrow_schema(streams[b.stream].schema)) for b in plan.branches}
+        folder = handover_folder(self.flow.spark, run)
+        schemas = {b.stream: arrow_schema(streams[b.stream].schema) for b in plan.branches}
+        routers = {b.stream: Router(root, run, b, schemas[b.stream], folder) for b in plan.branches}
         spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
         tables = self.flow.tables.frames(manifest.notes.tables, needed)

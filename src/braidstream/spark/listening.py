@@ -2,8 +2,8 @@
 
     spark.streams.addListener(MetricsListener())          # the default registry of prometheus_client
 
-One listener counts all flows of this process, whenever they were started. Spark calls it after each micro-batch, in a
-thread of its own.
+One listener counts all flows of this process; it is added before they start, since a flow takes the listeners that its
+session has then. Spark calls it after each micro-batch, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ class MetricsListener(StreamingQueryListener):  # type: ignore[misc]  # PySpark 
         """Nothing to count."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Some query has ended: count the last epochs of its flow."""
+        """Some query has ended: count the last epochs of its flow, of which nothing else may tell."""
         self.onQueryProgress(event)
+        for handle in running_handles():
+            self.metrics.running(handle.name, is_running=handle.is_running and handle.is_active)
 
     def _count(self, handle: Handle[Any]) -> None:
         flow, last = handle.name, self._seen.get(id(handle), (-1, 0))

@@ -60,7 +60,8 @@ def join(
     select: str | Sequence[str] | None = None,
     name: str = "join",
     slots: int | None = None,
-    groups: int = 64,
+    groups: int | None = None,
+    controller: bool = True,
 ) -> Joined:
     """Join two streaming DataFrames on equal keys, within windows of event time.
 
@@ -71,9 +72,9 @@ def join(
     row of `left` with the newest of `right` that is not newer, `within` so much time. `where` has further conditions,
     in CQL over `left` and `right`; with `allow="no-equality"` they may be all there is, and `on` is None. `time` is the
     event-time column; without it, the only timestamp column. `select` has CQL expressions over `left` and `right`. A
-    pair of times or delays is (left, right).
+    pair of times or delays is (left, right). With `controller=False` groups stay where they are.
     """
-    flow = Flow(session_of(left, right), name, slots=slots, groups=groups)
+    flow = Flow(session_of(left, right), name, slots=slots, groups=groups, controller=controller)
     times = _pair(time)
     delays: tuple[Length, Length] = _pair(delay)
     for side, frame, own_time, own_delay in zip(("left", "right"), (left, right), times, delays, strict=True):

@@ -32,7 +32,7 @@ from braidstream.spark.finishing import composite_rows, finish
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.sources import Stream
 
-__all__ = ["refuse_unknown_functions", "refused", "resolve"]
+__all__ = ["called_functions", "refuse_unknown_functions", "refused", "resolve"]
 
 _CLOSE = 0.75
 _ONLY_SQL = frozenset({
@@ -64,7 +64,7 @@ def refuse_unknown_functions(query: Query, *, others: bool = False) -> list[str]
     With `others` the session may bring functions of its own, so none is refused.
     """
     left = []
-    for said in dict.fromkeys(name for sql in _texts(query) for name in _called(sql)):
+    for said in called_functions(query):
         if said.lower() in _known():
             continue
         if others or not difflib.get_close_matches(said.lower(), _known(), n=1, cutoff=_CLOSE):
@@ -75,6 +75,11 @@ def refuse_unknown_functions(query: Query, *, others: bool = False) -> list[str]
         fix = nearest(name.lower(), _known())
         raise QueryError(wrong, expected, fix, text=query.text, line=line, column=column)
     return left
+
+
+def called_functions(query: Query) -> list[str]:
+    """The functions that a query calls and that are none of SQL's own, as they are written."""
+    return list(dict.fromkeys(name for sql in _texts(query) for name in _called(sql)))
 
 
 def _texts(query: Query) -> list[str]:

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,7 +21,16 @@ from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
 from braidstream.spark.log_files import local_file_manager
 
-__all__ = ["cores", "default_memory", "in_session", "is_single_executor", "local_session", "own_session", "warm_up"]
+__all__ = [
+    "cores",
+    "default_memory",
+    "handover_folder",
+    "in_session",
+    "is_single_executor",
+    "local_session",
+    "own_session",
+    "warm_up",
+]
 
 QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -79,8 +89,11 @@ def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     """A session of ours beside the user's: a copy of it, with the settings that serve a streaming query best.
 
     A copy, because what an expression means depends on the session: its time zone, its functions, its other settings.
+    Listeners of streaming queries are not copied by Spark; those that the session has by now hear of ours too.
     """
     own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # there is no public way
+    for listener in spark._jsparkSession.streams().listListeners():
+        own._jsparkSession.streams().addListener(listener)
     for name, value in QUERY_SETTINGS.items():
         own.conf.set(name, value)
     if "://" not in checkpoint and (manager := local_file_manager(spark)) is not None:
@@ -126,6 +139,16 @@ def is_single_executor(spark: SparkSession) -> bool:
     """Whether all tasks run in the driver's process, so that there is nothing to pin."""
     master = spark.sparkContext.master
     return bool(master == "local" or master.startswith("local["))
+
+
+def handover_folder(spark: SparkSession, run: str) -> str | None:
+    """Where routing tasks hand large envelopes over to slots (`slot/handover.py`): a folder of a run of a flow, in
+    PySpark's own below `spark.local.dir`, which is deleted with the session; None where slots may be elsewhere.
+    """
+    folder: str | None = spark.sparkContext._temp_dir
+    if not run or folder is None or not is_single_executor(spark):
+        return None
+    return str(Path(folder) / f"braidstream-{run}")
 
 
 def warm_up(spark: SparkSession) -> None:

@@ -70,7 +70,8 @@ def similar(
     seed: int = 1,
     name: str = "similar",
     slots: int | None = None,
-    groups: int = 64,
+    groups: int | None = None,
+    controller: bool = True,
 ) -> Joined:
     """Join two streaming DataFrames where the Euclidean distance of their vectors is at most `radius`.
 
@@ -78,6 +79,7 @@ def similar(
     with itself, and `id`, a column with a different value in each row, leaves each pair once, the smaller id first.
     Results have the columns of both sides as `left_...` and `right_...`, and `distance`. (`radius`, `ratio` radius,
     `near`, `far`) is how sensitive the hash is: a pair within the radius is found with a probability of `near` or more.
+    With `controller=False` groups stay where they are.
     """
     if right is None and id is None:
         raise InputError(
@@ -89,7 +91,7 @@ def similar(
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise InputError(f"{word} is {value!r}", "a number", "radius=0.1")
     lsh = Lsh.sensitive(dimensions, radius, ratio=ratio, near=near, far=far, seed=seed)
-    flow = Flow(session, name, slots=slots, groups=groups)
+    flow = Flow(session, name, slots=slots, groups=groups, controller=controller)
     frames = {"left": left, "right": left if right is None else right}
     for side, frame in frames.items():
         _check(side, frame, vector, id)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from braidstream.kernels.hashing import hash_columns, unkeyed_hashes
-from braidstream.kernels.routing import Routes, Tally, envelopes_to_batch, route
+from braidstream.kernels.routing import Routes, Tally, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.envelopes import Content, Envelope, Kind
@@ -31,6 +31,7 @@ from braidstream.model.values import changed
 from braidstream.query import describe_duration
 from braidstream.slot.allocators import spare_what_stays
 from braidstream.slot.epoch_task import read_manifest, routes_of
+from braidstream.slot.handover import handed_over
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
 from braidstream.spark.tasks import ENVELOPE, batch_id
@@ -119,6 +120,8 @@ class Router:
     run: str
     branch: Branch
     schema: pa.Schema
+    folder: str | None = None
+    """Where large envelopes are handed over, if slots run on the same machine."""
 
     def routes(self) -> Routes:
         """The routes of the epoch that this task belongs to, from the manifest before it."""
@@ -126,7 +129,7 @@ class Router:
 
     def envelopes(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Route tables of the branch; the tally of all of them comes last."""
-        return envelopes_to_batch(self._routed(tables))
+        return handed_over(self._routed(tables), self.folder)
 
     def _routed(self, tables: Iterator[pa.Table]) -> Iterator[Envelope]:
         spare_what_stays("routing")

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from braidstream.kernels.families import is_unkeyed_family
 from braidstream.model.dead_rows import Filter
 from braidstream.model.instructions import CleanUp, Instruction, Regrid, Shed, Spill, apply
 from braidstream.model.numbers import GroupId
+from braidstream.model.undecided import noted, without
 from braidstream.model.values import changed
 from braidstream.state import generations
 from braidstream.state.cells import address_of_grid, regridded, resettled
@@ -24,11 +26,20 @@ from braidstream.state.filters import filter_of, thinned
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Cleaning, Shedding
 
-__all__ = ["act", "intent", "pinned_groups", "resumption"]
+__all__ = ["act", "activated", "intent", "pinned_groups", "resumption", "settled"]
 
 
-def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collection[str] = ()) -> Manifest:
-    """The manifest after instructions; `stores` are those whose rows may be pushed or shed."""
+def act(
+    manifest: Manifest,
+    instructions: Iterable[Instruction],
+    stores: Collection[str] = (),
+    closed: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Manifest:
+    """The manifest after instructions; `stores` are those whose rows may be pushed or shed.
+
+    Of these the rows of `closed` ones wait to be decided where something was pushed that they, or their partners, are
+    in (`model.undecided`).
+    """
     asked = tuple(instructions)
     if not asked:
         return manifest
@@ -37,7 +48,7 @@ def act(manifest: Manifest, instructions: Iterable[Instruction], stores: Collect
     if pushed := [one.group for one in asked if isinstance(one, Spill)]:
         measures = manifest.notes.measures.begun_anew(pushed)
         manifest = manifest.with_notes(changed(manifest.notes, measures=measures))
-        manifest = generations.spilled(manifest, pushed, stores)
+        manifest = _waiting(generations.spilled(manifest, pushed, stores), pushed, closed)
     if clean_ups := [one for one in asked if isinstance(one, CleanUp)]:
         whole = [one.group for one in clean_ups if not one.generations]
         manifest = intent(manifest, whole, 0, {one.group: one.generations for one in clean_ups if one.generations})
@@ -69,6 +80,44 @@ def intent(
 def resumption(manifest: Manifest, joins: Mapping[str, int], step: int) -> Manifest:
     """The manifest with the intent to produce, in a numbered step, what suspended joins have not since an epoch."""
     return manifest.with_notes(changed(manifest.notes, cleaning=Cleaning(step=step, resumed=joins)))
+
+
+def settled(
+    manifest: Manifest,
+    groups: Sequence[GroupId],
+    inactive: Collection[GroupId],
+    stores: Collection[str],
+    closed: Mapping[str, Collection[str]],
+) -> Manifest:
+    """The manifest after a clean-up of groups, which are active, or one inactive generation (`generations.cleaned`).
+
+    All that has closed is decided; where a group stays inactive, what closes from now on waits for the next clean-up.
+    """
+    found = generations.cleaned(manifest, groups, inactive, stores)
+    own = [manifest.directory.by_id[group] for group in groups]
+    left = {store: without(known, own) for store, known in manifest.notes.undecided.items()}
+    found = found.with_notes(changed(found.notes, undecided={store: known for store, known in left.items() if known}))
+    return _waiting(found, [group for group in groups if group in inactive], closed)
+
+
+def _waiting(manifest: Manifest, pushed: Sequence[GroupId], closed: Mapping[str, Collection[str]]) -> Manifest:
+    """The manifest after pushes, with what is not decided any more until it is cleaned up."""
+    if not pushed or not closed:
+        return manifest
+    undecided, known = dict(manifest.notes.undecided), manifest.directory.by_id
+    for store, names in closed.items():
+        held = generations.account(manifest, names)
+        groups = [known[group] for group in dict.fromkeys(pushed) if group in known and held[group].deadlines]
+        undecided[store] = noted(undecided.get(store, ()), groups, manifest.watermark)
+    left = {store: ranges for store, ranges in undecided.items() if ranges}
+    return manifest.with_notes(changed(manifest.notes, undecided=left))
+
+
+def activated(manifest: Manifest, stores: Collection[str]) -> Manifest:
+    """The manifest with all state active that is not in `stores`: for groups of which nothing is missing or owed."""
+    left = {store: known for store, known in manifest.notes.undecided.items() if store in stores}
+    found = generations.activated(manifest, stores)
+    return found.with_notes(changed(found.notes, undecided=left))
 
 
 def _laid_out(manifest: Manifest, asked: Sequence[Instruction]) -> Manifest:

@@ -280,12 +280,23 @@ class Checkpoint:
             self.files.delete(name)
         return made
 
-    def _sync(self, epoch: int) -> None:
-        """Have the disk take what a root is going to refer to, and the offsets that Spark has logged for it."""
-        syncing.settle(durable=self.durable)
+    def sync_offsets(self, epoch: int) -> None:
+        """Have the disk begin with the offsets that Spark has logged for an epoch: the commit waits for them."""
         if self.durable and self.files.has_renames:
-            syncing.sync_files(self.log.unsynced(epoch))
-            self._sync_folders(manifests.FOLDER, sections.FOLDER, segments.FOLDER)
+            for path in self.log.unsynced(epoch):
+                syncing.written(path)
+            syncing.begin(durable=True)
+
+    def _sync(self, epoch: int) -> None:
+        """Have the disk take what a root is going to refer to, and the offsets that Spark has logged for it.
+
+        Contents and names at once: a root that refers to them comes after both.
+        """
+        self.sync_offsets(epoch)
+        if self.durable and self.files.has_renames:
+            for name in (manifests.FOLDER, sections.FOLDER, segments.FOLDER):
+                syncing.written(self.files.path(name))
+        syncing.settle(durable=self.durable)
 
     def sync_roots(self) -> None:
         """Have the disk take which roots there are."""

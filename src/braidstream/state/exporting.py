@@ -3,7 +3,9 @@
     OUT/R[k]/0000000012-0-....parquet      the rows of one segment that are live
     OUT/R[k]/...
 
-One folder a store, with the columns that its stream's queries need under the users' names, and `__t`, the event time.
+One folder a store, with the columns that its stream's queries need under the users' names, its keys, and `__t`, the
+event time. Keys that were not stored, because their hash tells them, are computed back from it. So the rows of a store
+can be read as a stream again, to start anew from (docs/runbook.md).
 Each row is there once, also one of a heavy key, which cells hold several times. Rows that have expired, were shed, or
 were taken over by another segment are left out. What is no stream (intermediate results, summaries of aggregates) is
 exported in the engine's form.
@@ -22,8 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braidstream.errors import InputError
+from braidstream.kernels.hashing import unhashed_keys
 from braidstream.kernels.join import gather
-from braidstream.kernels.rows import HASH, KEY, MARK, MASK, TIME, Rows, user_name
+from braidstream.kernels.rows import HASH, KEY, MARK, MASK, TIME, U64, Rows, stored_name, user_name
 from braidstream.kernels.stripes import split_code, use_name
 from braidstream.model.parts import Segment
 from braidstream.state.cells import Cells, is_unit
@@ -35,6 +38,8 @@ from braidstream.state.segments import FOREVER, open_segment, owned_rows
 __all__ = ["export", "live_rows"]
 
 _INNER = re.compile(f"{HASH}|{MASK}|{MARK}|{KEY}[0-9]+")
+_KEYED = re.compile(r"[^\[]*\[(?P<keys>.*)\](@\d+)?")
+_PLAIN = re.compile(r"CAST\(`(?P<name>(?:[^`]|``)+)` AS (?P<kind>[^)]*\)?)\)")
 _UNSAFE = re.compile(r"[^\w\[\], .=-]")
 
 
@@ -45,7 +50,8 @@ def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int
     segments, counts = manifest.segments, dict[str, int]()
     for at, segment in enumerate(segments):
         told(at, len(segments))
-        table = shown(live_rows(files, manifest, segment), segment.store)
+        rows = live_rows(files, manifest, segment)
+        table = shown(rows, segment.store, _hashes(rows, manifest, segment))
         folder = _UNSAFE.sub("_", segment.store)
         counts[folder] = counts.get(folder, 0) + table.num_rows
         (out / folder).mkdir(parents=True, exist_ok=True)
@@ -82,14 +88,41 @@ def _counted(manifest: Manifest, segment: Segment) -> Iterator[int]:
             yield code
 
 
-def shown(rows: Rows, store: str) -> pa.Table:
+def _hashes(rows: Rows, manifest: Manifest, segment: Segment) -> U64:
+    """Of the keys; rows in cells have the codes of these instead."""
+    if not segment.cells or is_unit(segment.cells[0][0]):
+        return rows.hashes
+    layouts = Cells(manifest).layouts
+    codes, at = np.unique(rows.hashes, return_inverse=True)
+    return np.array([layouts[split_code(code)[0]].hash for code in codes.tolist()], dtype=np.uint64)[at]
+
+
+def shown(rows: Rows, store: str, hashes: U64) -> pa.Table:
     """Under the users' names; the event time as one."""
     table = rows.table
     if store.startswith("node "):
         return table
     kept = [name for name in table.column_names if not _INNER.fullmatch(name)]
+    keys = {name: column for name, column in _keys(rows, store, hashes).items() if stored_name(name) not in kept}
     table = table.select(kept)
     if TIME in kept and pa.types.is_integer(table.schema.field(TIME).type):
         times = table.column(TIME).cast(pa.timestamp("us", "UTC"))
         table = table.set_column(kept.index(TIME), TIME, times)
-    return table.rename_columns([name if name == TIME else user_name(name) for name in kept])
+    table = table.rename_columns([name if name == TIME else user_name(name) for name in kept])
+    for name, values in keys.items():
+        table = table.append_column(name, values)
+    return table
+
+
+def _keys(rows: Rows, store: str, hashes: U64) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """The keys of a store that are columns of its stream, in the type that they are compared in."""
+    found = _KEYED.fullmatch(store)
+    texts = [] if found is None else list(_PLAIN.finditer(found["keys"]))
+    if found is None or ", ".join(one[0] for one in texts) != found["keys"]:
+        return {}
+    names = [one["name"].replace("``", "`") for one in texts]
+    stored = [name for name in rows.table.column_names if re.fullmatch(f"{KEY}[0-9]+", name)]
+    if stored:
+        return {n: rows.table.column(f"{KEY}{i}") for i, n in enumerate(names)} if len(stored) == len(names) else {}
+    values = unhashed_keys(hashes, texts[0]["kind"]) if len(texts) == 1 else None
+    return {} if values is None else {names[0]: values}

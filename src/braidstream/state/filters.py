@@ -19,7 +19,7 @@ from braidstream.kernels.sampling import sifted
 from braidstream.model.dead_rows import Filter
 from braidstream.state.manifest import Manifest, Part, Segment
 
-__all__ = ["filter_of", "sift", "thinned"]
+__all__ = ["filter_of", "sift", "taken_in", "thinned"]
 
 
 def filter_of(manifest: Manifest) -> Filter | None:
@@ -32,6 +32,13 @@ def sift(rows: Rows, segment: Segment, filter_: Filter | None) -> Rows:
     if filter_ is None or filter_.is_empty or segment.store not in filter_.stores:
         return rows
     return sifted(rows, *filter_.arrays(segment.store, segment.epoch, segment.stage), filter_.bits)
+
+
+def taken_in(rows: Rows, store: str, stage: int, filter_: Filter | None) -> Rows:
+    """Of rows that arrive those that are taken; those of the sample are, and are marked where they would not be."""
+    if filter_ is None or filter_.takes_all or store not in filter_.stores:
+        return rows
+    return sifted(rows, *filter_.intakes(stage), filter_.bits)
 
 
 def thinned(manifest: Manifest, before: Filter, after: Filter, stores: Collection[str]) -> Manifest:

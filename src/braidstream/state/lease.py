@@ -279,7 +279,10 @@ def _put_by_rename(files: Files, term: int, owner: Owner) -> bool:
     folder = Path(files.path(FOLDER))
     prepared = folder / f".new-{owner.id}"
     (prepared / owner.id).mkdir(parents=True)
-    (prepared / _OWNER).write_bytes(_plain(owner))
+    try:
+        (prepared / _OWNER).write_bytes(_plain(owner))
+    except FileNotFoundError:  # another has the term, and took what was prepared here for a leftover
+        return False
     try:
         prepared.rename(folder / f"{term:010d}")  # onto a folder that is not empty it fails: another has the term
     except OSError:

@@ -407,7 +407,7 @@ def _got(files: Files, ref: FileRef, what: str) -> bytes:
             content = bytes(source.read())
     except FileNotFoundError:
         raise DamagedState(files.path(ref.name), f"this {what} is missing") from None
-    if not is_packed(content) or check(content) != ref.checksum:
+    if not is_packed(content) or _guarded(files, ref.name, lambda: check(content), what) != ref.checksum:
         raise DamagedState(files.path(ref.name), f"this {what} is damaged (it is not the one that the manifest names)")
     return content
 

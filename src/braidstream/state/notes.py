@@ -24,6 +24,7 @@ from braidstream.model.group_measures import ByGroup, GroupMeasures
 from braidstream.model.numbers import Address, GroupId
 from braidstream.model.reports import SampleCounts
 from braidstream.model.snapshots import UNSEALED
+from braidstream.model.undecided import Owed
 from braidstream.model.values import Json, Value, changed, of_numpy
 
 __all__ = [
@@ -77,10 +78,12 @@ class KeptFigures:
 
 
 class Heavy(Value, frozen=True):
-    """Of `epoch.regridder`: the frequent keys of each store, and the next free id of a grid."""
+    """Of `epoch.regridder`: the frequent keys of each store, the next free id of a grid, and the rows of others."""
 
     trackers: Mapping[str, Tracker] = msgspec.field(default_factory=dict)
     next_id: int = 1
+    others: tuple[float, ...] = ()
+    """By slot: new rows of keys that are not among the most frequent, of late."""
 
 
 class Measures(GroupMeasures, frozen=True):
@@ -203,6 +206,8 @@ class Notes(Value, frozen=True):
     """By stream (`control.rates`)."""
     fanouts: Mapping[str, Mapping[int, float]] = msgspec.field(default_factory=dict)
     """By join and probed input (`control.probing`)."""
+    slot_fanouts: Mapping[str, Mapping[int, Mapping[int, float]]] = msgspec.field(default_factory=dict)
+    """By join and slot, of slots whose probing sequences differ from those by `fanouts` (`control.probing`)."""
     lateness: Mapping[str, LateRows] = msgspec.field(default_factory=dict)
     shedding: Shedding | None = None
     biclique: int | None = None
@@ -230,6 +235,8 @@ class Notes(Value, frozen=True):
     silence: Silence = Silence()
     tables: Mapping[str, TableNote] = msgspec.field(default_factory=dict)
     """By table: the snapshot that the next epoch sees."""
+    undecided: Mapping[str, tuple[Owed, ...]] = msgspec.field(default_factory=dict)
+    """By store: where its rows wait for a clean-up to be decided (`model.undecided`)."""
     ended: str | None = None
     """Of `epoch.ending`: "begun" when all that may still happen is the end, "done" when the checkpoint is closed."""
     next_grid: int = 1

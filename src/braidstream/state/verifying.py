@@ -142,10 +142,11 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
 
 
 def _fits(checkpoint: Checkpoint, found: Found) -> None:
-    """Whether manifests and Spark's log belong together."""
-    if not checkpoint.files.exists(checkpoint.log.folder):
+    """Whether manifests and Spark's log belong together; one that is damaged is there all the same."""
+    there = Manifest.epochs(checkpoint.files)
+    if not there or not checkpoint.files.exists(checkpoint.log.folder):
         return
     try:
-        checkpoint.check_offsets(found.epochs[-1])
+        checkpoint.check_offsets(there[-1])
     except DamagedState as error:
         found.add(error)

@@ -62,11 +62,11 @@ class Spilling:
             return []
         budget = int(self.settings.spill_above * self.settings.memory_bytes)
         held = view.loads.by_slot(view.loads.stored_bytes, view.n_slots).tolist()
-        suggestions = []
+        suggestions, asked = [], self.settings.budget
         for slot in (slot for slot in view.slots if held[slot.slot] > budget):
             groups = group_states(view, slot.slot)
-            share, idle_after = self.settings.spill_share, self.settings.idle_after
-            chosen = choose_spills(groups, budget, share=share, idle_after=idle_after, now=view.epoch)
+            share, idle, by = asked.spill_share, asked.idle_after, asked.push_by
+            chosen = choose_spills(groups, budget, share=share, idle_after=idle, now=view.epoch, by=by)
             if chosen:
                 suggestions.append(_overflow(slot, groups, chosen, budget))
         return suggestions
@@ -86,8 +86,9 @@ class ForcedSpilling:
         if not poor or not self._is_pressing(view) or not self._is_balanced(view):
             return []
         groups = [state for slot in poor for state in group_states(view, slot)]
-        amount = self.settings.spill_share * sum(one.bytes for one in groups)
-        worst = least_productive(groups, amount, idle_after=self.settings.idle_after, now=view.epoch)
+        asked = self.settings.budget
+        amount = asked.spill_share * sum(one.bytes for one in groups)
+        worst = least_productive(groups, amount, idle_after=asked.idle_after, now=view.epoch)
         room = self._room(view, memory)
         chosen = _within(worst, room)
         return [_forced(chosen, highest, min(rates.values()), room)] if chosen else []

@@ -1,0 +1,54 @@
+"""On one machine large envelopes pass in files: the answer is the same, and nothing is left of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from braidstream.spark.flow import Flow
+from braidstream.spark.session import handover_folder
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k long, v long, ts timestamp"
+N = 40_000
+TEXT = "SELECT R.v AS r, S.v AS s FROM R [RANGE 9 SECONDS], S [RANGE 9 SECONDS] WHERE R.k = S.k"
+
+
+def _write(folder: Path, seed: int) -> pa.Table:
+    """A file whose rows for a slot are more than what is sent as it is."""
+    keys = np.random.default_rng(seed).permutation(N)
+    rows = pa.table({"k": keys, "v": np.arange(N), "ts": pa.array(np.arange(N), pa.timestamp("us", "UTC"))})
+    folder.mkdir()
+    pq.write_table(rows, folder / "0.parquet")
+    return rows
+
+
+def test_large_envelopes_are_handed_over_in_files_and_the_answer_is_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = [_write(tmp_path / name, seed) for seed, name in enumerate("RS")]
+    flow = Flow(spark, slots=2)
+    flow.files("R", tmp_path / "R", schema=SCHEMA, time="ts")
+    flow.stream("S", spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "S")), time="ts")
+    flow.query(TEXT, "q").to("parquet", path=str(tmp_path / "out"))
+    before = _folders(spark)
+    assert flow.start(tmp_path / "ck").await_termination(120)
+    found = pq.read_table(tmp_path / "out").select(["r", "s"]).sort_by("r")
+    of_key = np.empty(N, dtype=np.int64)
+    of_key[np.asarray(tables[1]["k"])] = np.arange(N)
+    assert np.array_equal(found["r"], np.arange(N))
+    assert np.array_equal(found["s"], of_key[np.asarray(tables[0]["k"])])
+    (made,) = _folders(spark) - before
+    assert not list(made.iterdir())
+
+
+def _folders(spark: SparkSession) -> set[Path]:
+    place = handover_folder(spark, "of a test")
+    assert place is not None
+    return set(Path(place).parent.glob("braidstream-*"))

@@ -1,0 +1,163 @@
+"""The papers' mechanisms on local Spark, as a user asks for them: each case fails without its mechanism.
+
+Results are the batch join's in every case but shedding, where they are a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from braidstream.control.controller import Controller
+from braidstream.control.probing import probing_order
+from braidstream.control.settings import Settings
+from braidstream.kernels.hashing import hash_columns
+from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
+from braidstream.lab.workloads import append_files
+from braidstream.model.instructions import Spill
+from braidstream.spark.flow import Flow
+from braidstream.spark.handle import Handle
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DDL = "k long, v long, ts timestamp"
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+SECOND, N_EPOCHS = 1_000_000, 4
+Check = Callable[[Handle], bool]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two streams of ten seconds an epoch, in which one key has a tenth of the tuples for half of the time."""
+    made, rng = tmp_path_factory.mktemp("streams"), np.random.default_rng(3)
+    for epoch in range(N_EPOCHS):
+        for name in "RS":
+            keys = np.where(rng.random(800) < (0.4 if epoch < 2 else 0.02), 77, rng.integers(1000, 3000, 800))
+            times = np.sort(rng.integers(epoch * 10 * SECOND, (epoch + 1) * 10 * SECOND, 800))
+            append_files(made / name, [pa.table([keys, rng.integers(0, 1 << 40, 800), times], schema=SCHEMA)])
+    return made
+
+
+def run(spark: SparkSession, folder: Path, out: Path, settings: Settings | None, options: dict[str, Any]) -> Handle:
+    controller = False if settings is None else Controller(settings)
+    flow = Flow(spark, controller=controller, **{"slots": 2, "groups": 4, "router": "hash", **options})
+    for name in "RS":
+        flow.files(name, folder / name, schema=DDL, time="ts", options={"maxFilesPerTrigger": "1"})
+    text = "SELECT R.v AS rv, S.v AS sv FROM R [RANGE 15 SECONDS], S [RANGE 15 SECONDS] WHERE R.k = S.k"
+    flow.query(text, name="q").to("parquet", path=str(out / "out"))
+    handle = flow.start(out / "ck", warm=False)
+    handle.await_termination()
+    return handle
+
+
+def rules(handle: Handle) -> set[str]:
+    return {decision.rule for decision in handle.decisions if decision.instructions}
+
+
+def shares(handle: Handle) -> list[int]:
+    slots = handle.manifest.directory.columns().slots.tolist()
+    return [slots.count(slot) for slot in range(handle.manifest.n_slots)]
+
+
+CASES: dict[str, tuple[dict[str, Any] | None, dict[str, Any], Check]] = {
+    "WSJ IV-D: groups are split above 2 theta, and merged again as they shrink": (
+        {"epoch_s": 1000.0, "theta": "4 kB"},
+        {},
+        lambda handle: {"tuning"} <= rules(handle) <= {"tuning", "merging"} and len(handle.manifest.directory) > 4,
+    ),
+    "WSJ V-A: by the paper's rule a slot is given up whenever nobody is a supplier": (
+        {"epoch_s": 1000.0, "declustering": True, "declustering_rule": "paper", "patience": 100},
+        {"slots": 3},
+        lambda handle: handle.manifest.n_slots < 3,
+    ),
+    "D-CAPE 5.2: groups begin where they are told": (
+        None,
+        {"placement": [3, 1]},
+        lambda handle: shares(handle) == [3, 1],
+    ),
+    "D-CAPE 6: lazy-disk pushes what does not fit": (
+        {"epoch_s": 1000.0, "disk": "lazy", "memory_bytes": 8_000},
+        {"memory": "1 MB"},
+        lambda handle: "spilling" in rules(handle),
+    ),
+    "D-CAPE 6: active-disk pushes poor groups early": (
+        {"epoch_s": 1000.0, "disk": "active", "memory_bytes": 200_000, "memory_above": 0.0, "memory_ratio": 0.01,
+         "rate_ratio": 1.01, "query_bytes": 1 << 30},
+        {"memory": "1 MB"},
+        lambda handle: any(
+            isinstance(one, Spill) and one.forced for made in handle.decisions for one in made.instructions
+        ),
+    ),
+    "DHTJoin 6: a slot above delta of its memory takes a partner": (
+        {"epoch_s": 1000.0, "delta": 0.3},
+        {"memory": "100 kB", "groups": 1},
+        lambda handle: rules(handle) == {"partners"} and shares(handle) == [1, 1],
+    ),
+    "SHC 3.2: a key is light again by the epsilon that was set": (
+        None,
+        {"router": "grid", "rule": "paper", "epsilon": 0.01, "slots": 3},
+        lambda handle: handle.progress[0].heavy != () and handle.manifest.grids == (),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "options", "check"), CASES.values(), ids=CASES.keys())
+def test_a_mechanism_works_and_changes_no_result(
+    spark: SparkSession,
+    folder: Path,
+    tmp_path: Path,
+    settings: dict[str, Any] | None,
+    options: dict[str, Any],
+    check: Check,
+) -> None:
+    known = None if settings is None else Settings(every=1, **settings)
+    handle = run(spark, folder, tmp_path, known, options)
+    assert check(handle), [one.explain() for one in handle.decisions]
+    streams = [BatchStream(name, folder / name, 15 * SECOND) for name in "RS"]
+    expected = batch_join(streams, [("R.k", "S.k")], {"rv": "R.v", "sv": "S.v"})
+    difference = same_rows(tmp_path / "out", expected)
+    assert difference, str(difference)
+    assert expected.num_rows > 10_000
+
+
+def test_a_sample_of_what_arrives_finds_less_than_joining_before_shedding(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    """DHTJoin 5."""
+    found = {}
+    for by in ("sample", "planned", "random"):
+        options = {"memory": "30 kB", "on_overflow": "shed", "shed_by": by}
+        handle = run(spark, folder, tmp_path / by, None, options)
+        found[by] = handle.totals["q.matches"]
+        shed = [one for one in handle.decisions if one.rule == "shedding"]
+        assert (min(one.figures["taken"] for one in shed) < 1) == (by != "random")
+    assert found["sample"] <= found["planned"] < found["random"]
+
+
+def test_every_slot_has_its_own_probing_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    """DHTJoin 3.3.1. Keys of slot 0 have many partners in B and one in C, those of slot 1 the other way round."""
+    upper = hash_columns([pa.array(range(64), pa.int64())])[0] >= np.uint64(1 << 63)
+    low, high = np.flatnonzero(~upper), np.flatnonzero(upper)
+    keys = {"A": np.arange(64), "B": np.append(np.repeat(low, 6), high), "C": np.append(low, np.repeat(high, 6))}
+    flow = Flow(spark, slots=2, groups=2, router="hash", controller=False)
+    for name, own in keys.items():
+        tables = (
+            pa.table([own, np.arange(len(own)), np.full(len(own), epoch * SECOND)], schema=SCHEMA) for epoch in range(3)
+        )
+        append_files(tmp_path / name, tables)
+        flow.files(name, tmp_path / name, schema=DDL, time="ts", options={"maxFilesPerTrigger": "1"})
+    ranges = ", ".join(f"{name} [RANGE 60 SECONDS]" for name in keys)
+    query = flow.query(f"SELECT A.v AS a FROM {ranges} WHERE A.k = B.k AND B.k = C.k", name="q").to("memory")
+    handle = flow.start(tmp_path / "ck", warm=False)
+    handle.await_termination()
+    notes = handle.manifest.notes
+    common = notes.fanouts["q"]
+    orders = [probing_order(3, notes.slot_fanouts.get("q", {}).get(slot, common))[0] for slot in (0, 1)]
+    assert orders == [[2, 1], [1, 2]]
+    assert query.sink.table().num_rows == 64 * 6 * 27
