@@ -24,7 +24,7 @@ from braidstream.state.segments import FOREVER
 __all__ = ["after_nodes", "first_manifest", "plan_of", "with_plan"]
 
 FORMER = ("next_seq", "arrived", "skip", "newest", "watermark", "now")
-"""The numbers of the first node that belong to the stream, not to a plan."""
+"""The numbers of the first node that belong to the stream, not to a plan; those of aligned streams end in `:k`."""
 
 
 def first_manifest(plan: FunctionPlan) -> Manifest:
@@ -46,7 +46,7 @@ def with_plan(manifest: Manifest, plan: FunctionPlan) -> Manifest | None:
         return None
     kept = {}
     if "0-0" in nodes:
-        numbers = {name: value for name, value in nodes["0-0"].numbers.items() if name in FORMER}
+        numbers = {name: value for name, value in nodes["0-0"].numbers.items() if name.split(":")[0] in FORMER}
         kept["0-0"] = changed(nodes["0-0"], numbers=numbers)
     return replace(manifest, notes=changed(manifest.notes, plan=plan.strategy, nodes=kept), n_slots=plan.degree)
 

@@ -12,6 +12,8 @@
     step = 512
     degrees = [2, 2]                        # optional: without it Central; several make a tree, the outermost first
     distribute = "round_robin"              # or "hash", or module:function
+    strategies = ["distribute", "split"]    # optional: what each degree does
+    also = ["Central", "WD4"]               # optional: plans that a running flow may switch to
     timeout = "100 milliseconds"
     split = "module:function"               # with combine: window split instead of window distribute
     combine = "module:function"
@@ -23,6 +25,7 @@ template that a function's table describes. Nothing here reads a file or starts 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +35,8 @@ from braidstream.errors import InputError, JobError, Note
 from braidstream.functions.finding import find_callable, find_function
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.stream_types import StreamType, declare_type
-from braidstream.functions.templates import PCC, Central, Distribute, Join, MergeWindows, Split, Template
+from braidstream.functions.templates import PCC, Central, Distribute, FunctionPlan, Join, MergeWindows, Split, Template
+from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
 from braidstream.options import FunctionOptions
 from braidstream.options.job_table import JobTable
@@ -70,15 +74,50 @@ class JobFunction(FunctionOptions):
 
     def template(self) -> Template:
         """The template that the table describes."""
+        usual = "distribute" if self.split is None else "split"
+        if self.strategies and len(self.strategies) != len(self.degrees):
+            wrong = f"{len(self.strategies)} strategies for {len(self.degrees)} degrees"
+            raise InputError(wrong, "one for each degree", 'degrees = [2, 2] and strategies = ["distribute", "split"]')
+        return self._of_levels(list(zip(self.strategies or [usual] * len(self.degrees), self.degrees, strict=True)))
+
+    def others(self) -> list[Template]:
+        """The templates of `also`."""
+        return [self._of_levels(_levels(name)) for name in self.also]
+
+    def monitor(self, nodes: int) -> Monitor | None:
+        """What switches among the plans while the flow runs: it tries each of them, and stays with the best."""
+        if not self.also:
+            return None
+        names = [FunctionPlan.of(one).strategy for one in (self.template(), *self.others())]
+        return Monitor({}, nodes, every=self.switch_every, to_try=tuple(names))
+
+    def _of_levels(self, levels: list[tuple[str, int]]) -> Template:
         split, combine = self.halves()
         made: Any = self.target
-        for n in reversed(self.degrees):
-            if split is not None and combine is not None:
-                made = PCC(n, Split(split), made, Join(combine, self.timeout))
-            else:
+        for strategy, n in reversed(levels):
+            if strategy == "distribute":
                 by: Any = find_callable(self.distribute) if ":" in self.distribute else self.distribute
                 made = PCC(n, Distribute(by), made, MergeWindows(self.timeout))
+            elif split is not None and combine is not None:
+                made = PCC(n, Split(split), made, Join(combine, self.timeout))
+            else:
+                raise InputError("a plan splits windows without functions for it", "split and combine", "add both")
         return made if isinstance(made, PCC) else Central(made, self.timeout)
+
+
+def _levels(name: str) -> list[tuple[str, int]]:
+    """The levels of a plan's short name: Central, WD4, WS2x2, WD2-WS2."""
+    if name == "Central":
+        return []
+    found: list[tuple[str, int]] = []
+    for part in name.split("-"):
+        known = re.fullmatch(r"(WD|WS)(\d+(?:x\d+)*)", part)
+        if known is None:
+            fix = 'also = ["Central", "WD4"]'
+            raise InputError(f"there is no plan {name!r}", "a short name: Central, WD4, WS2x2, WD2-WS2", fix)
+        word = "distribute" if known.group(1) == "WD" else "split"
+        found += [(word, int(n)) for n in known.group(2).split("x")]
+    return found
 
 
 def read_tables(tables: Mapping[str, object], file: str) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
@@ -93,7 +132,7 @@ def read_tables(tables: Mapping[str, object], file: str) -> tuple[dict[str, Stre
         place = f"[functions.{name}]"
         if code := entry.named_code:
             warnings.warn(Note(f"{top.file}: {place} runs code that the job names: {', '.join(code)}"), stacklevel=2)
-        _with_place(top.file, place, lambda entry=entry: (entry.spec, entry.template()))
+        _with_place(top.file, place, lambda entry=entry: (entry.spec, entry.template(), entry.others()))
     return types, functions
 
 

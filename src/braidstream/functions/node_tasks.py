@@ -24,9 +24,11 @@ from typing import Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braidstream.epoch.cluster import SlotFunction
 from braidstream.errors import BraidstreamError, DamagedState
+from braidstream.functions.aligning import STREAM_TAG
 from braidstream.functions.arrays import result_arrays, result_schema, to_batches
 from braidstream.functions.node_cluster import NODE_ENVELOPE
 from braidstream.functions.node_reports import Done, NodeFailure, Said, decoded, encoded
@@ -66,16 +68,25 @@ class RowReader:
     columns: tuple[str, ...]
     files: FileReader | None = None
     """Where the first node is given paths of files; else it is given rows."""
+    parts: tuple[StreamType, ...] = ()
+    """Of streams that are aligned: the fields of each, among those of `declared`."""
 
     def batches(self, received: Iterator[pa.RecordBatch]) -> tuple[list[WindowBatch], int]:
         """What an epoch brings, in the order of arrival (files by path), and how many rows were left out."""
         found: list[WindowBatch] = []
         n_left_out = 0
         for table in self._tables(received):
-            made, left_out = to_batches(table, self.declared, self.time)
-            found += made
-            n_left_out += left_out
+            for part, declared in self._of_streams(table):
+                made, left_out = to_batches(part, declared, self.time)
+                found += made
+                n_left_out += left_out
         return found, n_left_out
+
+    def _of_streams(self, table: pa.Table) -> Iterator[tuple[pa.Table, StreamType]]:
+        if not self.parts:
+            yield table, self.declared
+        for number, declared in enumerate(self.parts):
+            yield table.filter(pc.equal(table.column(STREAM_TAG), number)), declared
 
     def _tables(self, received: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         if self.files is None:
@@ -115,7 +126,7 @@ def first_stage(task: FunctionTask) -> SlotFunction:
             rows, left_out = task.reader.batches(batches)
             read_s = time.perf_counter() - started
             step = run_node(task.setup, 0, 0, [], _state(task, 0, 0), rows)
-            step.report.null_rows = left_out
+            step.report.null_rows += left_out
             step.report.exchange_s += read_s
             yield from outbox.send(step, 0)
         yield from outbox.end()

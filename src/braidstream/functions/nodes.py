@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from braidstream.functions.aligning import Alignment, aligned
 from braidstream.functions.combine import Settled, join_parts, settle
 from braidstream.functions.failures import FunctionFailed, guarded
 from braidstream.functions.function import StreamFunction, name_of
@@ -30,6 +31,7 @@ from braidstream.functions.windowing import FormerState, WindowSpec, advance
 
 __all__ = ["CALL_BYTES", "Message", "NodeReport", "NodeState", "Setup", "Step", "run_node"]
 
+_NUMBERS = ("next_seq", "arrived", "skip", "newest", "watermark")
 CALL_BYTES = 8 << 20
 """User code gets at most about this much at a time: large enough to hide the call, small enough for the cache."""
 
@@ -42,6 +44,8 @@ class Setup:
     spec: WindowSpec
     delay_us: int
     plan: FunctionPlan
+    alignment: Alignment | None = None
+    """Of several streams: how their rows are put side by side."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class NodeState:
     @property
     def holds_windows(self) -> bool:
         """Whether windows wait here, beyond the samples that are not yet windows."""
-        return any(batches for name, batches in self.batches.items() if name not in ("tail", "pending"))
+        return any(batches for name, batches in self.batches.items() if not name.startswith(("tail", "pending")))
 
     def pack(self) -> pa.Table:
         """As a table for an Arrow file: a row a batch, and the numbers in the metadata."""
@@ -171,20 +175,32 @@ class _Node:
         return Step(messages, [], NodeState(numbers, kept.batches), self.report)
 
     def _form(self, rows: Sequence[WindowBatch]) -> tuple[list[WindowBatch], NodeState]:
+        self.report.samples = sum(len(batch) for batch in rows)
+        formers: dict[str, FormerState] = {}
+        delay_us = self.setup.delay_us
+        if (alignment := self.setup.alignment) is not None:
+            names = [f":{i}" for i in range(len(alignment.names))]
+            made = aligned(alignment, [self._former(name) for name in names], rows)
+            formers, rows, delay_us = dict(zip(names, made.formers, strict=True)), made.rows, 0
+            self.report.late_samples, self.report.null_rows = made.late, made.left_out
+        windows, formers[""], late = advance(self._former(""), rows, self.setup.spec, delay_us)
+        self.report.late_samples += late
+        numbers = {f"{n}{of}": getattr(one, n) for of, one in formers.items() for n in _NUMBERS}
+        batches = {f"{n}{of}": getattr(one, n) for of, one in formers.items() for n in ("tail", "pending")}
+        return windows, NodeState(numbers, batches)
+
+    def _former(self, of: str) -> FormerState:
+        """What window formation has kept; `of` is empty, or says which of the aligned streams."""
         n, b = self.state.numbers, self.state.batches
-        before = FormerState(
-            next_seq=int(n.get("next_seq") or 0),
-            arrived=int(n.get("arrived") or 0),
-            skip=int(n.get("skip") or 0),
-            newest=n.get("newest"),
-            watermark=n.get("watermark"),
-            tail=tuple(b.get("tail", ())),
-            pending=tuple(b.get("pending", ())),
+        return FormerState(
+            next_seq=int(n.get(f"next_seq{of}") or 0),
+            arrived=int(n.get(f"arrived{of}") or 0),
+            skip=int(n.get(f"skip{of}") or 0),
+            newest=n.get(f"newest{of}"),
+            watermark=n.get(f"watermark{of}"),
+            tail=tuple(b.get(f"tail{of}", ())),
+            pending=tuple(b.get(f"pending{of}", ())),
         )
-        windows, after, late = advance(before, rows, self.setup.spec, self.setup.delay_us)
-        self.report.samples, self.report.late_samples = sum(len(batch) for batch in rows), late
-        numbers = {name: getattr(after, name) for name in ("next_seq", "arrived", "skip", "newest", "watermark")}
-        return windows, NodeState(numbers, {"tail": after.tail, "pending": after.pending})
 
     def _send_parts(self, windows: Sequence[WindowBatch], count: int) -> list[Message]:
         level, messages = self.level, []

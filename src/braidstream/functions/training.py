@@ -278,8 +278,9 @@ def _grow(
 class Monitor:
     """Watches the phases of the running plan, and names a plan that would be `gain` times better.
 
-    What is known of other plans is what training measured, corrected by how far the running plan's phases are from
-    their own training: a function that became slower is slower in every plan.
+    Plans of `to_try` that were not trained are first run in turn: the flow is trained on its own stream, on the
+    cluster that it runs on. What is known of other plans is what training measured, corrected by how far the running
+    plan's phases are from their own training: a function that became slower is slower in every plan.
     """
 
     trained: Mapping[str, Phases]
@@ -289,6 +290,8 @@ class Monitor:
     """Epochs between reorganizations."""
     gain: float = 1.2
     recent: dict[str, list[Phases]] = field(default_factory=dict)
+    to_try: tuple[str, ...] = ()
+    tried: dict[str, Phases] = field(default_factory=dict)
 
     def observe(self, plan: str, phases: Phases) -> None:
         """Take in an epoch of the running plan; the last few count. Epochs without windows say nothing."""
@@ -299,11 +302,16 @@ class Monitor:
     def better(self, current: str) -> str | None:
         """A plan whose throughput would be at least `gain` times that of the current one."""
         seen = self.recent.get(current)
-        if not seen or current not in self.trained:
+        if not seen or (current not in self.trained and current not in self.to_try):
             return None
         now = Phases(tuple(_median(loads) for loads in zip(*(phases.loads for phases in seen), strict=True)))
-        ratios = _ratios(now, self.trained[current])
-        rates = {name: p.scaled(ratios).throughput(self.model, self.nodes) for name, p in self.trained.items()}
+        trained = {**self.tried, **self.trained}
+        if current not in trained:
+            self.tried[current] = trained[current] = now
+        if untried := [name for name in self.to_try if name not in trained]:
+            return untried[0]
+        ratios = _ratios(now, trained[current])
+        rates = {name: p.scaled(ratios).throughput(self.model, self.nodes) for name, p in trained.items()}
         rates[current] = now.throughput(self.model, self.nodes)
         best = max(rates, key=lambda name: rates[name])
         self.recent.clear()

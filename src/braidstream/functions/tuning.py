@@ -58,6 +58,9 @@ def tune(
     tables = _parsed(job)
     sys.path.insert(0, str(job.absolute().parent))  # so that module:function may name a file beside the job
     name, entry = _chosen(job, tables, wanted)
+    if entry.beside:
+        wrong = f"{job}: function {name!r} aligns several streams"
+        raise JobError(wrong, "a function over one stream", "train it while it runs: also = [...] and switch_every")
     sample, declared = _sample(job, tables, entry, n_windows, read)
     windows = declared if entry.size is None else declared.windowed(entry.size)
     FunctionPlan.of(entry.template()).check(windows, entry.stream)
