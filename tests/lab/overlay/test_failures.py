@@ -61,6 +61,55 @@ def test_exactly_the_results_that_the_failed_peer_had_not_finished_are_lost(seed
     assert Counter(outcome.answers[0]) == surviving(made, feed, handed_in, net, failure)
 
 
+def test_a_query_that_a_failed_node_cuts_off_comes_by_gossip_to_every_table() -> None:
+    """Three of 24 nodes fail, then a query is handed in: who is below them in the tree hears of it from neighbours."""
+    n_cut = 0
+    for seed in range(1, 13):
+        feed, net = WORKLOAD.feed(seed), network(24, seed)
+        handed_in = Submission(10 * SECOND, 0, feed.parse(THREE))
+        found = {}
+        for gossip in (True, False):
+            known = Settings(keeps_answers=True, failures=tuple(Failure(n, 3.0) for n in (7, 13, 19)), gossip=gossip)
+            made = DHTJoin(net, feed, [handed_in], known, seed)
+            tables = [node for node in range(24) if made.knows(node, 0)]
+            assert tables == []
+            outcome = made.simulate()
+            assert outcome.answers is not None
+            knowing = {node for node in range(24) if made.knows(node, 0)}
+            found[gossip] = knowing, Counter(outcome.answers[0]), outcome.messages.get("gossip", 0)
+        assert found[True][0] == set(range(24)) - {7, 13, 19}
+        is_cut = found[False][0] < found[True][0]
+        assert (found[True][2] > 0) == is_cut
+        assert found[False][2] == 0
+        assert (
+            found[False][1]
+            <= found[True][1]
+            <= expected(feed, handed_in, handed_in.time_us + net.longest_us, Settings())
+        )
+        n_cut += found[False][1] != found[True][1]
+    assert n_cut > 0
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("stabilize_s", [0.5, 4.0])
+def test_the_ring_notices_failures_by_chords_stabilization(seed: int, stabilize_s: float) -> None:
+    """Two neighbours fail together; answers of tuples from after two rounds on are complete, and none comes twice."""
+    feed, net = WORKLOAD.feed(seed), network(8, seed)
+    handed_in = Submission(0, 0, feed.parse(THREE))
+    known = Settings(keeps_answers=True, failures=(Failure(2, 7.0), Failure(3, 7.0)), stabilize_s=stabilize_s)
+    made = DHTJoin(net, feed, [handed_in], known, seed)
+    outcome = made.simulate()
+    assert outcome.answers is not None
+    found, full = Counter(outcome.answers[0]), expected(feed, handed_in, net.longest_us, Settings())
+    assert found <= full
+    recovered = (7.0 // stabilize_s + 3) * stabilize_s * SECOND
+    late = Counter({rows: n for rows, n in full.items() if min(feed.times_us[r] for r in rows) >= recovered})
+    assert late <= found
+    assert outcome.messages["stabilize"] > 0
+    keys = [int(net.ring.keys_of_values([value])[0]) for value in range(8)]
+    assert not {made.network.owner(key) for key in keys} & {2, 3}
+
+
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_answers_in_a_pipeline_are_complete_again_after_the_windows(seed: int) -> None:
     """Type 2: nothing is wrong or twice, and results of tuples sent after the detection are all there."""

@@ -6,7 +6,7 @@ import math
 
 from braidstream.lab.papers.registry import Experiment, Outcome, Run, Series, judged, near
 
-__all__ = ["FAILS", "HOLDS", "HOLDS_NOT", "PARTS", "TABLE", "invented"]
+__all__ = ["FAILS", "HOLDS", "HOLDS_NOT", "LINES", "PARTS", "TABLE", "invented"]
 
 
 def invented(figure: str, outcome: Outcome | Exception, **more: object) -> Experiment:

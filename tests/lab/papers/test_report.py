@@ -12,10 +12,10 @@ from urllib.parse import unquote
 import pytest
 
 from braidstream.lab.papers.plot import svg
-from braidstream.lab.papers.registry import Experiment, Outcome, Run, Series
+from braidstream.lab.papers.registry import Check, Experiment, Outcome, Run, Series, judged
 from braidstream.lab.papers.report import write
 from braidstream.lab.papers.results import Result, attempt
-from tests.lab.papers.invented import FAILS, HOLDS, HOLDS_NOT, PARTS, TABLE, invented
+from tests.lab.papers.invented import FAILS, HOLDS, HOLDS_NOT, LINES, PARTS, TABLE, invented
 
 NOT_RUN = invented("fig9", Outcome(True, ()))
 LONG = invented("fig10", Outcome(True, [Series("minutes", list(range(240)), [float(i) for i in range(240)])]))
@@ -119,6 +119,20 @@ def test_pictures_are_whole_and_light(report: Path) -> None:
     assert sorted(path.name for path in report.parent.glob("*.png")) == [
         f"wsj-{name}.png" for name in ("fig10", "fig5", "fig6", "fig8", "table1")
     ]
+
+
+def test_the_two_forms_of_a_figure_stand_side_by_side(tmp_path: Path) -> None:
+    off = judged(LINES, [Check("the delay rises", False, "falls")])
+    pairs = [(HOLDS, HOLDS.function(Run()), "agree"), (HOLDS, off, "disagree")]
+    for one, other, said in pairs:
+        beside = invented("fig5-spark", other, how="spark")
+        write([one, beside], results_of([one, beside]), tmp_path / "report.html")
+        text = (tmp_path / "report.html").read_text()
+        inside = re.search(r'<div class="pair">(.*?)\n</div>\n', text, re.DOTALL)
+        assert inside
+        assert re.findall(r'<article id="wsj-([\w-]+)"', inside[1]) == ["fig5", "fig5-spark"]
+        assert f"The two forms {said}." in inside[1]
+    assert "spark: did not hold (the delay rises)" in text
 
 
 def test_the_same_numbers_give_the_same_picture() -> None:

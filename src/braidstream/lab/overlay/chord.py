@@ -132,13 +132,17 @@ class ChordNetwork:
     def stabilize(self) -> int:
         """Let every node repair what it knows until nothing changes; returns the number of rounds."""
         for round_ in range(1, 4 * len(self.nodes) + self.bits + 4):
-            before = self._known()
-            for node in sorted(self.nodes):
-                self._stabilize_node(self.nodes[node])
-            if self._known() == before:
+            if not self.stabilize_once():
                 self._fix_all_fingers()
                 return round_
         raise RunError("the network does not settle", "", "keep longer successor lists: too many nodes failed in a row")
+
+    def stabilize_once(self) -> bool:
+        """One round: every node asks its successor who is before it. Whether anybody learned anything."""
+        before = self._known()
+        for node in sorted(self.nodes):
+            self._stabilize_node(self.nodes[node])
+        return self._known() != before
 
     def owner(self, key: int) -> int:
         """The right answer, known only to an observer of the whole network: the first live node at or after `key`."""

@@ -1,6 +1,8 @@
 """DHTJoin: queries are disseminated, tuples are indexed only where some query joins them (DHTJoin 3).
 
-Idea: the source of a stream looks into its query table and indexes a tuple by put(h(value), tuple), once for each
+Idea: every node has a query table: the queries whose dissemination has reached it. A node that has failed gets none,
+and cuts off its part of the tree; gossip then brings the query to the others, later (4.1). The source of a stream looks
+into its own table and indexes a tuple by put(h(value), tuple), once for each
 attribute that some query's plan wants that stream indexed on. Tuples of different streams with equal values meet at one
 peer, which runs MJoin; results of the root go to the user, those of other operators are re-indexed on the key that
 the plan names next. `alerts`, `partners` and `failures` hook in where entries arrive and leave.
@@ -15,8 +17,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from braidstream.lab.overlay.alerts import Alerts
 from braidstream.lab.overlay.dissemination import disseminate, dissemination_named
+from braidstream.lab.overlay.gossip import gossip_rounds, views
 from braidstream.lab.overlay.network import Network
 from braidstream.lab.overlay.operators import Field, Operator, OperatorTree, Target, plan
 from braidstream.lab.overlay.partners import Partners
@@ -27,6 +33,8 @@ from braidstream.lab.overlay.victims import least_productive, shedding_named
 from braidstream.lab.overlay.workload import Feed, Submission
 
 __all__ = ["DHTJoin"]
+
+_NEVER = np.iinfo(np.int64).max
 
 
 class DHTJoin(OverlayRun):
@@ -50,6 +58,11 @@ class DHTJoin(OverlayRun):
         self._rng = random.Random(seed)
         self._way = dissemination_named(settings.dissemination, network.ring)
         self._needs: dict[str, dict[str, list[Target]]] = {stream: {} for stream in feed.columns}
+        """What disseminated queries index a stream on; who of the nodes knows of it is in `_reached_us`."""
+        self._reached_us: dict[int, npt.NDArray[np.int64]] = {}
+        """By query the time at which each node has it in its query table; `_NEVER` where it never does."""
+        self._views: list[list[int]] = []
+        self._gossip_rng = np.random.default_rng([seed, 41])
         self._key_of: dict[int, int] = {}
         self._from_order = [_order(p) for p in self.plans]
         self.lost_peers: list[Peer] = []
@@ -58,24 +71,49 @@ class DHTJoin(OverlayRun):
         self.partners = Partners(self, settings.partners) if settings.partners else None
 
     def submit(self, query: Started) -> None:
-        """Disseminate the query; every source has it in its query table before the query starts."""
-        root, sent = query.submission.node, self.clock.now
-        tree = disseminate(self._way, len(self.network.ring), root)
+        """Disseminate the query; where no node has failed, all have it in their tables before the query starts."""
+        root, sent, live = query.submission.node, self.clock.now, self._live(query.submission.node)
+        tree = disseminate(self._way, len(self.network.ring), root, live)
         arrival = sent + tree.edges_of(self.network.delays_us)
-        assert int(arrival.max()) <= query.start_us, "the query starts when every node knows it"
+        assert int(arrival.max()) <= query.start_us, "the query starts when every node that the tree reaches knows it"
         self.traffic.add_many("disseminate", arrival[tree.parent[tree.parent >= 0]])
+        reached = np.where(tree.reached, arrival, _NEVER)
+        if self.settings.gossip and not tree.reached[live].all():
+            reached = self._gossiped(tree.reached, live, reached)
+        self._reached_us[query.number] = reached
         for stream, attribute, operator, port in self.plans[query.number].leaves():
             self._needs[stream].setdefault(attribute, []).append(Target(query.number, operator, port))
+
+    def knows(self, node: int, query: int) -> bool:
+        """Whether a query is in a node's table by now."""
+        return query in self._reached_us and int(self._reached_us[query][node]) <= self.clock.now
+
+    def _live(self, root: int) -> npt.NDArray[np.bool_]:
+        """Which nodes have not failed; the part of the root that hands in queries goes on."""
+        live = np.ones(len(self.network.ring), dtype=np.bool_)
+        live[sorted(self.failures.down - {root})] = False
+        return live
+
+    def _gossiped(
+        self, has: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_], reached: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """When each node has the query, with gossip after the tree: a round takes as long as the longest link."""
+        self._views = self._views or views(self.network.ring)
+        rounds, messages, _ = gossip_rounds(self._views, has, live, self._gossip_rng)
+        begun, step = int(reached[has].max()), self.network.longest_link_us
+        self.traffic.add("gossip", self.clock.now, messages)
+        return np.where(rounds > 0, begun + rounds * step, reached)
 
     def insert(self, row: int) -> None:
         """Index a tuple on each attribute that an active query joins it on."""
         stream, time = self.feed.streams[row], self.feed.times_us[row]
+        source = self.source_node[stream]
         for attribute, targets in self._needs[stream].items():
             value = self.feed.values[row][self.feed.columns[stream].index(attribute)]
-            wanting = [t for t in targets if time >= self.queries[t.query].start_us]
+            wanting = [t for t in targets if time >= self.queries[t.query].start_us and self.knows(source, t.query)]
             active = self.alerts.active(wanting, row) if wanting else wanting
             if active and value is not None:
-                self.index(self.source_node[stream], row, value, active)
+                self.index(source, row, value, active)
 
     def index(self, source: int, row: int, value: int, targets: Sequence[Target]) -> None:
         """put(h(value), tuple): one message, whatever the number of queries that share it."""

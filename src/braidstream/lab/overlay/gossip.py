@@ -20,7 +20,7 @@ import numpy.typing as npt
 from braidstream.lab.overlay.dissemination import Dissemination, disseminate
 from braidstream.lab.overlay.ring import Ring
 
-__all__ = ["Coverage", "gossip", "spread", "views"]
+__all__ = ["Coverage", "gossip", "gossip_rounds", "spread", "views"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,19 @@ def gossip(
     rng: np.random.Generator,
 ) -> tuple[npt.NDArray[np.bool_], int, int]:
     """Run rounds until everybody is silent. Returns who has the query then, the messages sent and the rounds."""
+    at, messages, rounds = gossip_rounds(view, has_query, live, rng)
+    return at >= 0, messages, rounds
+
+
+def gossip_rounds(
+    view: list[list[int]],
+    has_query: npt.NDArray[np.bool_],
+    live: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> tuple[npt.NDArray[np.int64], int, int]:
+    """The same, but for each node the round in which it got the query: 0 if it had it, -1 if it never does."""
     knows = {int(node): {int(node)} for node in np.flatnonzero(has_query & live)}
+    at: npt.NDArray[np.int64] = np.where(has_query & live, 0, -1)
     messages, rounds = 0, 0
     talking = sorted(knows)
     while talking:
@@ -69,14 +81,12 @@ def gossip(
             still.append(node)
             if live[chosen]:
                 if chosen not in knows:
-                    knows[chosen] = {chosen}
+                    knows[chosen], at[chosen] = {chosen}, rounds
                     still.append(chosen)
                 knows[chosen].add(node)
                 knows[chosen].update(other for other in view[node] if other in knows[node])
         talking = still
-    reached = np.zeros(len(view), dtype=np.bool_)
-    reached[sorted(knows)] = True
-    return reached, messages, rounds
+    return at, messages, rounds
 
 
 def spread(

@@ -80,8 +80,12 @@ class Settings:
     shedding: str = "oldest"
     alerts: str = "off"
     detect_s: float = 1.0
+    stabilize_s: float | None = None
+    """How often nodes stabilize (Chord); a failure is noticed by that. None: it is after `detect_s`."""
     outages: tuple[Outage, ...] = ()
     failures: tuple[Failure, ...] = ()
+    gossip: bool = True
+    """Whether nodes gossip where a failed one has cut a query off (DHTJoin 4.1)."""
     partners: PartnerRule | None = None
     keeps_answers: bool = False
 
@@ -91,6 +95,8 @@ class Settings:
             raise InputError(f"unknown alerts {self.alerts!r}", ", ".join(ALERTS), nearest(self.alerts, ALERTS))
         if self.partners is not None and self.memory.per_peer is None:
             raise InputError("partners without a memory per peer", "a limit that a peer can exceed", "set per_peer")
+        if self.stabilize_s is not None and not 0 < self.stabilize_s < math.inf:
+            raise InputError(f"stabilize_s is {self.stabilize_s}", "a positive time", "stabilize_s=0.5")
         if self.partners is not None and self.failures:
             raise InputError("failures of peers together with partners", "one of them", "a lost index is not rebuilt")
 

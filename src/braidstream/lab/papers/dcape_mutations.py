@@ -11,6 +11,7 @@ from braidstream.control import overflow
 from braidstream.control.policies import spilling
 from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.disk import ForcedSpilling
+from braidstream.lab.papers import dcape_moves_spark, dcape_spark
 from braidstream.lab.papers.mutations import Broken, mutation
 from braidstream.lab.sim.dcape import one_run, settings_of_paper
 
@@ -44,11 +45,20 @@ def the_share_to_push_is_forgotten(broken: Broken) -> None:
 @mutation("dcape fig9-spark", "dcape fig10-spark")
 def the_engine_forgets_the_share_to_push(broken: Broken) -> None:
     """4.4: the engine pushes 30% of a slot's state, whatever share is asked for."""
+    broken.set(dcape_spark, "_shares", dcape_spark._shares.__wrapped__)  # what was run is remembered
     whole = spilling.choose_spills
     broken.set(overflow, "choose_spills", lambda *some, **options: whole(*some, **{**options, "share": 0.3}))
 
 
-@mutation("dcape fig11", "dcape fig12", "dcape fig17", "dcape fig20", "dcape fig11-spark", "dcape fig12-spark")
+@mutation(
+    "dcape fig11",
+    "dcape fig12",
+    "dcape fig17",
+    "dcape fig20",
+    "dcape fig11-spark",
+    "dcape fig12-spark",
+    "dcape fig20-spark",
+)
 def productivity_is_turned_around(broken: Broken) -> None:
     """4.3: what gives the most results is pushed first."""
     broken.set(spilling, "_rank", lambda one, *_: (one.bytes / max(one.outputs, 1.0), one.group))
@@ -67,7 +77,14 @@ def no_state_is_relocated(broken: Broken) -> None:
     broken.set(MemoryBalance, "suggest", lambda *_: [])
 
 
-@mutation("dcape fig21")
+@mutation("dcape fig14-spark", "dcape fig15-spark", "dcape fig16-spark", "dcape fig17-spark", "dcape fig20-spark")
+def the_engine_relocates_nothing(broken: Broken) -> None:
+    """5.1: the controller leaves the fullest slot with all that it has."""
+    broken.set(dcape_moves_spark, "_lines", dcape_moves_spark._lines.__wrapped__)  # what was run is remembered
+    broken.set(MemoryBalance, "suggest", lambda *_: [])
+
+
+@mutation("dcape fig21", "dcape fig21-spark")
 def nothing_is_forced_to_disk(broken: Broken) -> None:
     """6: active-disk does no more than lazy-disk."""
     broken.set(ForcedSpilling, "suggest", lambda *_: [])

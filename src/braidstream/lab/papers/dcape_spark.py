@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from braidstream.kernels.hashing import hash_columns
-from braidstream.lab.papers.on_spark import ON_SPARK, Epochs, Ran, bench, keys_table
+from braidstream.lab.papers.on_spark import ON_SPARK, Epochs, Ran, bench, keys_by_part, keys_table
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
-from braidstream.model.instructions import Spill
 
-__all__: list[str] = []
+__all__ = ["complete", "result_lines"]
 
 GROUPS = 64
 N_EPOCHS, ROWS = 12, 1_500
@@ -42,19 +39,10 @@ _DECLARED: dict[str, Any] = {
 }
 
 
-@cache
-def _keys_by_third() -> tuple[npt.NDArray[np.int64], ...]:
-    """The keys whose hash lies in the first, second and last third of the hash space: in the groups of that third."""
-    keys = np.arange(30_000, dtype=np.int64)
-    hashes, _ = hash_columns([pa.array(keys)])
-    third = (hashes >> np.uint64(32)) * np.uint64(3) >> np.uint64(32)
-    return tuple(keys[third == number] for number in range(3))
-
-
 def _epochs(seed: int, ratios: Sequence[float]) -> Epochs:
     """A third of the tuples for each third of the groups; the higher its join ratio, the fewer keys they share."""
     rng = np.random.default_rng([seed, 4])
-    pools = [keys[: round(2_000 / ratio)] for keys, ratio in zip(_keys_by_third(), ratios, strict=True)]
+    pools = [keys[: round(2_000 / ratio)] for keys, ratio in zip(keys_by_part(3), ratios, strict=True)]
     return [{name: keys_table(_drawn(pools, rng), epoch) for name in _STREAMS} for epoch in range(N_EPOCHS)]
 
 
@@ -63,7 +51,7 @@ def _drawn(pools: Sequence[npt.NDArray[np.int64]], rng: np.random.Generator) -> 
     return np.asarray(rng.permutation(drawn))
 
 
-_Settings = Mapping[str, str | int | float]
+_Settings = dict[str, Any]
 _ALL_IN_MEMORY: _Settings = {"memory": "1 GB"}
 
 
@@ -84,32 +72,26 @@ def _lines(run: Run, ratios: Sequence[float], settings: Mapping[str, _Settings])
     return found
 
 
-def _normal(one: Ran) -> int:
-    """The results of the normal run."""
-    return one.matches - one.recovered
+def result_lines(found: Mapping[str, Ran]) -> list[Series]:
+    """Results of the normal run so far, epoch by epoch."""
+    return [
+        Series(label, list(range(1, len(one.normal) + 1)), [float(n) for n in one.normal])
+        for label, one in found.items()
+    ]
 
 
-def _results(found: Mapping[str, Ran]) -> list[Series]:
-    series = []
-    for label, one in found.items():
-        new = [sum(entry.matches.values()) - sum(entry.recovered.values()) for entry in one.epochs]
-        series.append(Series(label, list(range(1, len(new) + 1)), [float(n) for n in np.cumsum(new)]))
-    return series
-
-
-def _complete(found: Mapping[str, Ran]) -> Check:
+def complete(found: Mapping[str, Ran]) -> Check:
+    """Whether all lines have the same results, with those that clean-up made up for."""
     totals = {one.matches for one in found.values()}
     told = f"every line has {max(totals):,} results in all" if len(totals) == 1 else f"they have {sorted(totals)}"
     return Check("no result is lost", len(totals) == 1, told, "", "exactly")
 
 
-def _n_pushes(one: Ran) -> int:
-    return sum(any(isinstance(step, Spill) for step in decision.instructions) for decision in one.decisions)
-
-
-def _shares(run: Run) -> dict[str, Ran]:
+@cache
+def _shares(seed: int) -> dict[str, Ran]:
+    """The runs of figures 9 and 10."""
     shares = {f"{percent}%": _pushing("random", percent / 100) for percent in (10, 30, 50)}
-    return _lines(run, (1.0, 1.0, 1.0), {"0%": _ALL_IN_MEMORY, **shares})
+    return _lines(Run(seed=seed), (1.0, 1.0, 1.0), {"0%": _ALL_IN_MEMORY, **shares})
 
 
 def _falls(values: Sequence[float]) -> bool:
@@ -128,11 +110,11 @@ def _falls(values: Sequence[float]) -> bool:
 )
 def fig9(run: Run) -> Outcome:
     """Random groups pushed, another share each time."""
-    found = _shares(run)
-    totals = [_normal(one) for one in found.values()]
+    found = _shares(run.seed)
+    totals = [one.normal[-1] for one in found.values()]
     told = ", ".join(f"{label} {total:,}" for label, total in zip(found, totals, strict=True))
     falls = Check("the more is pushed, the fewer results", _falls(totals), told, "so", "at every step")
-    return judged(_results(found), [falls, _complete(found)], _clean_up_notes(found))
+    return judged(result_lines(found), [falls, complete(found)], _clean_up_notes(found))
 
 
 @experiment(
@@ -147,9 +129,9 @@ def fig9(run: Run) -> Outcome:
 )
 def fig10(run: Run) -> Outcome:
     """The memory of figure 9's runs."""
-    found = _shares(run)
+    found = _shares(run.seed)
     held = {label: [max(entry.slot_bytes, default=0) for entry in one.epochs] for label, one in found.items()}
-    pushes = {label: _n_pushes(one) for label, one in found.items()}
+    pushes = {label: one.n_pushes for label, one in found.items()}
     peaks = {label: max(some) for label, some in held.items()}
     checks = [
         Check(
@@ -207,8 +189,8 @@ def fig11(run: Run) -> Outcome:
     checks = [
         Check(
             "low output gives far more results",
-            _normal(low) > 1.5 * _normal(high),
-            f"{_normal(low) / max(_normal(high), 1):.2f} times",
+            low.normal[-1] > 1.5 * high.normal[-1],
+            f"{low.normal[-1] / max(high.normal[-1], 1):.2f} times",
             "a much higher throughput",
             "1.5 times (ours: the figure has no number)",
         ),
@@ -220,10 +202,10 @@ def fig11(run: Run) -> Outcome:
             "26.9 s to 359.4 s",
             "less: a step has fixed costs of its own here",
         ),
-        _complete(found),
+        complete(found),
     ]
     differs = ["The states are small, so that a step's fixed cost decides how long clean-up takes, not its results."]
-    return judged(_results(found), checks, _clean_up_notes(found), differs=differs)
+    return judged(result_lines(found), checks, _clean_up_notes(found), differs=differs)
 
 
 @experiment(
@@ -240,7 +222,7 @@ def fig12(run: Run) -> Outcome:
     """The advantage is that of chance: some groups have had more results than others."""
     found = _low_and_high(run, (3.0, 3.0, 3.0))
     _, low, high = found.values()
-    advantage = _normal(low) / max(_normal(high), 1)
+    advantage = low.normal[-1] / max(high.normal[-1], 1)
     checks = [
         Check("low output gives more", advantage > 1.02, f"{advantage:.3f} times", "still outperforms", "2%"),
         Check(
@@ -250,7 +232,7 @@ def fig12(run: Run) -> Outcome:
             "slightly",
             "up to 15% (ours: the figure has no number)",
         ),
-        _complete(found),
+        complete(found),
     ]
     differs = ["Groups have few keys here, so that chance makes them less alike than in the paper."]
-    return judged(_results(found), checks, _clean_up_notes(found), differs=differs)
+    return judged(result_lines(found), checks, _clean_up_notes(found), differs=differs)

@@ -21,10 +21,11 @@ from braidstream.lab.overlay.shared import Outage, Settings
 from braidstream.lab.overlay.shared import Outcome as Simulated
 from braidstream.lab.overlay.simulate import Scenario, simulate
 from braidstream.lab.overlay.workload import Workload
+from braidstream.lab.papers import dhtjoin_spark
 from braidstream.lab.papers.dhtjoin_parts import OVERLAY, PAPER, SMALLER
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged
 
-__all__ = ["figure_7_scenarios"]
+__all__ = ["dhtjoin_spark", "figure_7_scenarios"]
 
 METHODS = {"dhtjoin": "DHTJoin", "rjoin": "RJoin"}
 FEWER = "DHTJoin sends fewer messages than RJoin at every "

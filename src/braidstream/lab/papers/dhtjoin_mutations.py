@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from braidstream.control.suspension import Suspension
+from braidstream.epoch import fold
+from braidstream.epoch.shedder import Shedder
 from braidstream.lab.overlay import gossip, ring
 from braidstream.lab.overlay.alerts import Alerts
 from braidstream.lab.overlay.dht_method import DHTJoin
@@ -55,6 +58,19 @@ def every_second_finger_is_missing(broken: Broken) -> None:
         return power >> (np.log2(power.astype(float)).astype(int) % 2)
 
     broken.set(ring, "_leading_power", coarser)
+
+
+@mutation("dhtjoin fig8-spark")
+def no_join_is_suspended(broken: Broken) -> None:
+    """4.2: the engine goes on producing for a stream that is silent."""
+    nothing = Suspension({}, {})
+    broken.set(fold, "suspend", lambda *_: nothing)
+
+
+@mutation("dhtjoin sec5-spark")
+def nothing_is_shed(broken: Broken) -> None:
+    """2.2: the engine keeps what does not fit."""
+    broken.set(Shedder, "sheds", lambda *_: [])
 
 
 @mutation("dhtjoin fig9")

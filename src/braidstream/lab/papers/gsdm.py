@@ -19,6 +19,7 @@ import numpy as np
 from braidstream.functions.fft import fft3, slow_fft3
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.window_batch import WindowBatch
+from braidstream.lab.papers import gsdm_spark
 from braidstream.lab.papers.gsdm_bench import (
     DELAYED,
     FAST,
@@ -39,7 +40,7 @@ from braidstream.lab.papers.gsdm_bench import (
 )
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
 
-__all__ = ["elapsed_s", "sample_of"]
+__all__ = ["elapsed_s", "gsdm_spark", "sample_of"]
 
 
 @experiment(

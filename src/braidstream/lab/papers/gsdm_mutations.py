@@ -13,7 +13,7 @@ from braidstream.functions.fft import CHANNELS, fft3, fft3_combine, slowed
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.templates import Template
 from braidstream.functions.window_batch import WindowBatch
-from braidstream.lab.papers import gsdm, gsdm_bench
+from braidstream.lab.papers import gsdm, gsdm_bench, gsdm_spark
 from braidstream.lab.papers.mutations import Broken, mutation
 
 __all__: list[str] = []
@@ -48,7 +48,16 @@ def _dear() -> StreamFunction:
     return slowed("dear_fft3", 120.0)
 
 
-@mutation("gsdm table1")
+@mutation("gsdm fig12-spark", "gsdm fig13-spark", "gsdm fig15-spark")
+def work_is_given_to_one_node(broken: Broken) -> None:
+    """4.1, 4.2: a template has one part, whatever degree is asked for."""
+    broken.set(gsdm_spark, "_template", lambda strategy, degrees: _whole(strategy, [1] * len(degrees)))
+
+
+_whole = gsdm_spark._template
+
+
+@mutation("gsdm table1", "gsdm table1-spark")
 def parts_are_joined_without_computing(broken: Broken) -> None:
     """4.2: OS-Join forms windows of the right size and leaves out the last step of the FFT."""
 
@@ -56,4 +65,5 @@ def parts_are_joined_without_computing(broken: Broken) -> None:
         shape = parts[0][CHANNELS[0]].shape
         return {name: np.empty((*shape[:-1], shape[-1] * len(parts)), np.complex128) for name in CHANNELS}
 
-    broken.set(gsdm_bench, "fft3_combine", replace(fft3_combine, function=nothing))
+    for one in (gsdm_bench, gsdm_spark):
+        broken.set(one, "fft3_combine", replace(fft3_combine, function=nothing))

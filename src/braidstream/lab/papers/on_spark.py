@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,13 +27,14 @@ from pyspark.sql import SparkSession
 
 from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import InputError
+from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.workloads import append_files
-from braidstream.model.instructions import Decision
+from braidstream.model.instructions import Decision, Move, Spill
 from braidstream.model.slowness import WORK_VARIABLE
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
-__all__ = ["ON_SPARK", "Bench", "Epochs", "Ran", "bench", "keys_table", "session"]
+__all__ = ["ON_SPARK", "Bench", "Epochs", "Ran", "bench", "keys_by_part", "keys_table", "session"]
 
 ON_SPARK = "The engine on Spark on this machine: streams are files, one an epoch; figures are its progress."
 DDL = "k long, v long, ts timestamp"
@@ -44,11 +46,20 @@ Epochs = Sequence[Mapping[str, pa.Table]]
 Ints = npt.NDArray[np.int64]
 
 
-def keys_table(keys: Ints, epoch: int, values: Ints | None = None) -> pa.Table:
+def keys_table(keys: Ints, epoch: int, values: Ints | None = None, epoch_us: int = EPOCH_US) -> pa.Table:
     """An epoch's tuples of one stream: these keys, in this order, spread evenly over the epoch's time."""
     numbers = np.arange(len(keys), dtype=np.int64)
-    times = epoch * EPOCH_US + numbers * EPOCH_US // max(len(keys), 1)
+    times = epoch * epoch_us + numbers * epoch_us // max(len(keys), 1)
     return pa.table([keys, numbers if values is None else values, times], schema=_SCHEMA)
+
+
+@cache
+def keys_by_part(n_parts: int, n_keys: int = 30_000) -> tuple[Ints, ...]:
+    """Keys by the part of the hash space that they lie in: the groups of that part, in contiguous runs, have them."""
+    keys = np.arange(n_keys, dtype=np.int64)
+    hashes, _ = hash_columns([pa.array(keys)])
+    part = (hashes >> np.uint64(32)) * np.uint64(n_parts) >> np.uint64(32)
+    return tuple(keys[part == number] for number in range(n_parts))
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,27 @@ class Ran:
         return sum(entry.seconds["total"] for entry in self.progress if entry.step)
 
     @property
+    def n_pushes(self) -> int:
+        """How often state was pushed."""
+        return sum(any(isinstance(step, Spill) for step in made.instructions) for made in self.decisions)
+
+    @property
+    def n_forced(self) -> int:
+        """How often some of it was pushed although it fitted (active-disk)."""
+        return sum(any(isinstance(one, Spill) and one.forced for one in made.instructions) for made in self.decisions)
+
+    @property
+    def n_moves(self) -> int:
+        """How often groups were moved from one slot to another."""
+        return sum(any(isinstance(step, Move) for step in made.instructions) for made in self.decisions)
+
+    @property
+    def normal(self) -> list[int]:
+        """Results so far after each epoch, without those that clean-up made up for."""
+        new = [sum(entry.matches.values()) - sum(entry.recovered.values()) for entry in self.epochs]
+        return [int(n) for n in np.cumsum(new)]
+
+    @property
     def apart_s(self) -> float:
         """The time on a machine a slot: of each epoch its busiest slot's, and all of it in sum."""
         return sum(max(entry.busy_s, default=0.0) for entry in self.epochs)
@@ -109,8 +141,11 @@ class Bench:
                 append_files(folder / name, [rows])
         return folder
 
-    def run(self, streams: Path, query: str, **options: Any) -> Ran:
-        """Run a query over streams to their end, with options of `Flow`; results are counted and go nowhere."""
+    def run(self, streams: Path, query: str, *, idle: Mapping[str, str] | None = None, **options: Any) -> Ran:
+        """Run a query over streams to their end, with options of `Flow`; results are counted and go nowhere.
+
+        `idle` says of streams how long a silence is before the watermark goes on without them.
+        """
         self._n_runs += 1
         flow = Flow(self.spark, f"run-{self._n_runs}", **options)
         for stream in sorted(streams.iterdir()):
@@ -121,6 +156,7 @@ class Bench:
                 time="ts",
                 delay="0 seconds",
                 order="modified",
+                idle=(idle or {}).get(stream.name),
                 options={"maxFilesPerTrigger": "1"},
             )
         flow.query(query, name="q").to("noop")

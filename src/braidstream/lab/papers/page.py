@@ -22,6 +22,8 @@ __all__ = ["page"]
 
 Results = Mapping[tuple[str, str], Result]
 MOST_ROWS = 60
+ON_SPARK = "-spark"
+"""How the figures that run on Spark end, beside the simulated or exact form of the same."""
 
 
 def page(declared: Sequence[Declaration], results: Results) -> str:
@@ -105,9 +107,40 @@ def _summary_row(one: Declaration, results: Results) -> str:
 def _paper(name: str, declared: Sequence[Declaration], results: Results) -> str:
     paper = BIBLIOGRAPHY[name]
     cited = ". ".join(filter(None, [paper.authors, paper.title, paper.venue]))
-    body = "\n".join(_article(one, results) for one in declared) or "<p>No experiment yet.</p>"
+    forms = {one.figure: one for one in declared}
+    alone = [one for one in declared if one.figure.removesuffix(ON_SPARK) == one.figure or not _other(one, forms)]
+    shown = (_pair(one, other, results) if (other := _other(one, forms)) else _article(one, results) for one in alone)
+    body = "\n".join(shown) or "<p>No experiment yet.</p>"
     head = f'<h2>{_text(paper.short)}</h2>\n<p class="cited">{_text(cited)}.</p>'
     return f'<section id="{name}">\n{head}\n{body}\n</section>'
+
+
+def _other(one: Declaration, forms: Mapping[str, Declaration]) -> Declaration | None:
+    """The other form of a figure: on Spark, or not."""
+    is_spark = one.figure.endswith(ON_SPARK)
+    return forms.get(one.figure.removesuffix(ON_SPARK) if is_spark else one.figure + ON_SPARK)
+
+
+def _pair(one: Declaration, on_spark: Declaration, results: Results) -> str:
+    """The two forms of a figure side by side, and whether they agree."""
+    both = f"{_article(one, results)}\n{_article(on_spark, results)}"
+    return f'<div class="pair">\n{both}\n{_agreement(one, on_spark, results)}\n</div>'
+
+
+def _agreement(one: Declaration, on_spark: Declaration, results: Results) -> str:
+    found = [results.get((form.paper, form.figure)) for form in (one, on_spark)]
+    if None in found:
+        return '<p class="agree"><b>Side by side</b>One of the two was not run.</p>'
+    is_alike = len({_status(form, results) for form in (one, on_spark)}) == 1
+    forms = zip((one, on_spark), found, strict=True)
+    told = [f"{form.how}: {_status(form, results)}{_failing(result)}" for form, result in forms]
+    words = f"The two forms {'agree' if is_alike else 'disagree'}. {'; '.join(told)}."
+    return f'<p class="agree{"" if is_alike else " apart"}"><b>Side by side</b>{_text(words)}</p>'
+
+
+def _failing(result: Result | None) -> str:
+    failing = [check.what for check in result.outcome.checks if not check.holds] if result else []
+    return f" ({', '.join(failing)})" if failing else ""
 
 
 def _article(one: Declaration, results: Results) -> str:

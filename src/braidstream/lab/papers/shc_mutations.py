@@ -19,7 +19,7 @@ def no_key_is_ever_heavy(broken: Broken) -> None:
     broken.set(shc_loads, "candidates", lambda *_: [])
 
 
-@mutation("shc fig4-spark")
+@mutation("shc fig4-spark", "shc fig5-spark", "shc fig7-spark")
 def the_engine_finds_no_heavy_key(broken: Broken) -> None:
     """3.2: after an epoch no key is a candidate for a grid, so that the engine routes all of them by hash."""
     broken.set(regridder, "candidates", lambda *_, **__: [])

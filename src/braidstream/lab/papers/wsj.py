@@ -1,6 +1,7 @@
 """WSJ's figures 5 to 10 on the virtual cluster: delay, processor and idle time.
 
-`wsj_exchange` has figures 11 to 14, `wsj_parts` the buffer formula and the block joins on real tuples.
+`wsj_exchange` has figures 11 to 14, `wsj_parts` the buffer formula and the block joins on real tuples; `wsj_load_spark`
+has figures 5 and 6 on the engine, `wsj_spark` figures 13 and 14.
 
 Each figure simulates 20 virtual minutes for each point (`lab.sim.points`), and measures the last ten.
 
@@ -13,13 +14,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from braidstream.lab.papers import wsj_exchange, wsj_parts
+from braidstream.lab.papers import wsj_exchange, wsj_load_spark, wsj_parts, wsj_spark
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
 from braidstream.lab.papers.wsj_exchange import OBTAINED, falling, mean, rising
 from braidstream.lab.sim.metrics import Metrics
 from braidstream.lab.sim.points import MEASURED_S, PARAMETERS, Bench, Point
 
-__all__ = ["knee", "wsj_exchange", "wsj_parts"]
+__all__ = ["knee", "wsj_exchange", "wsj_load_spark", "wsj_parts", "wsj_spark"]
 
 _SAWTOOTH = (
     "beyond the knee the delay does not rise at every step: groups of nearly equal size split at nearly the same rate,"

@@ -8,11 +8,13 @@ from typing import Any
 from braidstream.control.policies.declustering import Declustering
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.kernels import blocks
+from braidstream.lab.papers import wsj_spark
 from braidstream.lab.papers.mutations import Broken, mutation
 from braidstream.lab.sim import points, virtual_cluster
 from braidstream.lab.sim.costs import Network
 from braidstream.lab.sim.demand import TUPLE_BYTES, Demand
 from braidstream.lab.sim.virtual_cluster import Cluster
+from braidstream.model.directory import Directory
 
 __all__: list[str] = []
 
@@ -75,6 +77,27 @@ def the_epoch_is_what_it_always_is(broken: Broken) -> None:
 
     broken.set(points, "_cluster", as_ever)
     broken.set(points, "_drawn", lambda point, seed: drawn(replace(point, epoch_s=2.0), seed))
+
+
+@mutation("wsj fig13-spark", "wsj fig14-spark")
+def files_of_epochs_are_what_they_always_are(broken: Broken) -> None:
+    """IV-A: an epoch has the tuples of 2 s, whatever length is asked for."""
+    whole = wsj_spark._stream
+    broken.set(wsj_spark, "_stream", lambda _length_s, seed: whole(2.0, seed))
+    broken.set(wsj_spark, "_epochs", wsj_spark._epochs.__wrapped__)  # what was run is remembered
+
+
+@mutation("wsj fig5-spark", "wsj fig6-spark")
+def one_slot_has_all_groups(broken: Broken) -> None:
+    """III: every partition is at the first slot, however many there are."""
+    whole = Directory.of
+    broken.set(Directory, "of", staticmethod(lambda n_groups, *_, **__: whole(n_groups, 1)))
+
+
+@mutation("wsj fig6-spark")
+def a_supplier_keeps_what_it_has(broken: Broken) -> None:
+    """IV-C: no slot ever yields a group to another."""
+    broken.set(Suppliers, "suggest", lambda *_: [])
 
 
 @mutation("wsj fig14")

@@ -39,7 +39,7 @@ class RivalSpilling:
             groups = group_states(view, slot.slot)
             total = sum(one.bytes for one in groups)
             if total > budget:
-                amount = max(self.settings.spill_share * total, total - budget)
+                amount = max(self.settings.budget.spill_share * total, total - budget)
                 spills = tuple(Spill(group) for group in self._chosen(groups, amount, rng))
                 suggestions.append(Suggestion(f"push {self.choice}", "spill", spills, {"slot_bytes": total}, ""))
         return suggestions
