@@ -26,14 +26,18 @@ _WIDE = 150
 """Columns of the table where there is no terminal to fit it to."""
 
 
-_KINDS = ("joins", "scale")
+_KINDS = ("joins", "scale", "peers", "nexmark")
 _SLOTS = (2, 10, 100, 1000)
 _SLOTS_ON_SPARK = (2, 16, 64, 256)
 
 
 @app.command("bench", rich_help_panel=TRY)
 def bench(
-    kind: str = typer.Argument("joins", help="joins: beside Spark's; scale: what metadata costs at many slots."),
+    kind: str = typer.Argument(
+        "joins",
+        help="joins: beside Spark's; scale: what metadata costs at many slots; peers: beside other systems; "
+        "nexmark: of these, Nexmark's queries.",
+    ),
     workload: list[str] = typer.Option([], "--workload", "-w", help="Only this workload; may be given again."),
     system: list[str] = typer.Option([], "--system", "-s", help="Only this system; may be given again."),
     settings: list[str] = typer.Option([], "--settings", help="default, default-4g or parallel-8g; all by default."),
@@ -41,15 +45,20 @@ def bench(
     slots: list[int] = typer.Option([], min=1, help="Of scale: so many slots; may be given again."),
     on_spark: bool = typer.Option(True, "--spark/--no-spark", help="Of scale: also epochs on local Spark."),
     output: Path | None = typer.Option(
-        None, help="Where the measurements are written; build/bench.json or build/scale.json by default."
+        None, help="Where the measurements are written; build/bench.json by default, of another kind build/KIND.json."
     ),
     data: Path | None = typer.Option(None, help="Keep the generated streams here, and use them again."),
-    plot: Path | None = typer.Option(None, help="Of scale: draw a picture to this file."),
+    plot: Path | None = typer.Option(None, help="Of scale and peers: draw a picture to this file."),
+    environment: Path = typer.Option(Path(".venv-peers"), help="Of peers: what tools/peers.sh has made."),
+    checked: bool = typer.Option(True, "--check/--no-check", help="Of peers: compare answers with DuckDB's first."),
+    timed: bool = typer.Option(True, "--time/--no-time", help="Of peers: measure."),
+    add: bool = typer.Option(False, "--add", help="Of peers: keep what the output has of other systems and workloads."),
     as_json: bool = typer.Option(False, "--json", help="Print the measurements as JSON."),
 ) -> None:
     """Run the benchmark: the same data through Spark's built-in stream-stream join and through Braidstream.
 
-    With `scale`: what an epoch's metadata costs routing tasks, slots and the driver, at 2 to 1,000 slots.
+    With `scale`: what an epoch's metadata costs routing tasks, slots and the driver, at 2 to 1,000 slots. With `peers`
+    and `nexmark`: the same questions to other systems, which `tools/peers.sh` installs beside (`make bench-peers`).
     """
     if kind not in _KINDS:
         raise InputError(f"unknown benchmark {kind!r}", f"one of {', '.join(_KINDS)}", nearest(kind, _KINDS))
@@ -59,6 +68,31 @@ def bench(
     if kind == "scale":
         _scale(slots, output, plot, on_spark=on_spark, as_json=as_json)
         return
+    if kind in ("peers", "nexmark"):
+        try:
+            from braidstream.cli.bench_peers import Chosen, bench_peers  # noqa: PLC0415
+        except ImportError as error:
+            raise InputError(
+                f"`braid bench {kind}` needs {error.name}", "the extra 'dev'", "run make bench-peers"
+            ) from None
+
+        names = (tuple(workload), tuple(system))
+        chosen = Chosen(kind, *names, rounds, output, data, plot, environment, checked, timed, add)
+        bench_peers(chosen, is_json=as_json)
+        return
+    _joins(workload, system, settings, rounds, output, data, as_json=as_json)
+
+
+def _joins(
+    workload: list[str],
+    system: list[str],
+    settings: list[str],
+    rounds: int,
+    output: Path,
+    data: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from braidstream.lab.bench import CASES, run_bench  # noqa: PLC0415
     from braidstream.lab.bench.measure import SETTINGS  # noqa: PLC0415
     from braidstream.lab.bench.measure import as_json as to_plain  # noqa: PLC0415

@@ -19,13 +19,13 @@ class Machine:
     def __init__(self, times: dict[str, list[float | None]]) -> None:
         self.times, self.ran = times, list[str]()
 
-    def run(self, case: Any, system: str, settings: str, data: Path) -> measure._Run:
+    def run(self, case: Any, system: str, settings: str, data: Path) -> measure.Run:
         self.ran.append(system)
         took = self.times[system].pop(0)
         if took is None:
-            return measure._Run({}, 100.0, "java.lang.OutOfMemoryError")
+            return measure.Run({"epoch_ms": []}, 100.0, "java.lang.OutOfMemoryError")
         epochs = [9_999.0] * case.warm_epochs + [took] * case.measured_epochs
-        return measure._Run({"epoch_ms": epochs, "matches": 7}, 1000.0 + took)
+        return measure.Run({"epoch_ms": epochs, "matches": 7}, 1000.0 + took)
 
 
 def measured(

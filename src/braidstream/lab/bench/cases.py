@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from braidstream.lab.workloads.key_values import HotKey, Keys, UniformKeys
+from braidstream.lab.workloads.key_values import HotKey, Keys, UniformKeys, ZipfKeys
 from braidstream.lab.workloads.stream_files import write_stream
 
 __all__ = [
@@ -22,14 +22,18 @@ __all__ = [
     "GENERAL",
     "HASH",
     "INNER",
+    "PEER_CASES",
     "SPARK_MEMORY",
     "SPARK_ROCKSDB",
+    "SPARK_ROCKSDB_4",
     "Case",
 ]
 
 ENOUGH_HEAP = "default-4g"
 """The setting under which everything is measured: Spark's defaults with 4 GB, since 1 GB is too little for its join."""
 SPARK_MEMORY, SPARK_ROCKSDB = "spark-memory", "spark-rocksdb"
+SPARK_ROCKSDB_4 = "spark-rocksdb-4"
+"""With version 4 of the format of a join's state."""
 BRAIDSTREAM, GENERAL = "braidstream", "braidstream-general"
 """`general` takes Spark's own DataFrames of the same files instead of reading them in the routing task."""
 HASH, BICLIQUE = "braidstream-hash", "braidstream-biclique"
@@ -59,6 +63,9 @@ class Case:
     """The kind of join, by PySpark's name: "inner" or "left"."""
     compared: bool = True
     """Whether it is measured under every JVM setting; otherwise only with Spark's defaults and enough heap."""
+
+    is_skewed: bool = False
+    """Whether some keys have many more rows than others; who asks a batch engine cuts time into stretches then."""
 
     def systems_under(self, settings: str) -> tuple[str, ...]:
         """The systems measured under one of the settings: all with enough heap, elsewhere the two main ones."""
@@ -111,11 +118,13 @@ CASES = {
              (SPARK_MEMORY, BRAIDSTREAM, GENERAL, SPARK_ROCKSDB)),
         Case("uniform-1m", 50_000, _uniform(1_000_000), 10, 1_000_000, 4, 6, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
         Case("hot", 62.5, lambda: HotKey(domain=1_000_000, share=0.2), 10, 40_000, 3, 6,
-             (SPARK_MEMORY, BRAIDSTREAM)),
+             (SPARK_MEMORY, BRAIDSTREAM), is_skewed=True),
         Case("long-window", 50_000, _uniform(10_000_000), 100, 500_000, 24, 8, (BRAIDSTREAM,), compared=False),
         # ln 2 partners a row, on average: half of the rows have none
         Case("left-outer", 50_000, _uniform(1_442_695), 10, 500_000, 6, 8, (SPARK_MEMORY, BRAIDSTREAM, INNER),
              how="left"),
+        # as warm as the one below, for the same rows in a window a tenth as long
+        Case("left-warm", 50_000, _uniform(1_442_695), 10, 500_000, 44, 8, (BRAIDSTREAM,), how="left", compared=False),
         Case("left-long-window", 50_000, _uniform(14_426_950), 100, 500_000, 44, 8, (BRAIDSTREAM,), how="left",
              compared=False),
         Case("three-way", 20_000, _uniform(200_000), 10, 300_000, 4, 8, (SPARK_MEMORY, BRAIDSTREAM), streams="RST"),
@@ -129,3 +138,14 @@ CASES = {
         Case("tiny", 1_000, _uniform(10_000), 10, 200, 12, 30, (SPARK_MEMORY, BRAIDSTREAM, GENERAL)),
     )
 }  # fmt: skip
+
+PEER_CASES = {
+    case.name: case
+    for case in (
+        Case("uniform-2m", 50_000, _uniform(1_000_000), 10, 2_000_000, 2, 4, (BRAIDSTREAM,)),
+        # 50 matches a row, a hundred million in all
+        Case("zipf", 2_500, lambda: ZipfKeys(1_000_000, 0.9), 10, 100_000, 2, 18, (SPARK_MEMORY, BRAIDSTREAM),
+             is_skewed=True),
+    )
+}  # fmt: skip
+"""Beside other systems only (`peers/`)."""

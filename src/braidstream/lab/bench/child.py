@@ -1,6 +1,10 @@
-"""One measurement, in a process of its own: `python -m braidstream.lab.bench.child CASE SYSTEM FOLDER SETTINGS`.
+"""One measurement, in a process of its own.
+
+    python -m braidstream.lab.bench.child CASE SYSTEM FOLDER SETTINGS [check]
 
 Prints one JSON object: the duration of each epoch in milliseconds (Spark's own `triggerExecution`), rows and matches.
+With `check`, the number of the results and the sum of a number of each instead (`peers/workloads.py: check_sql`); of a
+left join on Spark those of its matches, because the last rows without one are put out in no finite run.
 """
 
 from __future__ import annotations
@@ -16,7 +20,20 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.lab.bench.cases import BICLIQUE, BRAIDSTREAM, CASES, GENERAL, HASH, INNER, SPARK_ROCKSDB, Case
+from braidstream.lab.bench.cases import (
+    BICLIQUE,
+    BRAIDSTREAM,
+    CASES,
+    GENERAL,
+    HASH,
+    INNER,
+    PEER_CASES,
+    SPARK_ROCKSDB,
+    SPARK_ROCKSDB_4,
+    Case,
+)
+from braidstream.lab.bench.checked import checked_flow, checked_frame, checked_progress
+from braidstream.lab.bench.peers.workloads import check_sql
 from braidstream.lab.bench.printed import Printed
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
@@ -27,14 +44,27 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 def main() -> None:
     """Run one case on one system."""
-    case, system, folder = CASES[sys.argv[1]], sys.argv[2], Path(sys.argv[3])
-    settings = {"spark.ui.enabled": "false", **json.loads(sys.argv[4])}
-    spark = local_session("local[2]", settings=settings)
-    spark.sparkContext.setLogLevel("ERROR")
+    case, system, folder = {**CASES, **PEER_CASES}[sys.argv[1]], sys.argv[2], Path(sys.argv[3])
+    spark = session(json.loads(sys.argv[4]), system)
     checkpoint = folder / f"checkpoint-{system}"
     shutil.rmtree(checkpoint, ignore_errors=True)
+    shutil.rmtree(f"{checkpoint}-results", ignore_errors=True)
     run = _braidstream if system.startswith(BRAIDSTREAM) else _builtin
-    print(json.dumps(run(spark, case, system, folder, checkpoint)), flush=True)
+    is_check = sys.argv[5:] == ["check"]
+    print(json.dumps(run(spark, case, system, folder, checkpoint, is_check)), flush=True)
+
+
+def session(settings: Mapping[str, str], system: str) -> SparkSession:
+    """A session as a system needs it: Spark's own join has as many state partitions as cores, for more cost it time."""
+    spark = local_session("local[2]", settings={"spark.ui.enabled": "false", **settings})
+    spark.sparkContext.setLogLevel("ERROR")
+    if not system.startswith(BRAIDSTREAM):
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    if system in (SPARK_ROCKSDB, SPARK_ROCKSDB_4):
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+    if system == SPARK_ROCKSDB_4:
+        spark.conf.set("spark.sql.streaming.join.stateFormatVersion", "4")
+    return spark
 
 
 def _stream(spark: SparkSession, case: Case, folder: Path, name: str) -> Any:
@@ -42,11 +72,8 @@ def _stream(spark: SparkSession, case: Case, folder: Path, name: str) -> Any:
     return reader.parquet(str(folder / name))
 
 
-def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> Printed:
-    """Spark's stream-stream join, with as many state partitions as cores: more only cost it time here."""
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    if system == SPARK_ROCKSDB:
-        spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path, is_check: bool) -> Printed:
+    """Spark's stream-stream join."""
     streams = [_stream(spark, case, folder, name).withWatermark("ts", "0 seconds") for name in case.streams]
     joined = streams[0].withColumnRenamed("v", "rv")
     plain: list[str] = []  # times of streams joined before: Spark allows only one event-time column in a join's input
@@ -62,10 +89,16 @@ def _builtin(spark: SparkSession, case: Case, system: str, folder: Path, checkpo
         )  # fmt: skip
         plain.append(f"{name}_time")
     joined = joined.select("k", *(f"{name.lower()}v" for name in case.streams))
+    if is_check:
+        joined = checked_frame(joined.dropna(), _check(case))
     writer = joined.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    return _epochs(query.recentProgress)
+    return checked_progress(query.recentProgress) if is_check else epochs_of(query.recentProgress)
+
+
+def _check(case: Case) -> str:
+    return check_sql(*(f"{name.lower()}v" for name in case.streams))
 
 
 def _within(one: str, other: str, window_s: float) -> str:
@@ -73,7 +106,9 @@ def _within(one: str, other: str, window_s: float) -> str:
     return f"{other} >= {one} - {length} AND {other} <= {one} + {length}"
 
 
-def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path) -> Printed:
+def _braidstream(
+    spark: SparkSession, case: Case, system: str, folder: Path, checkpoint: Path, is_check: bool
+) -> Printed:
     flow = Flow(spark, slots=case.slots, router={HASH: "hash", BICLIQUE: "biclique"}.get(system, "auto"))
     for name in case.streams:
         if system != GENERAL:
@@ -86,13 +121,17 @@ def _braidstream(spark: SparkSession, case: Case, system: str, folder: Path, che
     streams = f"{windows[0]} LEFT JOIN {windows[1]}" if is_left else ", ".join(windows)
     outputs = ", ".join(f"{name}.v AS {name.lower()}v" for name in case.streams)
     same = " = ".join(f"{name}.k" for name in case.streams)
-    for number in range(case.n_queries):
-        flow.query(f"SELECT R.k AS k{number}, {outputs} FROM {streams} {'ON' if is_left else 'WHERE'} {same}").to(
-            "noop"
-        )
+    texts = [
+        f"SELECT R.k AS k{number}, {outputs} FROM {streams} {'ON' if is_left else 'WHERE'} {same}"
+        for number in range(case.n_queries)
+    ]
+    if is_check:
+        return checked_flow(flow, texts[0], checkpoint, _check(case))
+    for text in texts:
+        flow.query(text).to("noop")
     handle = flow.start(checkpoint)
     handle.await_termination()
-    measured = _epochs(handle._query.recentProgress)
+    measured = epochs_of(handle._query.recentProgress)
     last = handle.progress[-1]
     entries = (entry for entry in handle.progress if sum(entry.rows.values()))
     parts = [_parts(entry.parts, ms) for entry, ms in zip(entries, measured["epoch_ms"], strict=False)]
@@ -114,7 +153,8 @@ def _parts(seconds: Mapping[str, float], epoch_ms: float) -> dict[str, float]:
     return {**own, "spark": max(epoch_ms - sum(own.values()), 0.0)}
 
 
-def _epochs(progress: Any) -> Printed:
+def epochs_of(progress: Any) -> Printed:
+    """How long the epochs with rows took, by Spark's progress."""
     entries = [entry for entry in progress if sum(source["numInputRows"] for source in entry["sources"])]
     stored = sum(operator["numRowsTotal"] for operator in entries[-1]["stateOperators"])
     return {"epoch_ms": [entry["durationMs"]["triggerExecution"] for entry in entries], "stored_rows": stored}

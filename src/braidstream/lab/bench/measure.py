@@ -1,7 +1,6 @@
 """Runs the cases: data once for each case, then every system in a fresh process, one after the other.
 
-Memory is the sum over the driver, its JVM and the Python workers, each counted by its proportional share of pages, read
-from /proc a few times a second; the peak of that sum is reported. A system that fails is reported as failed.
+A system that fails is reported as failed, with the last words of its process (`running.py`).
 
 In several rounds every system runs once in each round, so that what disturbs the machine for a while disturbs all of
 them; the figures are then over the measured epochs of all rounds. A system that failed is not run again.
@@ -11,16 +10,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from braidstream.lab.bench.cases import CASES, ENOUGH_HEAP, SPARK_MEMORY, Case
-from braidstream.lab.bench.printed import Printed
-from braidstream.lab.bench.processes import tree
+from braidstream.lab.bench.running import Run, run_process
 
 __all__ = ["SETTINGS", "Measurement", "run_bench"]
 
@@ -66,6 +62,10 @@ class Measurement:
     warm_up: float | None = None
     """The second epoch over the tenth, or the last if there are fewer: the median of the rounds."""
     note: str = ""
+    checked: str = ""
+    """How the results were compared with a batch join's, where they were."""
+    version: str = ""
+    """Of the system that ran."""
 
 
 def run_bench(
@@ -85,7 +85,7 @@ def run_bench(
             case.generate(data)
         for chosen in settings:
             taking_part = [system for system in case.systems_under(chosen) if not systems or system in systems]
-            runs: dict[str, list[_Run]] = {system: [] for system in taking_part}
+            runs: dict[str, list[Run]] = {system: [] for system in taking_part}
             for number in range(rounds):
                 base: float | None = None
                 for system, own in runs.items():
@@ -104,45 +104,23 @@ def as_json(measured: Iterable[Measurement]) -> list[dict[str, object]]:
     return [asdict(entry) for entry in measured]
 
 
-_NOTHING: Printed = {"epoch_ms": []}
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One process: what it printed, its peak of memory in MB, and why it failed, if it did."""
-
-    printed: Printed
-    peak_mb: float | None
-    failure: str | None = None
-
-
-def _run(case: Case, system: str, settings: str, data: Path) -> _Run:
+def _run(case: Case, system: str, settings: str, data: Path) -> Run:
     module = [sys.executable, "-m", "braidstream.lab.bench.child"]
     command = [*module, case.name, system, str(data), json.dumps(SETTINGS[settings])]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watch = _Memory(child.pid)
-    try:
-        out, err = child.communicate(timeout=TIME_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
-        return _Run(_NOTHING, None, f"not done after {TIME_LIMIT_S} s")
-    finally:
-        peak = watch.stop()
-    if child.returncode != 0:
-        reason = next((line for line in reversed(err.splitlines()) if "Error" in line or "Exception" in line), "")
-        return _Run(_NOTHING, peak, reason[:300])
-    printed: Printed = json.loads(out.splitlines()[-1])
-    n_epochs = len(printed["epoch_ms"]) - case.warm_epochs
-    return _Run(printed, peak, f"only {n_epochs} epochs" if n_epochs < case.measured_epochs else None)
+    run = run_process(command, TIME_LIMIT_S)
+    n_epochs = len(run.printed["epoch_ms"]) - case.warm_epochs
+    if run.failure is None and n_epochs < case.measured_epochs:
+        return replace(run, failure=f"only {n_epochs} epochs")
+    return run
 
 
-def _measured(case: Case, system: str, settings: str, runs: Sequence[_Run], base: float | None) -> Measurement:
+def _measured(case: Case, system: str, settings: str, runs: Sequence[Run], base: float | None) -> Measurement:
     """One system's figures: over the measured epochs of all its runs."""
     peak = max((run.peak_mb for run in runs if run.peak_mb is not None), default=None)
     failure = next((run.failure for run in runs if run.failure is not None), None)
     if failure is not None:
-        return Measurement(case.name, system, settings, "failed", peak_mb=peak, note=failure)
+        status = next(run.status for run in runs if run.failure is not None)
+        return Measurement(case.name, system, settings, status, peak_mb=peak, note=failure)
     epochs = [epoch for run in runs for epoch in run.printed["epoch_ms"][case.warm_epochs :]]
     rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
     ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
@@ -170,38 +148,8 @@ def _measured(case: Case, system: str, settings: str, runs: Sequence[_Run], base
     )
 
 
-def _parts(case: Case, runs: Sequence[_Run]) -> dict[str, float] | None:
+def _parts(case: Case, runs: Sequence[Run]) -> dict[str, float] | None:
     each = [parts for run in runs for parts in run.printed.get("parts", [])[case.warm_epochs :]]
     if not each:
         return None
     return {name: round(statistics.fmean(parts[name] for parts in each), 1) for name in each[0]}
-
-
-class _Memory:
-    """Watches the memory of a process and all its children."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._peak = pid, 0.0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> float:
-        """The peak in MB."""
-        self._done.set()
-        self._thread.join()
-        return round(self._peak, 1)
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.3):
-            self._peak = max(self._peak, sum(_share_mb(pid) for pid in tree(self._pid)))
-
-
-def _share_mb(pid: int) -> float:
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    except OSError:
-        return 0.0
-    return 0.0

@@ -25,3 +25,9 @@ class Printed(Epochs, total=False):
     matches: int
     balance: Mapping[str, float]
     heavy: list[dict[str, object]]
+    seconds: float
+    """How long all rows took, of a system that has no epochs."""
+    results: int
+    checksum: int
+    """The sum of a number of each result, for who was asked to check them."""
+    version: str

@@ -26,12 +26,15 @@ from braidstream.errors import InputError
 from braidstream.lab.workloads.key_values import ZipfKeys
 from braidstream.lab.workloads.stream_files import append_files, cut
 
-__all__ = ["SEGMENTS", "TpchStreams", "make_tpch", "write_tpch"]
+__all__ = ["SEGMENTS", "TpchStreams", "make_tpch", "q5_tables", "write_tpch"]
 
 Ints = npt.NDArray[np.int64]
 
 SEGMENTS = ("AUTOMOBILE", "BUILDING", "FURNITURE", "HOUSEHOLD", "MACHINERY")
+REGIONS = ("AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST")
+N_NATIONS = 25
 CUSTOMERS = 150_000
+SUPPLIERS = 10_000
 ORDERS_A_CUSTOMER = 10
 MICROSECONDS = 1_000_000
 FIRST_DAY = np.datetime64("1992-01-01", "D")
@@ -84,6 +87,43 @@ def make_tpch(
     orders = _orders(n_customers, span_us, start_us, rng, skew)
     lineitem, totals = _lines(orders, round(line_lag_seconds * MICROSECONDS), rng)
     return TpchStreams(customer, _orders_table(orders, totals, rng), lineitem)
+
+
+def q5_tables(streams: TpchStreams, *, seed: int = 1, skew: float = 0.0) -> dict[str, pa.Table]:
+    """The six streams of TPC-H's query 5, by name: those three, lines with a supplier, and suppliers, nations, regions.
+
+    The last two are small, and come at once.
+    """
+    rng, n = np.random.default_rng([seed, 5]), max(2, len(streams.customer) * SUPPLIERS // CUSTOMERS)
+    lines = len(streams.lineitem)
+    supplied = rng.permutation(n)[ZipfKeys(n, skew).draw(lines, rng) if skew else rng.integers(n, size=lines)]
+    begin, nations = streams.customer.column("ts")[0].value, np.arange(N_NATIONS, dtype=np.int32)
+    return {
+        **streams.named(),
+        "lineitem": streams.lineitem.append_column("l_suppkey", pa.array(supplied.astype(np.int64) + 1)),
+        "supplier": pa.table(
+            {
+                "s_suppkey": pa.array(np.arange(1, n + 1, dtype=np.int64)),
+                "s_nationkey": pa.array(rng.integers(N_NATIONS, size=n, dtype=np.int32)),
+                "ts": _timestamps(np.full(n, begin)),
+            }
+        ),
+        "nation": pa.table(
+            {
+                "n_nationkey": pa.array(nations),
+                "n_name": pa.array([f"NATION {i}" for i in nations.tolist()]),
+                "n_regionkey": pa.array(nations % np.int32(len(REGIONS))),
+                "ts": _timestamps(np.full(N_NATIONS, begin)),
+            }
+        ),
+        "region": pa.table(
+            {
+                "r_regionkey": pa.array(np.arange(len(REGIONS), dtype=np.int32)),
+                "r_name": pa.array(REGIONS),
+                "ts": _timestamps(np.full(len(REGIONS), begin)),
+            }
+        ),
+    }
 
 
 def write_tpch(
