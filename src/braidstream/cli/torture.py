@@ -36,6 +36,7 @@ def torture(
     minutes: float = typer.Option(
         0.0, min=0, help="Instead: one flow on Spark for so long, with a fault every minute."
     ),
+    epoch: float = typer.Option(2.0, min=0.5, help="With --minutes: an epoch every so many seconds."),
     plot: Path | None = typer.Option(None, help="With --minutes: draw memory and files over time to this file."),
     as_json: bool = typer.Option(False, "--json", help="Print what was met, and what went wrong, as JSON."),
 ) -> None:
@@ -50,7 +51,7 @@ def torture(
       braid torture --runs 100 --seed 7
     """
     if minutes or plot is not None:
-        _soak(minutes, seed, plot, as_json=as_json)
+        _soak(minutes, seed, epoch, plot, as_json=as_json)
     from braidstream.lab.torture.playing import play  # noqa: PLC0415
     from braidstream.lab.torture.record import torture as run  # noqa: PLC0415
 
@@ -72,7 +73,7 @@ def torture(
     raise typer.Exit(1 if record.failures else 0)
 
 
-def _soak(minutes: float, seed: int, plot: Path | None, *, as_json: bool) -> NoReturn:
+def _soak(minutes: float, seed: int, epoch_s: float, plot: Path | None, *, as_json: bool) -> NoReturn:
     """One flow for a long time; exit code 1 when its results are not DuckDB's."""
     from braidstream.lab.torture.soak import soak  # noqa: PLC0415
     from braidstream.lab.torture.soak_picture import draw_soak  # noqa: PLC0415
@@ -85,7 +86,7 @@ def _soak(minutes: float, seed: int, plot: Path | None, *, as_json: bool) -> NoR
     folder = Path(tempfile.mkdtemp(prefix="braidstream-soak-"))
     console = Console(stderr=True, highlight=False)
     try:
-        seen = soak(folder, minutes, seed, console.print)
+        seen = soak(folder, minutes, seed, console.print, epoch_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if plot is not None:
@@ -94,9 +95,14 @@ def _soak(minutes: float, seed: int, plot: Path | None, *, as_json: bool) -> NoR
         typer.echo(json.dumps(seen.as_json()))
     else:
         typer.echo(f"{seen.rows:,} rows, {seen.results:,} results compared, {seen.epochs:,} epochs")
-        typer.echo(f"{len(seen.faults)} faults; the last third beside the middle one:")
+        paused = f", stopped from outside for {sum(s for _, s in seen.pauses):,.0f} s" if seen.pauses else ""
+        typer.echo(
+            f"{len(seen.faults)} faults in {seen.minutes:g} minutes{paused}; the last third beside the middle one:"
+        )
+        lives = seen.growth_of_lives()
         for name, ratio in seen.growth().items():
-            typer.echo(f"  {name:<12} {ratio:.2f}")
+            within = f" (within a driver's life at most {max(life[name] for life in lives):.2f})" if lives else ""
+            typer.echo(f"  {name:<12} {ratio:.2f}{within}")
         typer.echo(f"wrong: {seen.wrong}" if seen.wrong else "all results are DuckDB's")
     raise typer.Exit(1 if seen.wrong else 0)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from braidstream import jobs
 from braidstream.errors import InputError
-from braidstream.lab.torture.soak import SERIES, Soak, _job, soak
+from braidstream.lab.torture.soak import DRIVER, SERIES, Clock, Soak, _due, _job, _session, soak
 from braidstream.lab.torture.soak_picture import draw_soak
 
 
@@ -19,6 +23,46 @@ def of(values: list[float]) -> Soak:
 def test_growth_is_the_last_third_beside_the_middle_one() -> None:
     assert set(of([900.0] * 3 + [100.0] * 6).growth().values()) == {1.0}
     assert set(of([1.0] * 3 + [100.0] * 3 + [250.0] * 3).growth().values()) == {2.5}
+
+
+def test_a_leak_that_every_start_of_the_driver_hides_is_seen_within_its_life() -> None:
+    """Memory grows for twenty minutes, and is small again after each start."""
+    seconds = [5.0 * i for i in range(720)]
+    seen = Soak(60.0, [(s, dict.fromkeys(SERIES, 100.0 + s % 1200)) for s in seconds])
+    seen.faults = [(60.0, "a worker killed"), (1200.0, DRIVER), (2400.0, "ended with 1"), (3590.0, DRIVER)]
+    assert 0.95 < seen.growth()["driver MB"] < 1.05
+    lives = seen.growth_of_lives()
+    assert len(lives) == 3  # the last is too short to tell
+    assert all(life["driver MB"] > 1.4 for life in lives)
+
+
+def test_the_clock_leaves_out_the_time_in_which_it_was_stopped() -> None:
+    times = iter([100.0, 100.2, 104.5, 704.5, 704.7])
+    clock = Clock(lambda: next(times))
+    looks = [clock.look() for _ in range(4)]
+    assert [round(now, 1) for now, _ in looks] == [0.2, 4.5, 4.5, 4.7]
+    assert [pause for _, pause in looks] == [0.0, 0.0, 600.0, 0.0]
+
+
+def test_a_driver_lives_for_twenty_minutes() -> None:
+    assert [turn for turn in range(120) if _due(turn) == DRIVER] == [3, 23, 43, 63, 83, 103]
+    assert len({_due(turn) for turn in range(4)}) == 3
+
+
+def test_workers_whose_parent_was_killed_are_still_seen() -> None:
+    orphan = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
+    command = ["sh", "-c", f'{sys.executable} -c "{orphan}"; sleep 60']
+    leader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert leader.stdin is not None
+    assert leader.stdout is not None
+    worker = int(leader.stdout.readline())
+    parents = [process for process, words in _session(leader.pid) if words.endswith(b"read()\0")]
+    for process in parents:
+        os.kill(process, signal.SIGKILL)
+    assert worker in dict(_session(leader.pid))
+    for process in dict(_session(leader.pid)):
+        os.kill(process, signal.SIGKILL)
+    leader.communicate()
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
@@ -35,6 +79,7 @@ def test_the_job_is_a_valid_one(tmp_path: Path, final: bool) -> None:
     job = jobs.read(tmp_path / "job.toml")
     assert set(job.queries) == {"pairs", "alone", "counts"}
     assert job.flow.slots == 3
+    jobs.check(job)
     (tmp_path / "job.toml").write_text(_job(0, final=final))
     with pytest.raises(InputError):
         jobs.read(tmp_path / "job.toml")

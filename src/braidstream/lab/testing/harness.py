@@ -104,6 +104,7 @@ class Harness:
         delays_us: Mapping[str, int] | None = None,
         slots: int = 1,
         groups: int = 8,
+        shares: Sequence[int] = (),
         hash_keys: HashKeys = hash_columns,
         keep: int = 10,
         late: bool = False,
@@ -125,6 +126,7 @@ class Harness:
         self.folder, self.schemas, self._leased = Path(folder), schemas, leased
         self._overflow, self._interval_s, self._restless_spills = overflow, interval_s, restless_spills
         self._hash_keys, self._keep, self._controller, self._groups = hash_keys, keep, controller, groups
+        self._shares = shares
         self._regridder = regridder
         self._root, self._out = root or str(self.folder / "ck"), out or str(self.folder)
         self._conditions: dict[str, Condition] = {}
@@ -134,7 +136,9 @@ class Harness:
         self._late = {name: FileSink("parquet", f"{self._out}/late/{name}", {}) for name in schemas} if late else {}
         checkpoint = self._checkpoint()
         self._identity = Identity.new("harness", {}, {})
-        first = Manifest(BEFORE_FIRST, Directory.of(groups, slots), slots, notes=Notes(biclique=biclique))
+        first = Manifest(
+            BEFORE_FIRST, Directory.of(groups, slots, shares=shares), slots, notes=Notes(biclique=biclique)
+        )
         checkpoint.create(self._identity, first)
         self.runner = self._start(checkpoint)
 
@@ -155,7 +159,7 @@ class Harness:
             table = tables.get(branch.stream)
             if table is None:
                 continue
-            router = _LocalRouter(self._root, self.runner.flow.run, branch, self.schemas[branch.stream], number)
+            router = _LocalRouter(self._root, self.runner.flow.run, branch, self.schemas[branch.stream], epoch=number)
             size = max(-(-table.num_rows // n_tasks), 1)
             for begin in range(0, table.num_rows, size):
                 piece = self._branch_table(branch, table.slice(begin, size))
@@ -211,7 +215,7 @@ class Harness:
             sink.sweep()
         checkpoint.sweep()
         last = checkpoint.latest()
-        manifest = with_regions(last, self._plan.stores, self._groups)
+        manifest = with_regions(last, self._plan.stores, self._groups, self._shares)
         manifest = with_grids(manifest, self._plan.stores, keeps_heavy=True)
         if manifest != last:
             manifest = checkpoint.commit(manifest)
@@ -244,7 +248,7 @@ class Harness:
         made = spiller_of(self._overflow, self._plan.stores, self._plan.joins, self._interval_s)
         if self._restless_spills is None:
             return made
-        return RestlessSpiller(made.overflow, made.stores, made.interval_s, self._restless_spills)
+        return RestlessSpiller(made.overflow, made.stores, made.interval_s, made.closed, self._restless_spills)
 
     def _planned(self, joins: Mapping[str, Sequence[Indexed]], *, late: bool) -> Plan:
         stores: dict[tuple[str, tuple[str, ...]], Store] = {}

@@ -30,6 +30,10 @@ __all__ = ["PowerDisk"]
 _STEPS = ("replace", "add", "create", "creating", "move", "delete", "delete_folder", "make")
 
 
+def _begin(*, durable: bool) -> None:
+    """What the disk has begun with is not sure: nothing has happened yet."""
+
+
 class PowerDisk:
     """A folder on such a disk. What is in it at the beginning is sure."""
 
@@ -50,6 +54,7 @@ class PowerDisk:
         """While this runs, syncs are seen and steps are told."""
         with ExitStack() as patched:
             patched.enter_context(mock.patch.object(syncing, "sync_files", self._sync_all))
+            patched.enter_context(mock.patch.object(syncing, "begin", _begin))
             patched.enter_context(mock.patch.object(os, "fsync", self._fsync))
             for name in _STEPS:
                 patched.enter_context(mock.patch.object(Files, name, self._told(getattr(Files, name))))

@@ -35,7 +35,7 @@ from braidstream.model.instructions import (
 )
 from braidstream.model.numbers import GroupId, SlotId
 from braidstream.state import generations
-from braidstream.state.acting import intent, pinned_groups
+from braidstream.state.acting import intent, pinned_groups, settled
 from braidstream.state.manifest import Manifest
 
 __all__ = ["Restless", "RestlessSpiller"]
@@ -126,4 +126,4 @@ class RestlessSpiller(Spiller):
         rng = np.random.default_rng([self.seed, manifest.epoch, 1])
         drawn, pinned = [group for group in groups if rng.random() < 0.5], pinned_groups(manifest)
         inactive = [group for group in drawn if group not in pinned]
-        return intent(generations.cleaned(manifest, groups, inactive, self.stores), (), 0)
+        return intent(settled(manifest, groups, inactive, self.stores, self.closed), (), 0)

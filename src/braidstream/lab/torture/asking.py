@@ -8,7 +8,7 @@ from __future__ import annotations
 from braidstream.lab.torture.story import SECOND, Ask, Bound, Input
 from braidstream.model.join_kinds import JoinKind
 
-__all__ = ["KINDS", "columns", "cql", "shown", "statement"]
+__all__ = ["KINDS", "columns", "cql", "place_of", "shown", "statement"]
 
 KINDS = {kind.value: kind for kind in JoinKind}
 """The kinds of joins of two streams; beside them a story has `unkeyed`, `on_top`, `aggregate` and `counted`."""
@@ -55,13 +55,18 @@ def _from(ask: Ask) -> str:
 
 
 def _on_top(ask: Ask, entries: list[str]) -> str:
-    """The last stream is joined to what the others give."""
-    last = ask.inputs[-1].alias
-    mine = [pair for pair in ask.equalities if any(c.startswith(f"{last}.") for c in pair)]
-    below = " AND ".join(f"{left} = {right}" for left, right in ask.equalities if (left, right) not in mine)
-    on = " AND ".join([*(f"{left} = {right}" for left, right in mine), *ask.predicates])
-    inner = f"{entries[0]} JOIN {' JOIN '.join(entries[1:-1])} ON {below}"
-    return f"FROM {inner} LEFT JOIN {entries[-1]} ON {on}" + (f" WHERE {ask.where}" if ask.where else "")
+    """The last streams are joined, one after the other, to what the others give."""
+    text, equal = entries[0], [f"{left} = {right}" for left, right in ask.equalities]
+    for place, entry in enumerate(entries[1:], 1):
+        is_left = place >= len(entries) - ask.n_left
+        own = [one for one in (*equal, *ask.predicates) if place_of(one, ask) == place]
+        text += f" {'LEFT JOIN' if is_left else 'JOIN'} {entry} ON {' AND '.join(own)}"
+    return f"FROM {text}" + (f" WHERE {ask.where}" if ask.where else "")
+
+
+def place_of(condition: str, ask: Ask) -> int:
+    """The last input that a condition is about."""
+    return max(place for place, entry in enumerate(ask.inputs) if f"{entry.alias}." in condition)
 
 
 def _entry(entry: Input, ask: Ask) -> str:

@@ -25,7 +25,7 @@ def draw_ask(random: Random, name: str, streams: list[str], kind: str = "", *, p
     if kind in KINDS and kind != "inner":
         return _of_kind(random, name, streams, kind)
     if kind == "on_top":
-        return _on_top(random, name, random.sample(streams, 3))
+        return _on_top(random, name, random.sample(streams, random.randint(3, len(streams))))
     if kind in ("counted", "unkeyed"):
         return (_counted if kind == "counted" else _unkeyed)(random, name, streams)
     chosen = random.sample(streams, random.randint(2, len(streams)))
@@ -70,12 +70,20 @@ def _of_kind(random: Random, name: str, streams: list[str], kind: str) -> Ask:
 
 
 def _on_top(random: Random, name: str, chosen: list[str]) -> Ask:
-    a, b, c = chosen
+    """One LEFT JOIN or several on top of an inner join, or of a stream alone."""
+    n_left = random.randint(1, len(chosen) - 1)
     inputs = tuple(Input(one, one, random.randint(0, 12) * SECOND) for one in chosen)
-    ways = [((f"{a}.k", f"{b}.k"), (f"{b}.k", f"{c}.k")), ((f"{a}.k", f"{b}.k"), (f"{a}.j", f"{c}.j"))]
-    on = tuple(random.sample([f"{a}.v <= {c}.v", f"{b}.v + 1 > {c}.v", f"{c}.v % 2 = 0"], random.choice([0, 0, 1])))
-    where = f"{a}.v <= {b}.v + 1" if random.random() < 0.4 else None
-    return Ask(name, "on_top", inputs, random.choice(ways), on, where)
+    equalities = list(_on_one_key(chosen[:-n_left]))
+    on: list[str] = []
+    for place, own in enumerate(chosen[-n_left:], len(chosen) - n_left):
+        before, column = random.choice(chosen[:place]), random.choice("kkj")
+        equalities.append((f"{before}.{column}", f"{own}.{column}"))
+        other = random.choice(chosen[:place])
+        more = [f"{other}.v <= {own}.v", f"{other}.v + 1 > {own}.v", f"{own}.v % 2 = 0"]
+        on += random.sample(more, random.choice([0, 0, 1]))
+    first, second = chosen[0], chosen[1 % (len(chosen) - n_left)]
+    where = f"{first}.v <= {second}.v + 1" if random.random() < 0.4 and first != second else None
+    return Ask(name, "on_top", inputs, tuple(equalities), tuple(on), where, n_left=n_left)
 
 
 def _aggregate(random: Random, name: str, chosen: list[str]) -> Ask:

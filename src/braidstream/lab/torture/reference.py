@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from braidstream.lab.testing.expressions import connection
-from braidstream.lab.torture.asking import KINDS, columns
+from braidstream.lab.torture.asking import KINDS, columns, place_of
 from braidstream.lab.torture.story import Ask, Input, Row, Story
 from braidstream.model.values import changed
 
@@ -123,20 +123,33 @@ class Reference:
         return " UNION ALL ".join(parts)
 
     def _on_top(self, ask: Ask, watermark: int) -> str:
-        *below, last = ask.inputs
-        mine = [one for one in _equal(ask) if f"{last.alias}." in one]
-        joined = [*(one for one in _equal(ask) if one not in mine), *_windows(below), ask.where or "true"]
+        n_whole = len(ask.inputs) - ask.n_left
+        below = ask.inputs[:n_whole]
+        joined = [*(one for one in _equal(ask) if place_of(one, ask) < n_whole), *_windows(below), ask.where or "true"]
         sources = ", ".join(self._source(entry, ask) for entry in below)
         selected = ", ".join(f"{entry.alias}.{c} AS {entry.alias}_{c}" for entry in below for c in "kjvt")
         kept = f"(SELECT {selected} FROM {sources} WHERE {_all(joined)})"
-        matched = _all([_of_kept(one, below) for one in [*mine, *_windows(ask.inputs), *ask.predicates]])
-        select = ", ".join(f"{_of_kept(c, below)} AS c{i}" for i, c in enumerate(columns(ask)))
+        for place in range(n_whole, len(ask.inputs)):
+            kept = self._left(ask, place, kept, watermark)
+        select = ", ".join(f"{_of_kept(c, ask.inputs)} AS c{i}" for i, c in enumerate(columns(ask)))
+        return f"SELECT {select} FROM {kept} AS kept"
+
+    def _left(self, ask: Ask, place: int, kept: str, watermark: int) -> str:
+        """What a LEFT JOIN makes of what is kept so far: a match of each, or NULLs once that is decided."""
+        below, last = ask.inputs[:place], ask.inputs[place]
+        own = [one for one in (*_equal(ask), *ask.predicates) if place_of(one, ask) == place]
+        near = [
+            f"({e.alias}.t IS NULL OR {n})" for e, n in zip(ask.inputs, _windows(ask.inputs[: place + 1]), strict=False)
+        ]
+        matched = _all([_of_kept(one, below) for one in [*own, *near]])
         top = self._source(last, ask)
-        end = f"least({', '.join(f'kept.{e.alias}_t + {e.window_us}' for e in below)})"
+        ends = ", ".join(f"kept.{entry.alias}_t + {entry.window_us}" for entry in below)
+        end = f"least({ends})" if len(below) > 1 else ends
+        selected = "kept.*, " + ", ".join(f"{last.alias}.{c} AS {last.alias}_{c}" for c in "kjvt")
         return (
-            f"SELECT {select} FROM {kept} AS kept JOIN {top} ON {matched} UNION ALL "
-            f"SELECT {select} FROM {kept} AS kept LEFT JOIN {top} ON false "
-            f"WHERE NOT EXISTS (FROM {top} WHERE {matched}) AND {end} < {watermark}"
+            f"(SELECT {selected} FROM {kept} AS kept JOIN {top} ON {matched} UNION ALL "
+            f"SELECT {selected} FROM {kept} AS kept LEFT JOIN {top} ON false "
+            f"WHERE NOT EXISTS (FROM {top} WHERE {matched}) AND {end} < {watermark})"
         )
 
     def _counted(self, ask: Ask, watermark: int) -> str:

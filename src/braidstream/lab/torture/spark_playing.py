@@ -27,6 +27,7 @@ from braidstream.errors import BraidstreamError
 from braidstream.lab.torture.asking import cql
 from braidstream.lab.torture.comparing import compare
 from braidstream.lab.torture.playing import Outcome, Wrong
+from braidstream.lab.torture.soak import Clock
 from braidstream.lab.torture.story import Ask, Options, Story
 from braidstream.lab.workloads.stream_files import append_files
 from braidstream.model.faults import ONCE_VARIABLE, POINTS, VARIABLE
@@ -207,11 +208,11 @@ class _SparkPlay:
 
     def _waited(self, act: Act, process: subprocess.Popen[bytes], number: int) -> bool:
         """Until the process ends, or is killed; whether it was."""
-        until = time.monotonic() + LIMIT_S
+        clock = Clock()  # which does not count the time in which this process was itself stopped
         before, kill_at = self._committed(), None
         while process.poll() is None:
-            now = time.monotonic()
-            if now > until:
+            now, _ = clock.look()
+            if now > LIMIT_S:
                 raise Wrong(f"act {number} {act} has not ended after {LIMIT_S:.0f} s")
             if act.fault == "time" and kill_at is None and (self._committed() > before or act.delay_s < 1):
                 kill_at = now + act.delay_s * (4 if act.delay_s < 1 else 0.5)

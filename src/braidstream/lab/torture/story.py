@@ -64,6 +64,8 @@ class Ask(Value, frozen=True):
     counted: TimeWindow | None = None
     begin: int = 0
     end: int | None = None
+    n_left: int = 1
+    """Of LEFT JOINs on top: how many of the last inputs are joined so."""
 
     @property
     def is_permanent(self) -> bool:
