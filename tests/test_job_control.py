@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import braidstream
 from braidstream import jobs
 from braidstream.control.settings import Settings
 from braidstream.errors import JobError
+from braidstream.spark.flow import Flow
 from tests.cli.workshop import JOB, Workshop
 
 if TYPE_CHECKING:
@@ -80,3 +82,17 @@ def test_a_job_with_a_controller_runs_under_it(spark: SparkSession, tmp_path: Pa
     assert reorganizer.controller.settings.every == 2
     assert handle.manifest.notes.controller.base_groups is not None
     assert {decision.epoch for decision in handle.decisions} <= {1, 3}
+
+
+@pytest.mark.spark
+def test_flows_and_one_line_joins_are_controlled_unless_told_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+    views = spark.readStream.schema("k long, ts timestamp").parquet(str(tmp_path))
+    clicks = views.withColumnRenamed("k", "k2")
+
+    def one_line(**more: bool) -> Flow:
+        return braidstream.join(views, clicks, on=[("k", "k2")], within="1 minute", **more).flow
+
+    assert all(flow.controller is not None for flow in (Flow(spark), one_line()))
+    assert all(flow.controller is None for flow in (Flow(spark, controller=False), one_line(controller=False)))
+    assert [Flow(spark).groups_over(slots) for slots in (2, 8, 9, 48)] == [64, 64, 128, 512]
+    assert Flow(spark, groups=5).groups_over(48) == 5

@@ -66,7 +66,7 @@ def test_absolute_paths_and_addresses_are_left_alone(tmp_path: Path) -> None:
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     text = JOB.replace('name = "pairs"\n', "").replace('epoch = "available"\nslots = 2\ngroups = 8\n', "")
     job = jobs.read(write(tmp_path, text))
-    assert (job.flow.name, job.flow.epoch, job.flow.slots, job.flow.groups) == ("job", "available", None, 64)
+    assert (job.flow.name, job.flow.epoch, job.flow.slots, job.flow.groups) == ("job", "available", None, None)
     assert job.spark == {}
 
 

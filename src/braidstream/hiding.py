@@ -6,7 +6,8 @@ log of a failure and what commands print go through it. Cost: a search for each 
 
 from __future__ import annotations
 
-from urllib.parse import unquote
+import json
+from urllib.parse import quote, unquote
 
 __all__ = ["HIDDEN", "hide", "scrubbed"]
 
@@ -17,8 +18,8 @@ _KNOWN: dict[str, None] = {}
 
 
 def hide(value: str) -> None:
-    """From now on this text is a secret, also as a URL has it."""
-    for one in (value, unquote(value)):
+    """From now on this text is a secret, also as a URL, JSON or Python writes it."""
+    for one in (value, unquote(value), quote(value), quote(value, safe=""), json.dumps(value)[1:-1], repr(value)[1:-1]):
         if len(one) >= _SHORT and one != HIDDEN:
             _KNOWN[one] = None
 

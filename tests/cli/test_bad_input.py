@@ -215,6 +215,7 @@ def test_a_checkpoint_that_is_a_file_or_nowhere(braid: Braid, workshop: Workshop
         (["overlay", "simulate", "--plot", "FILE/x.png"], "no picture can be written"),
         (["paper", "wsj", "fig5", "--plot", "FOLDER"], "no picture can be written"),
         (["bench", "--output", "FOLDER"], "the measurements cannot be written"),
+        (["bench", "peers", "-w", "zopf"], "unknown name 'zopf'"),
     ],
 )
 def test_wrong_input_of_any_command_has_no_traceback(
@@ -240,3 +241,30 @@ def test_an_error_of_spark_is_one_line(braid: Braid, workshop: Workshop, monkeyp
     assert outcome.code == 3
     assert outcome.err.startswith("error: Spark failed: [SOMETHING] is wrong")
     assert len(outcome.err.splitlines()) == 1
+
+
+def test_code_that_a_job_names_is_told_before_anything_is_started(braid: Braid, workshop: Workshop) -> None:
+    """Settings by which Spark loads code, and functions by which SQL calls Java; other settings are no code."""
+    plain = braid("check", workshop.job())
+    assert plain.code == 0, plain
+    assert "code" not in plain.err
+    settings = {"spark.jars": "their.jar", "spark.driver.extraJavaOptions": "-javaagent:x.jar", "spark.app.id": "7"}
+    settings |= {"spark.sql.extensions": "a.B", "spark.python.worker.reuse": "true", "spark.pyspark.python": "./python"}
+    table = "\n".join(f'"{name}" = "{value}"' for name, value in settings.items())
+    called = CQL.replace("R.v AS rv", "REFLECT('java.lang.System', 'getProperty', 'user.name') AS rv")
+    job = workshop.job((CQL, called), ("[flow]", f"[spark]\n{table}\n\n[flow]"))
+    told = braid("check", job)
+    assert "[queries.pairs] runs code that the job names, by reflect" in told.err, told
+    for name in ("spark.jars", "spark.driver.extraJavaOptions", "spark.sql.extensions", "spark.pyspark.python"):
+        assert f"[spark] {name} may bring code that the job names: {settings[name]}" in told.err, told
+    assert "spark.app.id" not in told.err
+    assert "reuse" not in told.err
+    assert not (workshop.folder / "ck").exists()
+
+
+def test_an_order_of_files_for_a_flow_that_runs_on_is_refused_by_check(braid: Braid, workshop: Workshop) -> None:
+    job = workshop.job(('epoch = "available"', 'epoch = "2 seconds"'), (R_TIME, 'order = "name"\n' + R_TIME))
+    outcome = braid("check", job)
+    assert outcome.code == 2, outcome
+    assert "the order of stream 'R' is 'name', and the flow runs on" in outcome.err
+    assert braid("check", workshop.job((R_TIME, 'order = "name"\n' + R_TIME))).code == 0

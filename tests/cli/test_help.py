@@ -10,8 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from braidstream.cli import app, commands
+from braidstream.cli import app, commands, new
 from braidstream.errors import InputError
+from braidstream.lab.starters import USES
 
 assert commands
 _BOX = re.compile(r"[│╭╮╰╯─\s]")
@@ -66,3 +67,16 @@ def test_the_help_of_a_paper_lists_its_figures_and_that_of_a_figure_its_claim() 
     unknown = CliRunner().invoke(app, ["paper", "wjs", "--help"])
     assert isinstance(unknown.exception, InputError)
     assert "did you mean 'wsj'" in str(unknown.exception)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("braid wa", "watch"), ("braid new pa", "payments"), ("braid run --das", "--dashboard")]
+)
+def test_the_shell_completes_commands_uses_and_options(typed: str, offered: str) -> None:
+    asked = {"_BRAID_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    given = CliRunner().invoke(app, [], env=asked, prog_name="braid")
+    assert given.output.split() == [offered]
+
+
+def test_every_use_is_completed() -> None:
+    assert set(new._USES) == set(USES)

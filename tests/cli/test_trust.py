@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from braidstream.state import lease as leases
 from tests.cli.workshop import Braid, Workshop
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -73,6 +74,51 @@ def test_a_flow_that_was_rolled_back_replays_and_is_exact(braid: Braid, workshop
     assert json.loads(braid("state", ck, "--json").out)["epoch"] == 2  # the same files, an epoch each
     found = workshop.verify()
     assert found, str(found)
+
+
+@pytest.mark.slow
+def test_from_every_kept_epoch_the_flow_goes_on_to_the_same_answer(braid: Braid, workshop: Workshop) -> None:
+    """One after the other on the same checkpoint: each rollback meets what the replay of the last one left."""
+    ck, job = workshop.folder / "ck", workshop.job(("groups = 8", "groups = 8\nkeep = 20"))
+    assert braid("run", job, "--quiet").code == 0
+    last = json.loads(braid("state", ck, "--json").out)["epoch"]
+    for epoch in (*range(last, -1, -1), 1, 0):
+        outcome = braid("rollback", ck, "--to", epoch)
+        assert outcome.code == 0, (epoch, outcome)
+        assert braid("verify", ck).code == 0, epoch
+        again = braid("run", job, "--quiet")
+        assert again.code == 0, (epoch, again)
+        found = workshop.verify()
+        assert found, (epoch, str(found))
+    assert json.loads(braid("repair", ck).out.split(":")[-1].split()[0]) == 0
+
+
+def test_a_newer_format_and_a_lease_that_cannot_be_read(
+    braid: Braid, copied: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ck = copied.folder / "ck"
+    monkeypatch.setattr(leases, "_TTL_S", 0.0)
+    for owner in ck.glob("lease/*/owner.json"):
+        owner.write_text("{")
+    assert braid("verify", ck).code == 0
+    assert braid("state", ck).code == 0
+    outcome = braid("repair", ck)
+    assert outcome.code == 0, outcome
+    identity = ck / "flow.json"
+    identity.write_text(identity.read_text().replace('"format": 2', '"format": 9'))
+    before = copied.tree()
+    for arguments in (
+        ("run", copied.folder / "job.toml"),
+        ("state", ck),
+        ("verify", ck),
+        ("rollback", ck, "--to", "0"),
+        ("repair", ck),
+        ("export", ck, "--out", copied.folder / "state"),
+    ):
+        outcome = braid(*arguments)
+        assert outcome.code == 2, (arguments, outcome)
+        assert "is of format 9" in outcome.err, (arguments, outcome)
+    assert copied.tree() == before
 
 
 def test_export_and_repair(braid: Braid, copied: Workshop, tmp_path: Path) -> None:

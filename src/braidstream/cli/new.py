@@ -10,12 +10,15 @@ from braidstream.cli import START, app, words
 
 __all__ = ["new_job"]
 
+_USES = ("clicks", "payments", "sensors", "trades")
 _FOLDER = typer.Argument(None, help="The folder to make; without one, the name of the use.", show_default=False)
 
 
 @app.command("new", rich_help_panel=START)
 def new_job(
-    use: str = typer.Argument(help="clicks, payments, sensors or trades.", show_default=False),
+    use: str = typer.Argument(
+        help="clicks, payments, sensors or trades.", show_default=False, autocompletion=lambda: list(_USES)
+    ),
     folder: Path | None = _FOLDER,
     seed: int = typer.Option(1, help="The seed of the made data.", min=0),
 ) -> None:

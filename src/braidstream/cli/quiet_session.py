@@ -22,8 +22,9 @@ from typing import Any
 from rich.console import Console
 
 from braidstream.errors import BraidstreamError, InputError, RunError
+from braidstream.model.secrets import resolved_options
 
-__all__ = ["error_console", "parse_settings", "spark_session"]
+__all__ = ["error_console", "parse_settings", "settings_of", "spark_session"]
 
 _MOST_LINES = 6
 _NOISE = re.compile(r"^\s*at |WARN|WARNING|log4j|INFO|SPARK_LOCAL_IP|setLogLevel")
@@ -44,6 +45,11 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
             raise InputError(f"--conf {pair!r} is no setting of Spark", "--conf spark.name=value", fix)
         found[name] = value
     return found
+
+
+def settings_of(declared: Mapping[str, str], pairs: Sequence[str]) -> dict[str, str]:
+    """Those of a job file and of `--conf`, which win; secrets among them may be `env:NAME`, and are hidden."""
+    return resolved_options({**declared, **parse_settings(pairs)}, "a setting of Spark")
 
 
 @contextmanager

@@ -118,7 +118,8 @@ def export_state(
 ) -> None:
     """Write the live state of a checkpoint as Parquet, a folder for each store, to look at or to start anew from.
 
-    Each live row is there once, with the columns that queries need and its event time as __t. Nothing is changed.
+    Each live row is there once, with the columns that queries need, its keys, and its event time as __t. Nothing is
+    changed. docs/runbook.md says how to start anew from it.
 
     Examples:
 

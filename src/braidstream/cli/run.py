@@ -14,7 +14,7 @@ from braidstream.cli import JOBS, app
 from braidstream.cli.logs import LogView, logging_as
 from braidstream.cli.metric_view import serving
 from braidstream.cli.ports import OptionalPorts
-from braidstream.cli.quiet_session import parse_settings, spark_session
+from braidstream.cli.quiet_session import settings_of, spark_session
 from braidstream.cli.watch import beside
 from braidstream.query.duration import parse_duration
 
@@ -70,7 +70,7 @@ def run_job(
         if not parse_duration(wait):
             jobs.refuse_running(loaded)
         jobs.check(loaded)
-        settings = {**loaded.spark, **parse_settings(conf)}
+        settings = settings_of(loaded.spark, conf)
         with serving(name, metrics, say) as counting, beside(place, dashboard, say):
             also = [*counting, *([LogView()] if log_format == "json" else [])]
             is_quiet = quiet or log_format == "json"
@@ -133,7 +133,7 @@ def check_job(
     loaded = jobs.read(job)
     checked = jobs.check(loaded)
     if with_spark:
-        settings = {**loaded.spark, **parse_settings(conf)}
+        settings = settings_of(loaded.spark, conf)
         try:
             with spark_session(loaded.flow.name, settings, master=master, verbose=False) as spark:
                 changes = jobs.build(loaded, spark).check(loaded.flow.checkpoint)
@@ -167,7 +167,7 @@ def explain_job(
     """
     loaded = jobs.read(job)
     checked = jobs.check(loaded)
-    settings = {**loaded.spark, **parse_settings(conf)}
+    settings = settings_of(loaded.spark, conf)
     try:
         with spark_session(loaded.flow.name, settings, master=master, verbose=verbose) as spark:
             plan = jobs.build(loaded, spark).explain()

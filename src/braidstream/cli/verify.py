@@ -71,7 +71,8 @@ def _plain(found: Found) -> dict[str, object]:
 
 
 def _show(checkpoint: str, found: Found) -> None:
-    kept = f", epochs {found.epochs[0]} to {found.epochs[-1]}" if found.epochs else ""
+    epochs = [epoch for epoch in found.epochs if epoch >= 0]  # before the first there is a manifest, too
+    kept = f", epochs {epochs[0]} to {epochs[-1]}" if epochs else ""
     looked = f"{words.count(found.files, 'file')}, {words.size(found.bytes)} of state{kept}"
     if found.unsealed:
         typer.echo(f"note: {words.count(found.unsealed, 'segment')} of an earlier version have no checksum: sizes only")

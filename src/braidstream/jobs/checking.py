@@ -10,6 +10,7 @@ segment of an existing checkpoint.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,17 @@ from functools import partial
 from pathlib import Path
 
 from braidstream.epoch.ending import is_ended, refuse_ended
-from braidstream.errors import CheckpointMismatch, DamagedState, InputError, JobError, SinkError, StreamError, nearest
+from braidstream.errors import (
+    CheckpointMismatch,
+    DamagedState,
+    InputError,
+    JobError,
+    Note,
+    SinkError,
+    StreamError,
+    nearest,
+)
+from braidstream.jobs.code import named_code
 from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
@@ -30,7 +41,7 @@ from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
-from braidstream.spark.file_order import check_order
+from braidstream.spark.file_order import check_order, refuse_order_of_a_run
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
 from braidstream.spark.kafka_source import KAFKA_TIME, refuse_silent_brokers, takes_kafka_time
 from braidstream.spark.moved import refuse_moved_streams
@@ -83,10 +94,15 @@ def check_job(job: Job) -> Checked:
     schemas = {
         name: with_place(job, f"[streams.{name}]", _schema_of, name, stream) for name, stream in job.streams.items()
     }
+    if job.flow.epoch != "available":
+        for name, stream in job.streams.items():
+            with_place(job, f"[streams.{name}]", refuse_order_of_a_run, name, stream.order)
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     tables = {name: with_place(job, f"[tables.{name}]", _table_of, name, one) for name, one in job.tables.items()}
     found = _Found(known, {name: schema for name, schema in tables.items() if schema is not None})
     queries = _queries(job, found)
+    for line in named_code(job.spark, queries):
+        warnings.warn(Note(f"{job.file}: {line}"), stacklevel=2)
     sinks = _sinks(job, queries)
     _refuse_overlaps(job, sinks)
     identity, epoch, changes = with_place(job, "[flow] checkpoint", _checkpoint, job, found, queries)

@@ -125,7 +125,8 @@ def _grid(theme: Theme, dims: Sequence[int], slots: Sequence[int]) -> str:
 
 
 def _swatch(theme: Theme, at: int, name: str) -> str:
-    return f'<span class="swatch" style="background:{theme.color(at)}"></span>{escape(name)}'
+    box = f'<span class="swatch" style="background:{theme.color(at)}"></span>'
+    return f'<span class="named">{box}{escape(name)}</span>'
 
 
 def complete_html(theme: Theme, flow: Followed) -> str:
