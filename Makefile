@@ -13,7 +13,7 @@ RUN := . .venv/setup.env &&
 PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all world bench-world check lint types rules docs site bench clean
+.PHONY: help setup demo test test-all world bench-world check lint types rules docs site bench bench-peers clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -55,6 +55,10 @@ site: setup ## build the documentation's site into build/site
 
 bench: setup ## measure against Spark's built-in join; the table is also in build/bench.json
 	@$(RUN) $(BIN)/braid bench $(ARGS)
+
+bench-peers: setup ## the same joins, and Nexmark's, on Flink, Pathway, Bytewax, DuckDB and Polars (fetches them into .venv-peers)
+	@tools/peers.sh
+	@$(RUN) $(BIN)/braid bench peers --rounds 3 --plot build/peers.png $(ARGS)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log

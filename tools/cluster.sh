@@ -8,12 +8,12 @@
 #   tools/cluster.sh start N             start worker N, anew or again
 #   tools/cluster.sh stop N | resume N   SIGSTOP, SIGCONT
 #   tools/cluster.sh cut N  | heal N     its network: no packet passes, and passes again
-#   tools/cluster.sh slow N | fast N     packets are delayed and lost, and no longer
+#   tools/cluster.sh slow N | fast N     packets are delayed and lost, and no longer; lost N: how many were
 #
 # Each worker has a network namespace with one virtual cable to a bridge that leads nowhere else (10.NET.0.0/24), and a
 # folder for temporary files of its own. Invariant: what a worker's processes know of others they know by the network;
 # `down` leaves nothing.
-# Needs root and Debian's iproute2. Settings: CLUSTER (a name, for several beside each other), NET (a number, 0 to 250),
+# Needs root, Debian's iproute2, and for `slow` its iptables. Settings: CLUSTER (a name, for several beside each other), NET (a number, 0 to 250),
 # WORKERS ("1 2 3"), CORES, MEMORY of a worker, and whatever is in the environment, which workers inherit (AWS_...).
 set -euo pipefail
 
@@ -121,13 +121,27 @@ signal() {
   [ -z "$found" ] || kill "-$1" $found 2>/dev/null || true
 }
 
+# Packets to and from a worker wait and are lost. A kernel without netem has a token bucket, in which they wait for up
+# to 400 ms, and the statistic match of iptables, by which 5 of 100 that come to the worker are lost (who sends would be
+# told of those that go).
 slow() {
   local cable
   cable=$(cable "$1")
-  # A kernel without netem has a token bucket: packets wait for up to 400 ms, and those beyond are lost.
-  tc qdisc replace dev "$cable" root netem delay 100ms 50ms loss 3% 2>/dev/null ||
-    tc qdisc replace dev "$cable" root tbf rate 3mbit burst 16kb latency 400ms
+  tc qdisc replace dev "$cable" root netem delay 100ms 50ms loss 3% 2>/dev/null && return
+  command -v iptables >/dev/null || die "neither netem nor iptables: apt-get install iptables"
+  tc qdisc replace dev "$cable" root tbf rate 3mbit burst 16kb latency 400ms
+  inside "$1" iptables -A INPUT -m statistic --mode random --probability 0.05 -j DROP
 }
+
+fast() {
+  tc qdisc del dev "$(cable "$1")" root 2>/dev/null || true
+  inside "$1" iptables -F INPUT 2>/dev/null || true
+}
+
+# A command in a worker's network; `lost N` tells how many packets were dropped there on purpose.
+inside() { local own=$1 && shift && ip netns exec "$(space "$own")" "$@"; }
+
+lost() { inside "$1" iptables -nvxL 2>/dev/null | awk '$3 == "DROP" { n += $1 } END { print n + 0 }'; }
 
 down() {
   local n
@@ -152,8 +166,7 @@ case "${1:-} ${2:-}" in
   "resume "[1-9]) signal CONT "$2" ;;
   "cut "[1-9]) ip link set "$(cable "$2")" down ;;
   "heal "[1-9]) ip link set "$(cable "$2")" up ;;
-  "slow "[1-9]) slow "$2" ;;
-  "fast "[1-9]) tc qdisc del dev "$(cable "$2")" root 2>/dev/null || true ;;
+  "slow "[1-9] | "fast "[1-9] | "lost "[1-9]) "$1" "$2" ;;
   *)
     sed -n '2,/^set -/p' "$0" | sed 's/^# \{0,1\}//; /^set -/d' >&2
     exit 2

@@ -11,7 +11,8 @@ line before a block directs it:
   session if it has one, unless they have settings of Spark of their own;
 - any block with `<!-- file: NAME -->` is written to NAME, for the blocks after it.
 
-Code that does not run must say why: a block of Python, TOML, SQL, a shell or a console without a reason fails its page.
+Code that does not run must say why: a block of any language but `text` that neither runs nor has a reason fails its
+page, one in a list as well.
 
 Cost: a file without such blocks starts no process. `python -m tools.docs [FILE...]`; exit code 1 if a block fails.
 """
@@ -31,16 +32,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 __all__ = ["Block", "blocks", "check_file", "main"]
 
 LIMIT_S = 300
-_FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<language>\w*)\s*$")
+_FENCE = re.compile(r"^ *(?P<ticks>`{3,}|~{3,}) *(?P<language>\w*)[^`]*$")
 _MARK = re.compile(r"^<!--\s*(?P<word>no-run|run|file)(?::\s*(?P<name>[^>]*?))?\s*-->$")
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Sessions of pages are short: a JVM that compiles quickly takes a third less of the cores."""
-_CODE = {"python", "toml", "console", "sh", "sql"}
+_PLAIN = {"", "text"}
+"""What is shown and is no code; everything else is, whatever it is called."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,12 @@ class Block:
     @property
     def is_skipped(self) -> bool:
         """Whether the block is code that says why it does not run."""
-        return self.language in _CODE and self.mark == "no-run" and bool(self.name)
+        return self.language not in _PLAIN and self.mark == "no-run" and bool(self.name)
 
     @property
     def is_unexplained(self) -> bool:
         """Whether the block is code that does not run and does not say why."""
-        return self.language in _CODE and not self.runs and not self.is_skipped
+        return self.language not in _PLAIN and not self.runs and not self.is_skipped
 
 
 def blocks(text: str) -> list[Block]:
@@ -78,10 +81,10 @@ def blocks(text: str) -> list[Block]:
     number = 0
     while number < len(lines):
         if opened := _FENCE.match(lines[number]):
-            end = next((i for i in range(number + 1, len(lines)) if lines[i] == opened["ticks"]), len(lines))
+            end = next((i for i in range(number + 1, len(lines)) if lines[i].strip() == opened["ticks"]), len(lines))
             mark = _MARK.match(lines[number - 1].strip()) if number else None
             word, name = (mark["word"], mark["name"] or "") if mark else ("", "")
-            body = "\n".join(lines[number + 1 : end]) + "\n"
+            body = dedent("\n".join(lines[number + 1 : end]) + "\n")
             found.append(Block(opened["language"], body, number + 2, word, name))
             number = end
         number += 1

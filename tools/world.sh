@@ -11,6 +11,7 @@ set -euo pipefail
 
 cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/setup.sh
+. tools/jars.sh
 
 WORLD=build/world
 KAFKA=org.apache.kafka:kafka_2.13:4.3.1
@@ -37,6 +38,7 @@ prepare_world() {
   world_s3a
   world_minio
   world_browser
+  world_network
 }
 
 world_packages() {
@@ -61,6 +63,15 @@ world_browser() {
   browser_programs || die "there is no browser for the tests of the dashboard" "/usr/bin/chromium and /usr/bin/chromedriver" \
     "sudo apt-get update && sudo apt-get install chromium chromium-driver fonts-dejavu-core"
 }
+
+# For the cluster on one machine; without them its tests are left out, and say so.
+world_network() {
+  if network_programs; then return; fi
+  if may_install; then apt_install iproute2 iptables || show_log; fi
+  network_programs || say network "no ip or no iptables: the tests on a cluster are left out (apt-get install iproute2 iptables)"
+}
+
+network_programs() { command -v ip >/dev/null && command -v iptables >/dev/null; }
 
 browser_programs() { [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; }
 
@@ -118,21 +129,6 @@ world_minio() {
       "go install $MINIO to succeed" "see above and $LOG; check that the Go module proxy answers, then repeat the command"; }
   fi
   ln -sfn "$kept/minio" "$WORLD/minio"
-}
-
-# Spark's own resolver of packages, with a program that does nothing.
-resolved() {
-  local folder=$PWD/$1
-  shift
-  echo 'pass' >"$WORLD/nothing.py"
-  SPARK_HOME=$("$VENV/bin/python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)') \
-    PYSPARK_PYTHON=$VENV/bin/python with_ticker "$VENV/bin/spark-submit" --master 'local[1]' "$@" \
-    --conf "spark.jars.ivy=$folder" "$WORLD/nothing.py"
-}
-
-no_jars() {
-  show_log
-  die "the jars of $1 could not be fetched" "Maven Central to answer" "see above and $LOG; then repeat the command"
 }
 
 prepare_world

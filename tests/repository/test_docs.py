@@ -59,12 +59,17 @@ def test_a_page_without_blocks_passes(tmp_path: Path) -> None:
     assert check_file(page(tmp_path)) == (True, "no blocks to run")
 
 
-@pytest.mark.parametrize("language", ["python", "toml", "console", "sh", "sql"])
+@pytest.mark.parametrize("language", ["python", "toml", "console", "sh", "bash", "sql", "json", "scala"])
 def test_code_that_does_not_run_must_say_why(language: str, tmp_path: Path) -> None:
     silent = check_file(page(tmp_path, fenced(language, "x", "no-run")))
     assert silent[0] is False
     assert "say why" in silent[1]
     assert check_file(page(tmp_path, fenced(language, "x", "no-run: it needs a server"))) == (True, "1 skipped")
+
+
+@pytest.mark.parametrize("fence", ["  ```bash\n  x\n  ```\n", "~~~sh\nx\n~~~\n", "``` sh title=x\nx\n```\n"])
+def test_code_is_found_however_it_is_fenced(fence: str, tmp_path: Path) -> None:
+    assert check_file(page(tmp_path, f"- a list\n\n{fence}"))[0] is False
 
 
 def test_blocks_share_names_and_an_empty_folder_and_skipped_ones_are_counted(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_the_script_and_the_project_agree_on_the_versions_of_python() -> None:
     assert (int(declared[1]), int(declared[2]) - 1) == (int(checked[1]), int(checked[2]))
 
 
-@pytest.mark.parametrize("path", ["tools/setup.sh", "tools/world.sh", ".ci/run"])
+@pytest.mark.parametrize("path", ["tools/setup.sh", "tools/world.sh", "tools/jars.sh", "tools/peers.sh", ".ci/run"])
 def test_a_script_may_be_executed(path: str) -> None:
     assert os.access(ROOT / path, os.X_OK)
 

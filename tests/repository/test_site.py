@@ -83,3 +83,9 @@ def test_every_example_is_on_its_page() -> None:
     page = examples_page(ROOT / "examples")
     for file in (ROOT / "examples").glob("*.py"):
         assert f"## {file.name} " in page
+
+
+def test_the_examples_of_real_uses_have_their_pictures_on_the_site() -> None:
+    page = examples_page(ROOT / "examples")
+    for use in ("attribution", "payments", "sensors", "trades", "near-duplicates"):
+        assert f"(images/example-{use}.png)" in page

@@ -76,7 +76,8 @@ class Story:
         rows = int(loads.sum())
         numbers = {
             "total_s": 0.62, "routing_s": 0.06 * wave, "exchange_s": 0.11, "join_s": 0.21 * wave,
-            "store_s": 0.05, "deliver_s": 0.08, "commit_s": 0.05, "spark_s": 0.14, "state_rows": int(held.sum() / 60),
+            "store_s": 0.05, "deliver_s": 0.08, "commit_s": 0.05, "engine_s": 0.06, "spark_s": 0.08,
+            "state_rows": int(held.sum() / 60),
             "state_bytes": int(held.sum()), "pushed_bytes": int(held[0] / 3) if pushed else 0,
             "pushed_groups": int(pushed), "budget_bytes": int(held.max() * 1.15), "n_slots": self.slots,
             "n_groups": len(self.ids), "watermark": _START_US + self.epoch * 1_000_000 - 9_000_000,

@@ -50,8 +50,8 @@ class Cluster:
         """Of drivers and workers."""
         own = {"CLUSTER": f"bt{self.net}", "NET": str(self.net), "SPARK_LOCAL_IP": self.host}
         home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
-        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        return {**inherited, **self.s3.environment, **own, **home, "BRAIDSTREAM_LEASE_TTL": "10"}
+        home["PYTHONPATH"] = str(ROOT / "src")
+        return {**os.environ, **self.s3.environment, **own, **home, "BRAIDSTREAM_LEASE_TTL": "10"}
 
     def tool(self, *command: str) -> str:
         """What tools/cluster.sh says."""
@@ -88,6 +88,27 @@ class Cluster:
                 if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(int(pid))
         return found
+
+
+def obstacle() -> str | None:
+    """Why there can be no cluster here: rights, programs, or a kernel without networks of their own."""
+    if os.getuid() != 0:
+        return "network namespaces need root"
+    for program in ("ip", "tc", "iptables"):
+        if shutil.which(program) is None:
+            return f"there is no {program}: apt-get install iproute2 iptables"
+    name = new_name("bt")[:12]
+    asked = [["ip", "netns", "add", name], ["ip", "link", "add", name, "type", "bridge"]]
+    asked.append(["ip", "link", "add", f"{name}v", "type", "veth", "peer", "name", "eth0", "netns", name])
+    try:
+        for command in asked:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                return f"{' '.join(command)}: {done.stderr.strip()}"
+    finally:
+        for command in (["ip", "netns", "del", name], ["ip", "link", "del", name]):
+            subprocess.run(command, capture_output=True, check=False)
+    return None
 
 
 @contextmanager
@@ -127,7 +148,7 @@ class Job:
     @property
     def settings(self) -> dict[str, str]:
         """Spark's: one core an executor, and time-outs that a test can wait for."""
-        jars = ",".join(map(str, [*connector_jars(), *s3a_jars()]))
+        jars = ",".join(f"local:{jar.resolve()}" for jar in [*connector_jars(), *s3a_jars()])
         return {
             "spark.master": self.cluster.master,
             "spark.jars": jars,
@@ -138,9 +159,10 @@ class Job:
             "spark.driver.memory": "700m",
             "spark.executor.memory": "600m",
             "spark.executor.cores": "1",
-            "spark.executor.heartbeatInterval": "3s",
-            "spark.network.timeout": "15s",
-            "spark.rpc.askTimeout": "15s",
+            "spark.executor.heartbeatInterval": "5s",
+            "spark.network.timeout": "25s",
+            "spark.network.timeoutInterval": "5s",
+            "spark.rpc.askTimeout": "25s",
             "spark.sql.shuffle.partitions": "3",
             "spark.task.maxFailures": "8",
             "spark.stage.maxConsecutiveAttempts": "8",
@@ -214,6 +236,9 @@ def made_archive(folder: Path) -> Path:
         for found in site.glob(pattern):
             subprocess.run(["cp", "-al", str(found), str(root / inside)], check=True)
     subprocess.run(["cp", "-r", str(ROOT / "src" / "braidstream"), str(root / inside)], check=True)
-    archive = folder / "braid.tar"
-    subprocess.run(["tar", "-cf", str(archive), "-C", str(root), "."], check=True)
+    # compressed: Spark unpacks a plain .tar by Java, which loses permissions and refuses links that lead out of it
+    archive = folder / "braid.tar.gz"
+    left_out = [f"--exclude={name}" for name in ("tests", "include", "__pycache__")]
+    packed = ["tar", "-I", "gzip -1", *left_out, "-cf", str(archive), "-C", str(root), "bin", "lib", "pyvenv.cfg"]
+    subprocess.run(packed, check=True)
     return archive

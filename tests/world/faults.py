@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -30,11 +31,13 @@ from braidstream.state.manifest import Manifest
 from tests.spark.stage import in_order
 from tests.world import readers
 from tests.world.cluster import WORKERS, Cluster, Job, kill_all, running
+from tests.world.servers import until
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-SILENT_S = 25.0
+SILENT_S = 40.0
 """Longer than all time-outs: of executors' heartbeats, of the master for its workers."""
-PATIENCE_S = 300.0
+SLOW_S = 15.0
+PATIENCE_S = 600.0
 
 
 class Feed:
@@ -127,6 +130,11 @@ class Supervisor:
                     self.replayed += begun(self.job) > committed(self.job)
                 time.sleep(0.5)
 
+    @property
+    def runs(self) -> bool:
+        """Whether there is a driver."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         """The driver, by SIGKILL."""
         if self._process is not None:
@@ -164,6 +172,8 @@ class Entry:
     lost: int = 0
     starts: int = 0
     replayed: int = 0
+    what: str = ""
+    """Whom it met, and what is known of it."""
 
 
 @dataclass
@@ -187,10 +197,10 @@ class Rain:
             "worker killed, another started": self.worker,
             f"worker stopped for {SILENT_S:g} s, resumed": self.zombie,
             f"network of a worker cut for {SILENT_S:g} s, healed": self.cut,
-            "packets of a worker delayed and lost for 10 s": self.slow,
+            f"packets of a worker delayed and lost for {SLOW_S:g} s": self.slow,
             "broker killed, started again": lambda: self.server(self.cluster.kafka),
             "S3 server killed, started again": lambda: self.server(self.cluster.s3),
-            "driver killed": self.supervisor.kill,
+            "driver killed": self.driver,
         }
 
     def strike(self, kind: str) -> None:
@@ -239,15 +249,28 @@ class Rain:
         timer.start()
         self._healing.append(timer)
 
+    def _free(self, names: Sequence[str]) -> str:
+        """One that nothing is being done to; waited for, if all are being mended."""
+        until(lambda: any(name not in self._busy for name in names), f"one of {names} is whole again")
+        own = self.random.choice([name for name in names if name not in self._busy])
+        self.entries[-1].what = own
+        return own
+
     def _worker(self) -> str:
-        """One that nothing is being done to."""
-        free = [str(worker) for worker in WORKERS if str(worker) not in self._busy] or ["1"]
-        return self.random.choice(free)
+        return self._free([str(worker) for worker in WORKERS])
 
     def executor(self) -> None:
-        found = [pid for worker in WORKERS for pid in self.cluster.executors(worker)]
-        if found:
-            subprocess.run(["kill", "-KILL", str(self.random.choice(found))], check=False)
+        def found() -> list[tuple[int, int]]:
+            return [(worker, pid) for worker in WORKERS for pid in self.cluster.executors(worker)]
+
+        until(lambda: bool(found()), "there is an executor to kill")
+        worker, pid = self.random.choice(found())
+        self.entries[-1].what = str(worker)
+        os.kill(pid, signal.SIGKILL)
+
+    def driver(self) -> None:
+        until(lambda: self.supervisor.runs, "there is a driver to kill")
+        self.supervisor.kill()
 
     def worker(self) -> None:
         own = self._worker()
@@ -265,25 +288,32 @@ class Rain:
         self._later(SILENT_S, own, lambda: self.cluster.tool("heal", own))
 
     def slow(self) -> None:
-        own = self._worker()
+        own, entry = self._worker(), self.entries[-1]
+
+        def fast() -> None:
+            n_lost = int(self.cluster.tool("lost", own))
+            entry.what = f"{own}, {n_lost} packets lost"
+            self.cluster.tool("fast", own)
+
         self.cluster.tool("slow", own)
-        self._later(10, own, lambda: self.cluster.tool("fast", own))
+        self._later(SLOW_S, own, fast)
 
     def server(self, server: Any) -> None:
-        what = type(server).__name__
-        if what not in self._busy:
-            server.kill()
-            self._later(3, what, server.start)
+        what = self._free([type(server).__name__])
+        self.entries[-1].what = ""
+        server.kill()
+        self._later(3, what, server.start)
 
     def table(self, after: Supervisor) -> str:
         """What happened, for people."""
-        lines = ["| fault | at | epoch | next commit after | drivers started | epochs replayed | epochs lost |"]
-        lines.append("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+        lines = ["| fault | worker | at | after epoch | epochs lost | epochs replayed | result |"]
+        lines.append("| --- | --- | ---: | ---: | ---: | ---: | --- |")
         ends = [*self.entries[1:], Entry("", 0, 0, None, 0, after.n_starts, after.replayed)]
         for entry, following in zip(self.entries, ends, strict=True):
-            back = "-" if entry.back_s is None else f"{entry.back_s:.0f} s"
             starts, replayed = following.starts - entry.starts, following.replayed - entry.replayed
-            cells = [entry.fault, f"{entry.at_s:.0f} s", entry.epoch, back, starts, replayed, entry.lost]
+            again = f"driver started {starts} x, " if starts else ""
+            result = again + ("did not go on" if entry.back_s is None else f"next commit after {entry.back_s:.0f} s")
+            cells = [entry.fault, entry.what, f"{entry.at_s:.0f} s", entry.epoch, entry.lost, replayed, result]
             lines.append("| " + " | ".join(map(str, cells)) + " |")
         return "\n".join(lines)
 
@@ -304,8 +334,8 @@ def n_in_table(job: Job) -> int:
 def fault_run(cluster: Cluster, kinds: list[str] | None, n_faults: int, seconds: float, seed: int, per_s: float) -> str:
     """Faults at even distances; the answer must be DuckDB's. Gives the table."""
     random = Random(seed)
-    job = Job(cluster, "1 second")
-    feed, supervisor = Feed(job, per_s, keys=100).start(), Supervisor(job)
+    job = Job(cluster, "1 second", limit=4000)
+    feed, supervisor = Feed(job, per_s, keys=50).start(), Supervisor(job)
     rain = Rain(cluster, job, supervisor, random)
     try:
         wait(lambda: committed(job) >= 2, supervisor, "the first epochs are committed")
@@ -354,8 +384,6 @@ def tail(log: Path) -> str:
 
 def main() -> None:
     """The long form, by hand."""
-    import os
-
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=10.0)
@@ -364,7 +392,7 @@ def main() -> None:
     given = parser.parse_args()
     with running(given.net) as cluster:
         os.environ.update(cluster.s3.environment)
-        fault_run(cluster, None, given.faults, given.minutes * 60, given.seed, per_s=20)
+        fault_run(cluster, None, given.faults, given.minutes * 60, given.seed, per_s=10)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ __all__ = [
 WORLD = Path(__file__).parents[2] / "build" / "world"
 NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
 KAFKA_JARS = WORLD / "kafka" / "jars"
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 
 def connector_jars() -> list[Path]:

@@ -167,7 +167,8 @@ class Story:
         command = [sys.executable, str(CHILD), str(self.folder), "--slots", str(slots)]
         command += ["--sinks", json.dumps(self.sinks), "--checkpoint", self.checkpoint]
         command += ["--settings", json.dumps({**jars, **self.s3.spark})]
-        own = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+        own = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1"}
+        own["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         process = subprocess.Popen(
             command,
             env={**os.environ, **own, **environment},
