@@ -1,8 +1,9 @@
-"""Sends orders and payments to two Kafka topics: the streams of examples/kafka_to_delta.toml.
+"""Sends orders and payments to two Kafka topics: the streams of examples/kafka_to_delta.toml and kafka_to_kafka.toml.
 
     python examples/kafka_orders.py localhost:9092
 
 Every order is paid once, within ten minutes of its own time, but for one in ten. Run it again for an hour more.
+The topic `paid` is made for the results of the latter.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ORDERS = 2000
 
 def main(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    missing = {"orders", "payments"} - set(admin.list_topics(timeout=10).topics)
+    missing = {"orders", "payments", "paid"} - set(admin.list_topics(timeout=10).topics)
     for made in admin.create_topics([NewTopic(name, 4) for name in missing]).values() if missing else ():
         made.result()
     random, producer = Random(1), Producer({"bootstrap.servers": servers})
