@@ -219,3 +219,25 @@ def _one(n: float) -> np.ndarray:
 def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Overflow(1000, **options)
+
+
+def test_a_group_that_was_emptied_in_a_rush_takes_again_what_its_slot_has_room_for() -> None:
+    """Beside one with stock, and at a slot where nothing is left."""
+    rushed = Filter((Piece(0, intake=0.01), Piece(HALF, intake=0.01)))
+    homes = {0: 0, HALF: 0}
+    for stocks in ([stock(10, low=HALF, epoch=4)], []):
+        now = shed(rushed, stocks, SPANS, budget=1000, by="sample", epoch=5, yields={}, homes=homes)
+        assert now.at(0).intake == now.at(HALF).intake > 0.9
+
+
+@pytest.mark.parametrize("by", ["oldest", "random", "unproductive"])
+def test_another_strategy_refuses_nothing_that_a_sample_refused(by: str) -> None:
+    before = Filter((Piece(0, {}, ((4, 0.5),), 0.5), Piece(HALF, intake=0.5)))
+    assert shed(before, [stock(10)], SPANS, budget=1000, by=by, epoch=5, yields={}).takes_all
+
+
+def test_by_plan_what_is_stored_does_not_follow_what_is_joined() -> None:
+    """The slot is a little below its budget: it stores the share that it stored, although it joins more."""
+    before = Filter((Piece(0, {}, ((4, 0.25),), 0.6), Piece(HALF)))
+    now = shed(before, [stock(980, epoch=4)], SPANS, budget=1000, by="planned", epoch=5, yields={}, homes={0: 0})
+    assert now.at(0).cap(5) == pytest.approx(0.25, rel=0.03)

@@ -23,7 +23,8 @@ from braidstream.kernels.sampling import is_sampled
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.lab.testing.strategies import Case, many_streams, two_streams
 from braidstream.model.faults import POINTS
-from braidstream.state.filters import filter_of
+from braidstream.state.filters import filter_of, sift
+from braidstream.state.segments import open_segment
 from tests.backends import expected, multiset, tables
 from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import (
@@ -150,6 +151,9 @@ def test_a_sample_of_what_arrives_is_as_complete_as_equation_11_says(tmp_path: P
     assert complete == pytest.approx(wanted, rel=0.1 if by != "random" else 0.2)
     told = harness.runner.progress[-1].completeness_so_far["q"]
     assert told.low <= told.estimate <= told.high
+    newest = [one for one in harness.manifest.segments if one.epoch == 19 and one.first_epoch == 19 and not one.sample]
+    alive = sum(len(sift(open_segment(harness.runner.checkpoint.files, one), one, shed)) for one in newest)
+    assert sum(part.rows for one in newest for part in one.parts) == pytest.approx(alive, rel=0.05)
 
 
 def _n_pairs(streams: dict[str, list[pa.Table]], exempt: Any, window: int, began: int) -> int:

@@ -24,7 +24,8 @@ of figures. Cost: O(parts of the manifest), in NumPy, a few dozen times for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,20 +140,25 @@ def shed(
     by: str,
     epoch: int,
     yields: Mapping[Address, float],
+    homes: Mapping[Address, SlotId] | None = None,
     n_inputs: int = 2,
 ) -> Filter:
     """The filter after an epoch. `yields` has for each group, by where it begins, its results for each byte held.
 
-    `n_inputs`: of how many tuples a result is made.
+    `homes`: the slot of each group, by where it begins, also of those that hold nothing. `n_inputs`: of how many tuples
+    a result is made.
     """
     filter_ = changed(filter_, bits=_bits(filter_, stocks, spans, budget))
-    for slot in sorted({stock.slot for stock in stocks}):
-        own = [stock for stock in stocks if stock.slot == slot]
+    if by not in _BY_INTAKE:
+        filter_ = _taking_all(filter_)
+    held, groups = _by_slot(stocks, homes or {})
+    for slot in sorted(groups):
+        own = held.get(slot, [])
         live = live_bytes(own, filter_, spans)
         room = budget - sum(size for size, stock in zip(live, own, strict=True) if stock.is_sample)
         own, live = _without_sample(own, live)
         if by in _BY_INTAKE:
-            filter_ = _taken(filter_, own, live, room, epoch, n_inputs if by == "planned" else None)
+            filter_ = _taken(filter_, groups[slot], own, live, room, epoch, n_inputs if by == "planned" else None)
             continue
         if live.sum() <= room:
             continue
@@ -165,6 +171,20 @@ def shed(
         else:
             filter_ = _capped(filter_, _emptied(own, live, filter_, room, yields), epoch)
     return filter_
+
+
+def _by_slot(
+    stocks: Sequence[Stock], homes: Mapping[Address, SlotId]
+) -> tuple[dict[SlotId, list[Stock]], dict[SlotId, set[Address]]]:
+    """What each slot holds, and where its groups begin."""
+    held: dict[SlotId, list[Stock]] = defaultdict(list)
+    groups: dict[SlotId, set[Address]] = defaultdict(set)
+    for stock in stocks:
+        held[stock.slot].append(stock)
+        groups[stock.slot].add(stock.low)
+    for low, slot in homes.items():
+        groups[slot].add(low)
+    return held, groups
 
 
 def _bits(filter_: Filter, stocks: Sequence[Stock], spans: Mapping[str, Span], budget: float) -> int:
@@ -204,22 +224,43 @@ def _level(own: Sequence[Stock], live: F64, filter_: Filter, room: float) -> flo
     return _stepped(low)
 
 
-def _taken(filter_: Filter, own: Sequence[Stock], live: F64, room: float, epoch: int, n_inputs: int | None) -> Filter:
-    """The filter that takes a sample of what arrives; with `n_inputs`, more where equation 11 promises more."""
-    if not len(own):
-        return filter_
+def _taken(
+    filter_: Filter,
+    lows: Collection[Address],
+    own: Sequence[Stock],
+    live: F64,
+    room: float,
+    epoch: int,
+    n_inputs: int | None,
+) -> Filter:
+    """The filter that takes a sample of what arrives; with `n_inputs`, more where equation 11 promises more.
+
+    All groups of a slot take the same share, at `lows`, also those of which nothing is stored: or a group that was
+    emptied in a rush would go on refusing what its slot has room for.
+    """
     intakes = np.array([filter_.at(stock.low).intake for stock in own])
-    caps = np.array([filter_.at(stock.low).cap(stock.epoch) for stock in own])
-    caps = np.where(np.array([stock.epoch for stock in own]) >= epoch, np.minimum(caps, intakes), caps)
-    whole = np.divide(live, caps, out=np.zeros_like(live), where=caps > 0)
-    now, fits = float(intakes.min()), min(room / max(float(whole.sum()), 1.0), 1.0)
+    left = np.array([filter_.at(stock.low).left(stock.epoch) for stock in own])
+    whole = np.divide(live, left, out=np.zeros_like(live), where=left > 0)
+    now = float(_stored(filter_, own, epoch).min() if n_inputs is not None else intakes.min()) if len(own) else 1.0
+    fits = min(room / max(float(whole.sum()), 1.0), 1.0)
     share = fits if live.sum() > room or fits > _RISING * now else min(now, 1.0)
     share = 1.0 if share >= 1.0 else max(_stepped(share), _LEAST_INTAKE)
-    kept = float((whole * np.minimum(caps, share)).sum() / max(whole.sum(), 1.0))
+    kept = float((whole * np.minimum(left, share)).sum() / max(whole.sum(), 1.0))
     taken = share if n_inputs is None else _as_planned(share, kept, n_inputs)
-    lows = {stock.low for stock in own}
     pieces = (_taking(piece, epoch, share, taken) if piece.low in lows else piece for piece in filter_.pieces)
     return changed(filter_, pieces=tuple(pieces))
+
+
+def _stored(filter_: Filter, own: Sequence[Stock], epoch: int) -> F64:
+    """The share of what arrived in the epoch before that was stored; by plan more than that was joined."""
+    return np.array([filter_.at(stock.low).left(epoch - 1) for stock in own])
+
+
+def _taking_all(filter_: Filter) -> Filter:
+    """Without what a start with another strategy has left of refusals."""
+    if filter_.takes_all:
+        return filter_
+    return changed(filter_, pieces=tuple(changed(piece, intake=1.0) for piece in filter_.pieces))
 
 
 def _as_planned(share: float, kept: float, n_inputs: int) -> float:

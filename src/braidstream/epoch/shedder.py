@@ -15,7 +15,7 @@ Cost: O(parts of the manifest).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from braidstream.control.estimate import Counts, Interval, completeness_interval
@@ -30,6 +30,8 @@ from braidstream.model.reports import Report, SampleCounts, SlotReport, brought_
 from braidstream.model.stores import Join, Store, sheddable
 from braidstream.model.values import changed
 from braidstream.slot.section_writing import row_bytes, spans_of, stocks_of
+from braidstream.state import generations
+from braidstream.state.acting import intent, settled
 from braidstream.state.filters import filter_of
 from braidstream.state.generations import account
 from braidstream.state.manifest import Manifest
@@ -101,7 +103,10 @@ class Shedder(Spiller):
         budget, by = self.overflow.memory_bytes, self.overflow.shed_by
         n = max((len(inputs) for inputs in self.inputs.values()), default=2)
         yields = {low: made / max(size, 1.0) for low, (made, size) in known.yields.items()}
-        new = shed(old, stocks, spans, budget=budget, by=by, epoch=manifest.epoch, yields=yields, n_inputs=n)
+        homes = {group.low: group.slot for group in manifest.directory.groups}
+        new = shed(
+            old, stocks, spans, budget=budget, by=by, epoch=manifest.epoch, yields=yields, homes=homes, n_inputs=n
+        )
         if new == old:
             return []
         held = float(live_bytes(stocks, old, spans).sum())
@@ -144,6 +149,15 @@ class Shedder(Spiller):
             shed_bytes=max(int(before - after), 0),
         )
         return manifest.with_notes(changed(manifest.notes, shedding=noted))
+
+    def cleaned(
+        self, manifest: Manifest, groups: Sequence[GroupId], some: Mapping[GroupId, Collection[int]]
+    ) -> Manifest:
+        """After a clean-up of what an earlier spill has left all is active, whether it fits or not: shedding follows.
+
+        A group could not stay inactive in a part of its stores, since what these have met would be forgotten.
+        """
+        return intent(settled(generations.joined(manifest, some), groups, (), self.stores, {}), (), 0)
 
     def is_at_odds(self, manifest: Manifest) -> bool:
         """Whether results of an earlier spill are missing: they come before anything is shed."""

@@ -51,6 +51,10 @@ class Piece(Value, frozen=True, array_like=True):
         at = bisect_left(self.caps, (epoch, -1.0))
         return self.caps[at][1] if at < len(self.caps) else 1.0
 
+    def left(self, epoch: int) -> float:
+        """The same of all that arrived, also of what was not taken then; caps do not reach to the newest epoch yet."""
+        return self.cap(epoch) if self.caps and epoch <= self.caps[-1][0] else min(self.intake, 1.0)
+
     def capped(self, epoch: int, share: float) -> Piece:
         """With all rows until now capped; earlier caps that are not lower say nothing any more."""
         lower = tuple(one for one in self.caps if one[1] < share)

@@ -64,7 +64,7 @@ def _thinned(segment: Segment, part: Part, before: Filter, after: Filter) -> Par
         return part if stays == 1 else replace(part, rows=_rounded(part, segment, stays + (1 - stays) * left))
     if not left:
         return None
-    ratio = share / max(was.cap(segment.epoch), 1e-12)
+    ratio = share / max(was.left(segment.epoch), 1e-12)
     return part if ratio >= 1 else replace(part, rows=_rounded(part, segment, ratio))
 
 

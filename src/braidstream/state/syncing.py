@@ -7,6 +7,9 @@ die anywhere, and only a machine may not.
 
 Object stores have an object when its upload has ended; nothing is to be done there.
 
+Several flows may run in one process, each in a thread of its own: who settles waits for all that was written before, also
+for what another thread is about to sync, and who does not wait forgets what its own thread wrote.
+
 Invariant: when `settle` has returned, the content of every file that this process closed before is on the disk.
 Cost: one fsync a file, up to eight at once, and one a folder.
 """
@@ -14,9 +17,11 @@ Cost: one fsync a file, up to eight at once, and one a folder.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 __all__ = ["begin", "settle", "sync_files", "sync_folders", "written"]
@@ -25,32 +30,63 @@ _AT_ONCE = 8
 _MOST = 1 << 12
 """So many files are remembered; where nobody settles (in tools), older ones are forgotten."""
 
-_WAITING: dict[str, Future[None] | None] = {}
-"""With who syncs it already."""
+
+
+@dataclass(frozen=True)
+class _Written:
+    thread: int
+    begun: Future[None] | None = None
+    """Who syncs it already."""
+
+
+_WAITING: dict[str, _Written] = {}
+_LOCK = threading.Lock()
 
 
 def written(path: str) -> None:
     """A file was closed, and its content may still be in memory only."""
-    _WAITING[path] = None
-    if len(_WAITING) > _MOST:
-        _WAITING.pop(next(iter(_WAITING)))
+    with _LOCK:
+        _WAITING[path] = _Written(threading.get_ident())
+        if len(_WAITING) > _MOST:
+            _WAITING.pop(next(iter(_WAITING)))
 
 
 def begin(*, durable: bool) -> None:
     """Have the disk begin with what was written so far; nobody waits for it before `settle`."""
-    for path in [path for path, begun in _WAITING.items() if begun is None] if durable else ():
-        _WAITING[path] = _pool(os.getpid()).submit(_sync, path)
+    if durable:
+        with _LOCK:
+            for path, one in _unbegun():
+                _WAITING[path] = replace(one, begun=_pool(os.getpid()).submit(_sync, path))
 
 
 def settle(*, durable: bool) -> None:
-    """Have the disk take what this process wrote since the last time; or only forget it."""
-    waiting = dict(_WAITING)
-    _WAITING.clear()
-    if durable:
-        sync_files([path for path, begun in waiting.items() if begun is None])
-        for begun in waiting.values():
-            if begun is not None:
-                begun.result()
+    """Have the disk take what this process wrote since the last time; or only forget what this thread wrote."""
+    with _LOCK:
+        if not durable:
+            for path in [path for path, one in _WAITING.items() if one.thread == threading.get_ident()]:
+                del _WAITING[path]
+            return
+        begun = {path: one for path, one in _WAITING.items() if one.begun is not None}
+        done: Future[None] = Future()
+        own = {path: replace(one, begun=done) for path, one in _unbegun()}
+        _WAITING.update(own)
+    try:
+        sync_files(own)
+        done.set_result(None)
+        for one in begun.values():
+            if one.begun is not None:
+                one.begun.result()
+    finally:
+        if not done.done():
+            done.set_exception(OSError("a file could not be synced"))
+        with _LOCK:
+            for path, one in (*own.items(), *begun.items()):
+                if _WAITING.get(path) is one:
+                    del _WAITING[path]
+
+
+def _unbegun() -> list[tuple[str, _Written]]:
+    return [(path, one) for path, one in _WAITING.items() if one.begun is None]
 
 
 def sync_files(paths: Iterable[str]) -> None:

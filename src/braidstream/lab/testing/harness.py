@@ -166,8 +166,11 @@ class Harness:
                 batches += router.envelopes(iter([piece]))
         return batches
 
-    def restart(self, slots: int | None = None, directory: Directory | None = None) -> None:
-        """Begin again from what is on disk, as a new process would; with other slots, or any other directory."""
+    def restart(
+        self, slots: int | None = None, directory: Directory | None = None, overflow: Overflow | None = None
+    ) -> None:
+        """Begin again from what is on disk, as a new process would; with other slots, any other directory, a budget."""
+        self._overflow = overflow or self._overflow
         checkpoint = self._checkpoint()
         self._sinks = {name: self._sink(name) for name in self._sinks}  # the runner before keeps its own
         self._late = {name: FileSink("parquet", sink.path, {}) for name, sink in self._late.items()}
