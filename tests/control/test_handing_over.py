@@ -11,12 +11,19 @@ import pyarrow as pa
 import pytest
 
 from braidstream.control.controller import Controller
+from braidstream.control.load import GroupLoad, SlotLoad, View
+from braidstream.control.policies.handing_over import Partners
 from braidstream.control.probing import learned, learned_apart, probing_order
+from braidstream.control.remembered import Memory
 from braidstream.control.settings import Settings
 from braidstream.epoch import fold
 from braidstream.errors import InputError
 from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.directory import Directory
+from braidstream.model.group_measures import GroupMeasures
+from braidstream.model.instructions import Split
+from braidstream.model.numbers import EpochNumber, SlotId
 from tests.backends import multiset
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -52,6 +59,32 @@ def test_a_slot_above_delta_of_its_memory_halves_a_group_with_a_partner(
     assert rules == ({"partners"} if delta else set())
 
 
+def test_old_state_of_one_key_is_split_once_and_then_left_alone(tmp_path: Path) -> None:
+    """No rows of it come any more; a partner has room for half of the group, which is no half."""
+    known = Settings(every=1, epoch_s=1000.0, memory_bytes=100_000, delta=0.5)
+    harness = harness_of(tmp_path, "RS", Controller(known), 1)
+    harness.epoch({name: table(np.full(1000, 7), 0) for name in "RS"})
+    for second in range(1, 12):
+        harness.epoch({name: table(np.array([], dtype=np.int64), second) for name in "RS"})
+    splits = [d for d in harness.runner.flow.decider.decisions if d.rule == "partners" and d.instructions]
+    assert len(splits) <= 2
+
+
+def test_a_smaller_group_is_halved_where_half_of_the_largest_does_not_fit() -> None:
+    """Slot 1 has room for 200 bytes more: half of 300, not half of 900."""
+    directory, sizes, slots = Directory.of(3, 1), (900, 300, 300), (0, 0, 1)
+    directory = directory.move(directory.groups[2].id, SlotId(1))
+    loads = {
+        group.id: GroupLoad(group.id, SlotId(slot), 0.0, 0.0, 0.0, size)
+        for group, slot, size in zip(directory.groups, slots, sizes, strict=True)
+    }
+    held = tuple(SlotLoad(SlotId(slot), 0.0, 0.0, 0.0, 0.0, 0.0, size) for slot, size in enumerate((1200, 300)))
+    view = View(EpochNumber(3), 0.0, directory, held, loads, 1.0, 1.0, False, GroupMeasures())
+    known = Settings(memory_bytes=1000, delta=0.5)
+    (one,) = Partners(known).suggest(view, Memory(), np.random.default_rng(0))
+    assert one.instructions == (Split(directory.groups[1].id, SlotId(1)),)
+
+
 def test_delta_and_theta_do_not_go_together() -> None:
     with pytest.raises(InputError, match="delta"):
         Settings(delta=0.5, theta="1 MB")
@@ -61,9 +94,11 @@ def test_every_slot_probes_in_the_order_of_its_own_matches(tmp_path: Path, monke
     """Keys of slot 0 have many partners in B and one in C, those of slot 1 the other way round."""
     asked: list[dict[int, int]] = []
 
-    def measured(known: Any, common: Any, by_slot: Mapping[int, Mapping[str, Mapping[int, tuple[int, int]]]]) -> Any:
+    def measured(
+        known: Any, common: Any, by_slot: Mapping[int, Mapping[str, Mapping[int, tuple[int, int]]]], n_slots: int
+    ) -> Any:
         asked.append({slot: sum(m for _, m in joins["q"].values()) for slot, joins in by_slot.items() if joins})
-        return learned_apart(known, common, by_slot) if is_apart else {}
+        return learned_apart(known, common, by_slot, n_slots) if is_apart else {}
 
     monkeypatch.setattr(fold, "learned_apart", measured)
     keys = pa.array(range(64), pa.int64())
@@ -92,10 +127,11 @@ def test_every_slot_probes_in_the_order_of_its_own_matches(tmp_path: Path, monke
 def test_of_a_slot_only_what_differs_is_remembered() -> None:
     slots: Sequence[Mapping[int, tuple[int, int]]] = [{1: (100, 500), 2: (100, 100)}, {1: (100, 100), 2: (100, 200)}]
     common = learned({}, [{"q": own} for own in slots])
-    apart = learned_apart({}, common, {slot: {"q": own} for slot, own in enumerate(slots)})
+    apart = learned_apart({}, common, {slot: {"q": own} for slot, own in enumerate(slots)}, len(slots))
     assert common["q"] == {1: 3.0, 2: 1.5}
     assert {join: set(known) for join, known in apart.items()} == {"q": {1}}
-    assert learned_apart(apart, common, {}) == apart
-    assert learned_apart(apart, {}, {}) == {}
+    assert learned_apart(apart, common, {}, len(slots)) == apart
+    assert learned_apart(apart, common, {}, 0) == {}
+    assert learned_apart(apart, {}, {}, len(slots)) == {}
     pairs = {slot: {"two": {1: (100, slot)}} for slot in (0, 1)}
-    assert learned_apart({}, {"two": {1: 0.5}}, pairs) == {}
+    assert learned_apart({}, {"two": {1: 0.5}}, pairs, len(pairs)) == {}

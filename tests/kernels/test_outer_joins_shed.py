@@ -93,7 +93,7 @@ def test_how_large_a_part_is_said(kind: JoinKind, by: str, tmp_path: Any) -> Non
 def test_what_was_pushed_before_a_start_that_sheds_is_made_up_for_once(
     kind: JoinKind, n_keys: int, tmp_path: Any
 ) -> None:
-    """Nothing is left inactive by the start, not even for want of room: a group would be so in some of its stores only."""
+    """Nothing is left inactive by the start, not even for want of room: it would be so in some of its stores only."""
     rng = np.random.default_rng([n_keys, 188])
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
     epochs = [

@@ -54,12 +54,17 @@ def learned_apart(
     known: Mapping[str, Mapping[int, Mapping[int, float]]],
     common: Mapping[str, Mapping[int, float]],
     measured: Mapping[int, Mapping[str, Mapping[int, tuple[int, int]]]],
+    n_slots: int,
 ) -> dict[str, dict[int, dict[int, float]]]:
     """By join and slot what a probe of each input gives there, where the slot's sequences are other than the common.
 
-    `measured` are an epoch's by slot; what is known of slots that measured nothing stays.
+    `measured` are an epoch's by slot; what is known of slots that measured nothing stays, as long as they are there.
     """
-    after = {join: {slot: dict(own) for slot, own in slots.items()} for join, slots in known.items() if join in common}
+    after = {
+        join: {slot: dict(own) for slot, own in slots.items() if slot < n_slots}
+        for join, slots in known.items()
+        if join in common
+    }
     for slot, joins in measured.items():
         for join, probes in joins.items():
             before = known.get(join, {}).get(slot, {})

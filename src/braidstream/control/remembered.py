@@ -77,16 +77,19 @@ def _only_spills(instructions: Iterable[Instruction]) -> bool:
 def _solid(memory: Memory, view: View) -> dict[GroupId, float]:
     """The groups that a split did not help, one key carrying most of them, with their demand.
 
-    Such a group is left alone until its demand has halved; spreading one key is the grid router's work.
+    Such a group is left alone until its demand has halved; spreading one key is the grid router's work. Where there was
+    no demand, old state was split, and its bytes tell.
     """
     solid = {
         group: demand
         for group, demand in memory.solid.items()
-        if group in view.groups and view.groups[group].demand_s > demand / 2
+        if group in view.groups
+        and (view.groups[group].demand_s > demand / 2 or demand == view.groups[group].demand_s == 0)
     }
     for lower, (upper, whole_s) in memory.split.items():
         halves = [view.groups[g] for g in (lower, upper) if g in view.groups]
-        heavy = max(halves, key=lambda load: load.demand_s, default=None)
-        if heavy is not None and heavy.demand_s > 0.9 * sum(load.demand_s for load in halves) and whole_s > 0:
+        sizes = [load.demand_s if whole_s > 0 else float(load.stored_bytes) for load in halves]
+        if halves and max(sizes) > 0.9 * sum(sizes):
+            heavy = halves[sizes.index(max(sizes))]
             solid[heavy.group] = heavy.demand_s
     return solid

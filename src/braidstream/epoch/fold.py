@@ -69,7 +69,7 @@ def fold(
         suspended=decided.suspended,
         rates=paced(known.rates, before.newest, newest, rows),
         fanouts=common,
-        slot_fanouts=learned_apart(known.slot_fanouts, common, _probes_by_slot(slots)),
+        slot_fanouts=learned_apart(known.slot_fanouts, common, _probes_by_slot(slots), before.n_slots),
     )
     after = replace(
         before,

@@ -113,6 +113,7 @@ def _without(notes: Notes, begun: set[str]) -> Notes:
         trees=None if notes.trees is None else left(notes.trees),
         suspended=left(notes.suspended),
         fanouts=left(notes.fanouts),
+        slot_fanouts=left(notes.slot_fanouts),
     )
 
 
@@ -164,6 +165,8 @@ def _told_notes(notes: Notes, told: Callable[[str], str]) -> Notes:
         trees=None if notes.trees is None else own(notes.trees),
         suspended=own(notes.suspended),
         fanouts=own(notes.fanouts),
+        slot_fanouts=own(notes.slot_fanouts),
+        undecided=own(notes.undecided),
         heavy=changed(notes.heavy, trackers=own(notes.heavy.trackers)),
         cleaning=None if cleaning is None else changed(cleaning, resumed=own(cleaning.resumed)),
         shedding=shed,

@@ -37,6 +37,7 @@ from braidstream.model.directory import Group
 from braidstream.model.join_kinds import JoinKind
 from braidstream.model.numbers import SlotId
 from braidstream.model.stores import Closing, Join, Store
+from braidstream.model.undecided import owed_in, span_of
 from braidstream.slot.deciding import (
     Asked,
     Decided,
@@ -71,6 +72,7 @@ class Closings:
     """The watermark after the epoch."""
     _opened: dict[str, Rows] = field(default_factory=dict)
     _owned: dict[str, Rows] = field(default_factory=dict)
+    _owed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _by_store: dict[str, list[Segment]] = field(default_factory=lambda: defaultdict(list))
 
     def of(self, join: Join) -> Iterator[Decided]:
@@ -109,9 +111,15 @@ class Closings:
 
     def _due(self, store: int, rows: Rows, index: I64, closing: Closing) -> I64:
         """Of rows that close those that pass the filter, and are not left to a clean-up."""
-        own = self.stores[store]
-        owed = [one[1:3] for one in self.manifest.notes.undecided.get(own.name, ()) if one[0] == own.stage]
+        owed = self._owed_ranges(self.stores[store].name)
         return filtered(rows, outside(rows.hashes, index, owed) if owed else index, closing.bit)
+
+    def _owed_ranges(self, store: str) -> list[tuple[int, int]]:
+        """Where in the slot's groups rows of a store wait for a clean-up: first and last hashes, ascending."""
+        if store not in self._owed:
+            known, spans = self.manifest.notes.undecided, sorted(map(span_of, self.groups))
+            self._owed[store] = [one[:2] for span in spans for one in owed_in(known, store, span)] if known else []
+        return self._owed[store]
 
     def _living(self, rows: Rows, index: I64, segment: Segment) -> tuple[Rows, I64]:
         """Stored rows, and which of those at `index` were not shed; of partners none are (`JoinKind.droppable`)."""

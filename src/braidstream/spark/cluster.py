@@ -24,7 +24,13 @@ from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
 from braidstream.slot.handover import clear
 from braidstream.spark.finishing import composite_rows
-from braidstream.spark.session import QUERY_SETTINGS, handover_folder, is_single_executor, own_session
+from braidstream.spark.session import (
+    QUERY_SETTINGS,
+    forget_handed_over,
+    handover_folder,
+    is_single_executor,
+    own_session,
+)
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.tasks import ENVELOPE, NODE_ENVELOPE, REPORTS, EpochTasks
 from braidstream.state.manifest import Manifest
@@ -37,7 +43,8 @@ class SparkCluster:
 
     def __init__(self, spark: SparkSession, root: str, run: str = "") -> None:
         self._spark, self._root = spark, root
-        self._folder = handover_folder(spark, run)
+        self._folder = handover_folder(spark, root, run)
+        forget_handed_over(spark, root)  # of tasks that went on after their job had failed; nothing of the flow runs
         self._pinned = not is_single_executor(spark)
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None

@@ -23,6 +23,7 @@ from braidstream.spark.ended import Ended
 from braidstream.spark.handle import PATIENCE_S, Handle
 from braidstream.spark.launch import Launch, Prepared
 from braidstream.spark.refreshing import Refresher
+from braidstream.spark.session import forget_handed_over
 from braidstream.state.files import unwritable
 from braidstream.state.manifest import Manifest
 
@@ -151,6 +152,7 @@ class FlowHandle(Handle[EpochProgress]):
         if not self.is_active:
             self._refresher.stop()
             self._launch.flow.tables.release()
+            forget_handed_over(self._launch.flow.spark, self._launch.checkpoint.root)
 
     def _finish(self) -> None:
         """In a thread of its own: when a finite flow has read all that was there, its last clean-up."""

@@ -262,7 +262,7 @@ class Launch:
         On a session of our own with settings of ours.
         """
         root, streams = self.checkpoint.root, self.streams
-        folder = handover_folder(self.flow.spark, run)
+        folder = handover_folder(self.flow.spark, root, run)
         schemas = {b.stream: arrow_schema(streams[b.stream].schema) for b in plan.branches}
         routers = {b.stream: Router(root, run, b, schemas[b.stream], folder) for b in plan.branches}
         spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)

@@ -7,8 +7,10 @@ flow best; `warm_up` starts the Python workers and their imports before the firs
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from braidstream.spark.log_files import local_file_manager
 __all__ = [
     "cores",
     "default_memory",
+    "forget_handed_over",
     "handover_folder",
     "in_session",
     "is_single_executor",
@@ -141,14 +144,26 @@ def is_single_executor(spark: SparkSession) -> bool:
     return bool(master == "local" or master.startswith("local["))
 
 
-def handover_folder(spark: SparkSession, run: str) -> str | None:
-    """Where routing tasks hand large envelopes over to slots (`slot/handover.py`): a folder of a run of a flow, in
-    PySpark's own below `spark.local.dir`, which is deleted with the session; None where slots may be elsewhere.
+def handover_folder(spark: SparkSession, root: str, run: str) -> str | None:
+    """Where routing tasks hand large envelopes over to slots (`slot/handover.py`): a folder of a run of a flow.
+
+    It is in one of its checkpoint's in PySpark's own below `spark.local.dir`, which is deleted with the session; None
+    where slots may be elsewhere.
     """
+    parent = _handed_over(spark, root)
+    return str(parent / run) if run and parent is not None and is_single_executor(spark) else None
+
+
+def forget_handed_over(spark: SparkSession, root: str) -> None:
+    """Delete what was handed over in any run of a flow, of which none goes on."""
+    parent = _handed_over(spark, root)
+    if parent is not None:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _handed_over(spark: SparkSession, root: str) -> Path | None:
     folder: str | None = spark.sparkContext._temp_dir
-    if not run or folder is None or not is_single_executor(spark):
-        return None
-    return str(Path(folder) / f"braidstream-{run}")
+    return None if folder is None else Path(folder) / f"braidstream-{zlib.crc32(root.encode()):08x}"
 
 
 def warm_up(spark: SparkSession) -> None:

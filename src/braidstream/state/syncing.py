@@ -7,8 +7,8 @@ die anywhere, and only a machine may not.
 
 Object stores have an object when its upload has ended; nothing is to be done there.
 
-Several flows may run in one process, each in a thread of its own: who settles waits for all that was written before, also
-for what another thread is about to sync, and who does not wait forgets what its own thread wrote.
+Several flows may run in one process, each in a thread of its own: who settles waits for all that was written before,
+also for what another thread is about to sync, and who does not wait forgets what its own thread wrote.
 
 Invariant: when `settle` has returned, the content of every file that this process closed before is on the disk.
 Cost: one fsync a file, up to eight at once, and one a folder.
@@ -29,7 +29,6 @@ __all__ = ["begin", "settle", "sync_files", "sync_folders", "written"]
 _AT_ONCE = 8
 _MOST = 1 << 12
 """So many files are remembered; where nobody settles (in tools), older ones are forgotten."""
-
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 The paper's node divides the domain of its attribute with a partner that has room, by halves, and again with another
 partner while it is overloaded. Here a slot above `delta` of its memory has the group with the most state split by its
 next hash bit, and the upper half goes to the slot that holds least, if that stays below delta. Load does not matter,
-only state; with `delta` groups are not merged again, as partners in the paper stay partners. A group that a split did
-not help (one key carries it) is left alone, as by `policies.splitting`.
+only state; with `delta` groups are not merged again, as partners in the paper stay partners. Where half of the largest
+does not fit, a smaller group is tried. A group that a split did not help (one key carries it) is left alone, as by
+`policies.splitting`.
 
 Invariant: nobody is overloaded by what it takes, so under a constant state it ends. Cost: O(groups).
 """
@@ -39,16 +40,18 @@ class Partners:
         partners = sorted((slot for slot in view.slots if slot.stored_bytes <= limit), key=_emptiest_first)
         suggestions = []
         for slot in overloaded:
-            large = self._largest(view, slot, memory)
-            if large is not None and partners and partners[0].stored_bytes + large.stored_bytes / 2 <= limit:
+            room = limit - partners[0].stored_bytes if partners else 0.0
+            large = self._largest(view, slot, memory, room)
+            if large is not None:
                 suggestions.append(_split(large, slot, partners.pop(0), limit))
         return suggestions
 
-    def _largest(self, view: View, slot: SlotLoad, memory: Memory) -> GroupLoad | None:
+    def _largest(self, view: View, slot: SlotLoad, memory: Memory, room: float) -> GroupLoad | None:
+        """The group with the most state of which a partner has room for a half."""
         able = [
             load
             for load in view.of_slot(slot.slot)
-            if load.stored_bytes > 0
+            if 0 < load.stored_bytes <= 2 * room
             and view.directory.by_id[load.group].depth < self.settings.max_depth
             and load.group not in memory.solid
         ]
