@@ -119,12 +119,10 @@ class Page:
         self._slots.source.data = {"slot": np.arange(n_slots), **columns}
         self._slots.is_empty = not n_slots
         budget = flow.last.number("budget_bytes") if flow.last else 0.0
-        most = max(
-            (float(held[one].max()) for one in ("slot_active", "slot_cells", "slot_pushed") if n_slots), default=0
-        )
-        is_near = 0 < budget < 20 * most  # one far above would flatten the bars
+        probed = columns["active"] + columns["cells"]
+        is_near = 0 < budget < 20 * probed.max(initial=0.0)  # one far above would flatten the bars
         wanted = [budget, budget] if is_near else []
-        self._slots.reach(max([most, *wanted]))
+        self._slots.reach(max([float((probed + columns["pushed"]).max(initial=0.0)), *wanted]))
         if list(self._budget.data["y"]) != wanted:
             self._budget.data = {"x": [-0.5, n_slots - 0.5] if wanted else [], "y": wanted}
 
