@@ -164,7 +164,13 @@ def test_a_moved_group_is_at_its_slot_after_the_next_tick(tmp_path: Path, theme:
     page.tick()
     after = _source(document, "groups")
     assert after["slot"][after["group"] == 9].tolist() == [2]
-    assert set(after["group"][after["edge"] == theme.mark]) == {9}
+    outlined = _source(document, "anew")
+    assert outlined["group"].tolist() == [9]
+    for side in ("left", "right", "bottom", "top"):
+        assert outlined[side].tolist() == after[side][after["group"] == 9].tolist()
+    story.run(7).write()
+    page.tick()
+    assert _source(document, "anew")["group"].tolist() == []
 
 
 def test_a_split_and_epochs_reach_the_page(tmp_path: Path) -> None:
