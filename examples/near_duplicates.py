@@ -71,6 +71,7 @@ def draw(images: np.ndarray, closest: list[tuple[float, int, int]]) -> None:
             for axes, image in zip(rows[:, at], pair, strict=True):
                 axes.imshow(images[image].reshape(side, side), cmap="Greys")
                 axes.set(xticks=[], yticks=[])
+                axes.spines[:].set(visible=True, color="#d8d5cd")
             rows[1, at].set_xlabel(f"{distance:.3f}")
         head(figure, "The closest pairs, and their distances")
         save(plt, figure, PICTURE)

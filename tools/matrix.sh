@@ -27,12 +27,14 @@ find_python() {
 }
 
 try_pair() {
-  local python spark=$1 version=$2 log outcome
+  local python spark=$1 version=$2 log outcome needs
   log=build/matrix-spark$spark-py$version.log
   if ! python=$(find_python "$version"); then
     outcome="not tried: no Python $version here"
   elif PYTHON=$python SPARK="$spark.*" tools/wheel.sh >"$log" 2>&1; then
     outcome=$(tail -n 1 "$log" | sed 's/^wheel: //')
+  elif needs=$(grep -oE "$spark[0-9.]* Requires-Python [^ ;]+" "$log" | tail -n 1 | sed 's/.*Requires-Python //') && [ -n "$needs" ]; then
+    outcome="cannot be: Spark $spark asks for Python $needs"
   elif grep -qE 'No matching distribution|Could not find a version' "$log"; then
     outcome="not tried: pip has no Spark $spark here"
   else

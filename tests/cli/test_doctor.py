@@ -34,7 +34,8 @@ def test_this_machine_is_well(braid: Braid, tmp_path: Path) -> None:
     assert said["well"]
     assert said["versions"]["braid"] == __version__
     names = {finding["name"]: finding for finding in said["findings"]}
-    for name in ("Java", "Python", "pyspark", "pyarrow", "clock", "memory", "scratch space", "extra delta"):
+    extras = [f"extra {name}" for name in ("delta", "s3", "dashboard", "metrics")]
+    for name in ("Java", "Python", "pyspark", "pyarrow", "clock", "memory", "scratch space", *extras):
         assert name in names
     assert names["pyspark"]["holds"] is True
     assert list(tmp_path.iterdir()) == [], "a folder that is looked at is left as it was"

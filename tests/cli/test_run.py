@@ -97,6 +97,11 @@ def test_logs_as_json_are_an_object_a_line_and_metrics_are_served(
     refused = braid("run", workshop.job(('path = "R"', 'path = "S"')), "--log-format", "json")
     assert refused.code == 2
     assert [json.loads(line)["level"] for line in refused.err.splitlines()][-1] == "error"
+    (workshop.folder / "wrong.toml").write_text("[flow]\nslots = 'two'\n")
+    unread = braid("run", workshop.folder / "wrong.toml", "--log-format", "json")
+    assert unread.code == 2
+    told = [json.loads(line) for line in unread.err.splitlines()]
+    assert [(one["level"], one["flow"]) for one in told] == [("error", str(workshop.folder / "wrong.toml"))]
 
 
 @pytest.mark.slow

@@ -26,6 +26,9 @@ def test_every_public_name_is_in_the_reference() -> None:
         assert f"### {name}\n\nIn `" not in page, f"{name} was not found in the sources"
     assert re.search(r"^- `\.files\(name: str, path: .*`: ", page, re.MULTILINE)
     assert "controller: Controller | bool | None=True" in page
+    query = page.partition("### ContinuousQuery\n")[2].partition("###")[0]
+    assert re.findall(r"^- `\.(\w+)\(", query, re.MULTILINE) == ["to", "table", "late"]
+    assert "MetricsListener(registry: CollectorRegistry | None=None)" in page
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
@@ -81,8 +84,13 @@ def test_what_a_browser_would_fetch_is_found() -> None:
 
 def test_every_example_is_on_its_page() -> None:
     page = examples_page(ROOT / "examples")
-    for file in (ROOT / "examples").glob("*.py"):
-        assert f"## {file.name} " in page
+    for kind in ("*.py", "*.toml", "*.ipynb"):
+        for file in (ROOT / "examples").glob(kind):
+            assert f"## {file.name} " in page
+    notebook = page.partition("## hot_key.ipynb")[2]
+    assert "impressions and clicks, are joined on the ad" in notebook
+    assert "    # # A hot key is split while you watch" in notebook
+    assert '"cell_type"' not in notebook
 
 
 def test_the_examples_of_real_uses_have_their_pictures_on_the_site() -> None:

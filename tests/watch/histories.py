@@ -31,6 +31,7 @@ class Story:
         self._weights = self._random.zipf(1.6, groups).clip(1, 60).astype(float)
         self._is_placed = True
         self._waiting: list[Entry] = []
+        self.budget_bytes: int | None = None
 
     def start(self, **told: Any) -> Story:
         queries = {"pairs": "SELECT * FROM impressions [RANGE 10 MINUTES], clicks [RANGE 10 MINUTES] WHERE i.ad = c.ad"}
@@ -79,8 +80,9 @@ class Story:
             "store_s": 0.05, "deliver_s": 0.08, "commit_s": 0.05, "engine_s": 0.06, "spark_s": 0.08,
             "state_rows": int(held.sum() / 60),
             "state_bytes": int(held.sum()), "pushed_bytes": int(held[0] / 3) if pushed else 0,
-            "pushed_groups": int(pushed), "budget_bytes": int(held.max() * 1.15), "n_slots": self.slots,
-            "n_groups": len(self.ids), "watermark": _START_US + self.epoch * 1_000_000 - 9_000_000,
+            "pushed_groups": int(pushed), "budget_bytes": self.budget_bytes or int(held.max() * 1.15),
+            "n_slots": self.slots, "n_groups": len(self.ids),
+            "watermark": _START_US + self.epoch * 1_000_000 - 9_000_000,
         }  # fmt: skip
         at = _START_US + self.epoch * 1_000_000
         away = np.zeros(self.slots, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ pytest.importorskip("bokeh")  # the extra `dashboard`
 
 from bokeh.document import Document
 
-from braidstream.state.history import Deciding, HeavyWords, Words
+from braidstream.state.files import Files
+from braidstream.state.history import FOLDER, Deciding, HeavyWords, Words
 from braidstream.state.lease import last_owner
 from braidstream.watch import followed as following
 from braidstream.watch.dashboard_page import Page, _stacked
@@ -23,6 +25,7 @@ from tests.watch.histories import Story
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_LOOK_S", 0.0)
+    monkeypatch.setattr(following, "_ASK_S", 0.0)
 
 
 def _source(document: Document, name: str) -> dict[str, np.ndarray]:
@@ -76,6 +79,73 @@ def test_a_killed_flow_is_told_from_one_that_ended(tmp_path: Path) -> None:
     assert _followed(tmp_path / "never").standing().state == "unknown"
 
 
+def test_an_owner_elsewhere_is_alive_while_it_beats_and_killed_after_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process of another machine only its beats are known, by the clock of who looks."""
+    story, now = Story(tmp_path).start().run(2).write(), [1000.0]
+    owner = last_owner(story.checkpoint.files)
+    assert owner is not None
+    far = replace(owner, host="node9", machine="another", boot="another", space="another", ttl_s=30.0)
+    assert not far.is_near
+    monkeypatch.setattr(following.time, "monotonic", lambda: now[0])
+    beats = [far]
+    monkeypatch.setattr(following, "last_owner", lambda files: beats[-1])
+    flow = _followed(tmp_path)
+    assert flow.standing().state == "running"
+    for beat in range(1, 4):
+        now[0] += 29.0
+        beats.append(replace(far, beat=beat))
+        assert flow.standing().state == "running"
+    now[0] += 29.0
+    assert flow.standing().state == "running"
+    now[0] += 2.0
+    standing = flow.standing()
+    assert standing.state == "killed"
+    assert "node9" in standing.text
+
+
+def test_a_history_that_cannot_be_read_is_shown_so_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path).start().run(2).write()
+    document = Document()
+    page = Page(document, Followed(str(tmp_path)), LIGHT)
+    names, denied = Files.names, PermissionError(13, "Permission denied")
+
+    def refused(files: Files, folder: str) -> list[str]:
+        if folder == FOLDER:
+            raise denied
+        return names(files, folder)
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(Files, "names", refused)
+        page.tick()
+        assert "cannot be read: Permission denied" in _text(document, "head")
+        assert _source(document, "times")["epoch"].tolist() == [0, 1]
+    story.run(1).write()
+    page.tick()
+    assert "cannot be read" not in _text(document, "head")
+    assert _source(document, "times")["epoch"].tolist() == [0, 1, 2]
+
+
+def test_the_bars_of_slots_end_within_the_plot(tmp_path: Path) -> None:
+    """Active, cells and pushed stand on each other; the budget is for the first two."""
+    story = Story(tmp_path).start().run(1, pushed=True).write()
+    document = Document()
+    page = Page(document, Followed(str(tmp_path)), LIGHT)
+    bars = _source(document, "slots")
+    top = document.get_model_by_name("slots_plot").y_range.end
+    assert top >= (bars["active"] + bars["cells"] + bars["pushed"]).max() > bars["active"].max()
+    probed = (bars["active"] + bars["cells"]).max()
+    for budget, is_drawn in ((19.5 * probed, True), (20.8 * probed, False)):
+        story.budget_bytes = int(budget)
+        story.run(1).write()
+        page.tick()
+        assert (len(_source(document, "budget")["y"]) == 2) == is_drawn
+        assert document.get_model_by_name("slots_plot").y_range.end >= probed
+
+
 def _followed(folder: Path) -> Followed:
     flow = Followed(str(folder))
     flow.look()
@@ -94,7 +164,13 @@ def test_a_moved_group_is_at_its_slot_after_the_next_tick(tmp_path: Path, theme:
     page.tick()
     after = _source(document, "groups")
     assert after["slot"][after["group"] == 9].tolist() == [2]
-    assert set(after["group"][after["edge"] == theme.mark]) == {9}
+    outlined = _source(document, "anew")
+    assert outlined["group"].tolist() == [9]
+    for side in ("left", "right", "bottom", "top"):
+        assert outlined[side].tolist() == after[side][after["group"] == 9].tolist()
+    story.run(7).write()
+    page.tick()
+    assert _source(document, "anew")["group"].tolist() == []
 
 
 def test_a_split_and_epochs_reach_the_page(tmp_path: Path) -> None:

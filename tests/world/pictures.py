@@ -7,6 +7,7 @@ Writes a light and a dark one, 1280 pixels wide; other widths with `WIDTH=1920`.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -30,22 +31,33 @@ DECIDED = (
         "splitting", "group 3 of supplier slot 3 is too large to be placed well",
         instructions=({"kind": "split", "group": 3, "slot": 5},), n_instructions=1,
     ),
-    Deciding("merging", "groups 40 and 41 are buddies and small",
-             refusal="one adaptation at a time, and this epoch's is for load"),
+    Deciding(
+        "merging", "groups 40 and 41 are buddies and small", "one adaptation at a time, and this epoch's is for load",
+        ({"kind": "merge", "group": 40},), 1,
+    ),
 )  # fmt: skip
 LATE = "stream clicks: 1.4% of its rows were late in this epoch; a delay of 12 seconds would have been enough"
 
 
 def story(folder: Path) -> Story:
     """Groups that move and split, heavy keys, late rows, shedding, a query that comes, a process that was lost."""
-    told = Story(folder).start().run(100)
-    told.mark("start", name="ads", host="node2", process=4711, took_over=True, replays=100, queries=_queries("rare"))
+    told = Story(folder).start(host="node1", process=4242, queries=_queries()).run(100)
+    again = {"host": "node2", "process": 4711}
+    told.mark("start", name="ads", **again, took_over=True, replays=100, queries=_queries("rare"))
+    _run_by(told, **again)
     shed = {"complete": {"pairs": (0.95, 0.93, 0.97)}, "complete_so_far": {"pairs": (0.97, 0.95, 0.98)}}
     told.run(39, told=Words(heavy=HEAVY[:1], **shed), late=12)
     told.move(9, 2)
     told.split(3, 5)
     told.run(1, told=Words(heavy=HEAVY, decisions=DECIDED, warnings=(LATE,), **shed), late=80, pushed=True)
-    return told.run(8, told=Words(heavy=HEAVY, **shed), pushed=True).write()
+    return told.run(3, told=Words(heavy=HEAVY, **shed), pushed=True).write()  # what was placed anew is still outlined
+
+
+def _run_by(told: Story, **who: object) -> None:
+    """The lease is that of a process elsewhere, which is alive as long as its time to live lasts."""
+    owner = next((Path(told.checkpoint.root) / "lease").glob("*/owner.json"))
+    elsewhere = dict.fromkeys(("machine", "boot", "space"), "elsewhere")
+    owner.write_text(json.dumps({**json.loads(owner.read_text()), **elsewhere, **who}))
 
 
 def _queries(*more: str) -> dict[str, str]:

@@ -34,6 +34,7 @@ _GROUPS = """
 _EPOCH = """
   const shown = Bokeh.documents[0].get_model_by_name("times").data["epoch"]; return shown[shown.length - 1];
 """
+_EPOCHS = 'return Array.from(Bokeh.documents[0].get_model_by_name("times").data["epoch"]).map(Number)'
 _IDLE = "return window.Bokeh !== undefined && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
 _TEXT = """
   const parts = [];
@@ -192,23 +193,40 @@ def test_two_flows_have_a_page_each(browser: Any, tmp_path: Path) -> None:
         until(lambda: "flow b" in browser.execute_script(_TEXT))
 
 
+def answers(url: str) -> bool:
+    try:
+        with urlopen(url):
+            return True
+    except OSError:  # refused, or reset while it ended
+        return False
+
+
 def test_a_killed_flow_shows_its_last_epochs_and_why_it_ended(browser: Any, tmp_path: Path) -> None:
-    """A real run that is killed with SIGKILL, and looked at afterwards."""
+    """A real run with a page, which is killed with SIGKILL and looked at afterwards; its page ends with it."""
     shop = Workshop.make(tmp_path, files=40)
     shop.job(('epoch = "available"', 'epoch = "1 second"'))
-    command = [sys.executable, "-m", "braidstream", "run", "job.toml", "--json", "--master", "local[2]"]
-    process = subprocess.Popen(command, cwd=shop.folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    command = [sys.executable, "-m", "braidstream", "run", "job.toml", "--json", "--master", "local[2]", "--dashboard"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=shop.folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     assert process.stdout is not None
+    assert process.stderr is not None
+    own_page = process.stderr.readline().split()[-1]
     epochs = [line for line, _ in zip(process.stdout, range(4), strict=False)]
     assert len(epochs) == 4
     until(lambda: any((shop.folder / "ck" / "history").glob("*.arrow")))
+    with urlopen(own_page) as answer:
+        assert "Braidstream" in answer.read().decode()
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    until(lambda: not answers(own_page))
     with Watching(shop.folder / "ck") as watching:
         opened(browser, watching.url)
         text = until(lambda: (found := browser.execute_script(_TEXT)) and "killed" in found and found)
         assert f"process {process.pid}" in text
         assert len(until(lambda: browser.execute_script(_GROUPS))) == 8
+        shown = browser.execute_script(_EPOCHS)
+        assert shown == list(range(len(shown)))
+        assert len(shown) >= 3  # the last second may be lost
 
 
 def test_nothing_but_this_machine_reaches_it_unless_asked(tmp_path: Path) -> None:

@@ -18,6 +18,11 @@ The public names, with what their source says of them. `import braidstream` need
 imported when it is first used. [Options](../options.md) has what each argument of a flow may be.
 """
 _PACKAGES = {"braidstream": "__init__.py", "braidstream.functions": "functions/__init__.py"}
+_GIVEN = {
+    "ContinuousQuery": ("braidstream.spark.declared", ("to", "late", "table")),
+    "MetricsListener": ("braidstream.spark.listening", ()),
+}
+"""What is used without being imported from a package above: the class, where it is, and which methods are for users."""
 
 
 def api_page(package: Path) -> str:
@@ -29,6 +34,9 @@ def api_page(package: Path) -> str:
         homes = _homes(module, name)
         for one in sorted(_public(module) - {"__version__"}, key=str.lower):
             lines += _entry(package, one, *_found(package, homes.get(one, name), one))
+    lines.append("## What these give, and listeners\n")
+    for one, (home, methods) in _GIVEN.items():
+        lines += _entry(package, one, *_found(package, home, one), only=methods)
     return "\n".join(lines)
 
 
@@ -61,7 +69,9 @@ def _found(package: Path, home: str, name: str) -> tuple[ast.stmt | None, str]:
     return _found(package, further, name) if further and further != home else (None, home)
 
 
-def _entry(package: Path, name: str, node: ast.stmt | None, home: str) -> Iterator[str]:
+def _entry(
+    package: Path, name: str, node: ast.stmt | None, home: str, only: tuple[str, ...] | None = None
+) -> Iterator[str]:
     yield f"### {name}\n"
     if isinstance(node, ast.FunctionDef):
         yield f"```text\n{_signature(name, node)}\n```\n"
@@ -76,7 +86,7 @@ def _entry(package: Path, name: str, node: ast.stmt | None, home: str) -> Iterat
     if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
         yield f"{_told(node)}\n\nIn `{home}`.\n"
     if isinstance(node, ast.ClassDef):
-        yield from _members(_methods(package, node, home))
+        yield from _members([one for one in _methods(package, node, home) if only is None or one.name in only])
 
 
 def _methods(package: Path, node: ast.ClassDef, home: str) -> list[ast.FunctionDef]:

@@ -10,6 +10,7 @@ Invariant: nothing is written into the repository. Cost: seconds, most of them M
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -88,17 +89,29 @@ def _turned(link: re.Match[str], folder: str, page: str) -> str:
 def examples_page(folder: Path) -> str:
     """Every example with what it says of itself, its picture where it has one, and its source."""
     lines = ["# Examples\n", "Scripts and job files of the folder `examples`, with their sources.\n"]
-    for file in sorted([*folder.glob("*.py"), *folder.glob("*.toml")]):
+    for file in sorted([*folder.glob("*.py"), *folder.glob("*.toml"), *folder.glob("*.ipynb")]):
         source = file.read_text(encoding="utf-8")
         about = ast.get_docstring(ast.parse(source)) if file.suffix == ".py" else ""
+        if file.suffix == ".ipynb":
+            about, source = _notebook(source)
         lines.append(f"## {file.name} {{ #{file.name.replace('_', '-').replace('.', '')} }}\n")
         lines += [(about or "").split("\n\n")[0] + "\n"] if about else []
         picture = f"images/example-{file.stem.replace('_', '-')}.png"
         lines += [f"![What {file.name} draws]({picture})\n"] if (ROOT / "docs" / picture).is_file() else []
-        lines.append(f'??? note "Source"\n\n{_indented(source, file.suffix[1:])}')
+        kind = {".toml": "toml"}.get(file.suffix, "python")
+        lines.append(f'??? note "Source"\n\n{_indented(source, kind)}')
     return "\n".join(lines)
 
 
+def _notebook(text: str) -> tuple[str, str]:
+    """What a notebook says first, without its title, and its cells as a script with the words as comments."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    about = next((source for kind, source in cells if kind == "markdown"), "")
+    about = "\n".join(line for line in about.splitlines() if not line.startswith("#")).strip()
+    shown = [source if kind == "code" else re.sub("^", "# ", source, flags=re.MULTILINE) for kind, source in cells]
+    return about, "\n\n".join(shown) + "\n"
+
+
 def _indented(source: str, kind: str) -> str:
-    fenced = f"```{'python' if kind == 'py' else kind}\n{source}```\n"
+    fenced = f"```{kind}\n{source}```\n"
     return "".join(f"    {line}" if line.strip() else line for line in fenced.splitlines(keepends=True))

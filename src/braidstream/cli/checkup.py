@@ -62,10 +62,11 @@ def here() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """What sinks and pictures need; nobody needs all of it."""
+    """What sinks, object stores, watching and pictures need; nobody needs all of it."""
     from braidstream.spark.extras import EXTRAS  # noqa: PLC0415
 
-    known = {**EXTRAS, "plot": "matplotlib", "demo": "duckdb"}
+    watching = {"dashboard": "bokeh", "metrics": "prometheus_client"}
+    known = {**EXTRAS, "s3": "obstore", **watching, "plot": "matplotlib", "demo": "duckdb"}
     for name, module in known.items():
         version = version_of(module.replace("_", "-"))
         remedy = "" if version else f"if you want it: pip install 'braidstream[{name}]'"

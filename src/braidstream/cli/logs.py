@@ -1,8 +1,9 @@
 """`--log-format json`: what a run has to say as JSON, an object a line on the error output, for who collects logs.
 
 Every line has `at`, `level`, `logger`, `message` and `flow`; `epoch`, `query` and `slot` where they apply, and the
-figures of an epoch beside them. Nothing else is written there: where the page and the metrics are, and the error that
-ends a run, are lines too.
+figures of an epoch beside them. Where the page and the metrics are, and the error that ends a run, are lines too; of a
+job file that cannot be read `flow` is its path. Only what is wrong with the command line itself, and a defect of braid,
+is plain text.
 """
 
 from __future__ import annotations

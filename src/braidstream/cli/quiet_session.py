@@ -14,18 +14,20 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 
 from braidstream.errors import BraidstreamError, InputError, RunError
 from braidstream.model.secrets import resolved_options
 
-__all__ = ["error_console", "parse_settings", "settings_of", "spark_session"]
+__all__ = ["Say", "error_console", "parse_settings", "settings_of", "spark_session"]
 
+Say: TypeAlias = Callable[[str], None]
+"""Where a command says a line."""
 _MOST_LINES = 6
 _NOISE = re.compile(r"^\s*at |WARN|WARNING|log4j|INFO|SPARK_LOCAL_IP|setLogLevel")
 
@@ -53,7 +55,9 @@ def settings_of(declared: Mapping[str, str], pairs: Sequence[str]) -> dict[str, 
 
 
 @contextmanager
-def spark_session(name: str, settings: Mapping[str, str], *, master: str | None, verbose: bool) -> Iterator[Any]:
+def spark_session(
+    name: str, settings: Mapping[str, str], *, master: str | None, verbose: bool, say: Say | None = None
+) -> Iterator[Any]:
     """A Spark session for one command; one that exists already is used and left running."""
     there = _existing()
     if there is not None:
@@ -74,7 +78,7 @@ def spark_session(name: str, settings: Mapping[str, str], *, master: str | None,
         raise
     except Exception as error:
         _keep_stack(log, error)
-        _point_to(log)
+        _point_to(log, say or error_console().print)
         raise
     _remove(log)
 
@@ -172,9 +176,9 @@ def _tail(log: Path | None) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _point_to(log: Path | None) -> None:
+def _point_to(log: Path | None, say: Say) -> None:
     if _tail(log):
-        error_console().print(f"Spark's log: {log}")
+        say(f"Spark's log: {log}")
     else:
         _remove(log)
 

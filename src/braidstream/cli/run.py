@@ -14,7 +14,7 @@ from braidstream.cli import JOBS, app
 from braidstream.cli.logs import LogView, logging_as
 from braidstream.cli.metric_view import serving
 from braidstream.cli.ports import OptionalPorts
-from braidstream.cli.quiet_session import settings_of, spark_session
+from braidstream.cli.quiet_session import Say, settings_of, spark_session
 from braidstream.cli.watch import beside
 from braidstream.query.duration import parse_duration
 
@@ -41,7 +41,12 @@ def run_job(
     wait: str = typer.Option("0s", help="How long to wait for another run of the job to end.", metavar="TIME"),
     final: bool = typer.Option(False, "--final", help="The input ends with what is there: close the checkpoint."),
     dashboard: int | None = typer.Option(
-        None, "--dashboard", help="Show a page that follows the run, at this port or any.", metavar="[PORT]", min=0
+        None,
+        "--dashboard",
+        help="Show a page that follows the run, at this port or any.",
+        metavar="[PORT]",
+        min=0,
+        max=65535,
     ),
     metrics: str | None = typer.Option(
         None, "--metrics", help="Serve counters and gauges for Prometheus, at a port or HOST:PORT.", metavar="PORT"
@@ -64,7 +69,8 @@ def run_job(
 
       braid run job.toml --dashboard --metrics 9100
     """
-    loaded = _final(jobs.read(job)) if final else jobs.read(job)
+    with logging_as(log_format, str(job)):  # until the job has a name
+        loaded = _final(jobs.read(job)) if final else jobs.read(job)
     name, place = loaded.flow.name, loaded.flow.checkpoint
     with logging_as(log_format, name) as say:
         if not parse_duration(wait):
@@ -75,8 +81,9 @@ def run_job(
             also = [*counting, *([LogView()] if log_format == "json" else [])]
             is_quiet = quiet or log_format == "json"
             code = run_loaded(
-                loaded, settings, master, as_json=as_json, quiet=is_quiet, verbose=verbose, wait=wait, also=also
-            )
+                loaded, settings, master,
+                as_json=as_json, quiet=is_quiet, verbose=verbose, wait=wait, also=also, say=say,
+            )  # fmt: skip
     raise typer.Exit(code)
 
 
@@ -95,6 +102,7 @@ def run_loaded(
     seen: list[EpochProgress] | None = None,
     wait: str = "0s",
     also: Sequence[View] = (),
+    say: Say | None = None,
 ) -> int:
     """Run a job that was checked, and give the exit code. The epochs are added to `seen`; `also` views see them too."""
     from braidstream.cli.follow import INTERRUPTED, Views, follow  # noqa: PLC0415
@@ -103,7 +111,7 @@ def run_loaded(
     view = choose_view(job.flow.name, job.flow.checkpoint, as_json=as_json, quiet=quiet, verbose=verbose)
     try:
         view.phase("starting Spark")
-        with spark_session(job.flow.name, settings, master=master, verbose=verbose) as spark:
+        with spark_session(job.flow.name, settings, master=master, verbose=verbose, say=say) as spark:
             view.phase("warming up")
             run = follow(lambda: jobs.start(job, spark, wait), Views((view, *also)) if also else view, seen)
     except KeyboardInterrupt:

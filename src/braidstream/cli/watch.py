@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +15,7 @@ from braidstream.errors import InputError
 from braidstream.packages import need
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
-from braidstream.watch.server_process import ServerProcess
+from braidstream.watch.server_process import BESIDE, ServerProcess
 
 __all__ = ["beside", "watch_flows"]
 
@@ -26,6 +28,7 @@ def watch_flows(
     checkpoints: list[str] = typer.Argument(help="Folders of checkpoints, or their URIs.", show_default=False),
     port: int = typer.Option(PORT, help="The port of the page; 0 takes any that is free.", min=0, max=65535),
     host: str = typer.Option(_LOOPBACK, help="The address to listen at; other machines reach it only if you say so."),
+    is_beside: bool = typer.Option(False, BESIDE, hidden=True),
 ) -> None:
     """Show flows on a page that follows them: what they do, where their time goes, what was decided, why they ended.
 
@@ -42,9 +45,13 @@ def watch_flows(
     need("dashboard", "bokeh", "the dashboard")
     from braidstream.watch.serving import serve, url_of  # noqa: PLC0415
 
-    asyncio.set_event_loop(asyncio.new_event_loop())
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
     server = serve(checkpoints, port, host)
     typer.echo(f"watching at {url_of(server, host)}")
+    if is_beside:
+        loop.add_reader(sys.stdin.fileno(), server.io_loop.stop)  # nothing is ever written: it is the end
+        _fall_silent()
     try:
         server.io_loop.start()
     except KeyboardInterrupt:
@@ -63,6 +70,15 @@ def beside(checkpoint: str, port: int | None, say: Callable[[str], None]) -> Ite
         yield
     finally:
         server.stop()
+
+
+def _fall_silent() -> None:
+    """Nobody reads what this process writes from here on, and a pipe that is full would hold it up."""
+    sys.stdout.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def _refuse_other(checkpoint: str) -> None:

@@ -3,7 +3,8 @@
 An epoch that is over leaves what it knows in a queue, which costs it nothing; a thread makes entries of that and writes
 them, at most once in `SPAN_S`: tiny epochs share a file. What cannot be written is dropped: the flow goes on.
 
-Invariant: nothing here is read by an epoch, and nothing is written without the lease. Cost: O(slots and groups that
+Invariant: nothing here is read by an epoch, and nothing is written without the lease, nor with a secret in it.
+Cost: O(slots and groups that
 reported) an epoch, O(groups) where they were placed anew, in the thread.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 
 from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import LeaseLost
+from braidstream.hiding import scrubbed
 from braidstream.model.instructions import Decision, instruction_to_json
 from braidstream.model.reports import Report, SlotReport, brought_by, slot_reports
 from braidstream.model.values import changed
@@ -95,7 +97,7 @@ class Recorder:
     def end(self, epoch: int, how: str, cause: str = "") -> None:
         """The flow has ended: the last that is recorded, and written at once."""
         if self._is_on and not self._is_over:
-            self._add(Entry("end", _now(), epoch, told=Words(how=how, cause=cause)))
+            self._add(Entry("end", _now(), epoch, told=Words(how=how, cause=scrubbed(cause))))
             self._is_over = True
             self._wake.set()
             self.flush()
@@ -255,7 +257,7 @@ def _words(told: Told) -> Words:
         heavy=tuple(HeavyWords(one.key, one.share, one.counts, one.dims, one.slots) for one in progress.heavy),
         complete={name: (one.estimate, one.low, one.high) for name, one in progress.completeness.items()},
         complete_so_far={name: (one.estimate, one.low, one.high) for name, one in progress.completeness_so_far.items()},
-        warnings=progress.warnings,
+        warnings=tuple(map(scrubbed, progress.warnings)),
         idle=progress.idle,
     )
 

@@ -38,7 +38,7 @@ class Page:
         self._matches = panels.rates_panel(theme, "matches", 2, "matches")
         self._times = panels.times_panel(theme)
         self._slots, self._budget = panels.slots_panel(theme)
-        self._groups = panels.groups_panel(theme)
+        self._groups, self._anew = panels.groups_panel(theme)
         self._watermarks = panels.watermarks_panel(theme)
         self._late = panels.late_panel(theme)
         self._complete, self._band = panels.complete_panel(theme)
@@ -119,12 +119,10 @@ class Page:
         self._slots.source.data = {"slot": np.arange(n_slots), **columns}
         self._slots.is_empty = not n_slots
         budget = flow.last.number("budget_bytes") if flow.last else 0.0
-        most = max(
-            (float(held[one].max()) for one in ("slot_active", "slot_cells", "slot_pushed") if n_slots), default=0
-        )
-        is_near = 0 < budget < 20 * most  # one far above would flatten the bars
+        probed = columns["active"] + columns["cells"]
+        is_near = 0 < budget < 20 * probed.max(initial=0.0)  # one far above would flatten the bars
         wanted = [budget, budget] if is_near else []
-        self._slots.reach(max([most, *wanted]))
+        self._slots.reach(max([float((probed + columns["pushed"]).max(initial=0.0)), *wanted]))
         if list(self._budget.data["y"]) != wanted:
             self._budget.data = {"x": [-0.5, n_slots - 0.5] if wanted else [], "y": wanted}
 
@@ -163,14 +161,12 @@ class Page:
 
     def _draw_groups(self) -> None:
         """A column a slot; the columns that follow from loads change often, those of the layout when it does."""
-        flow, theme = self._flow, self._theme
+        flow = self._flow
         groups = flow.groups
         self._groups.is_empty = not len(groups.ids)
         if not len(groups.ids):
             return
-        source, last = self._groups.source, flow.last
-        now_us = last.at_us if last else 0
-        edge = np.where(groups.is_recent(now_us), theme.mark, theme.panel)
+        source = self._groups.source
         work = (groups.rows + groups.matches).astype(np.float64)
         load = np.sqrt(work / max(work.max(), 1.0))
         if self._drawn_layout is not groups.ids:
@@ -183,14 +179,19 @@ class Page:
             source.data = {
                 "slot": groups.slots, "group": groups.ids, "stage": groups.stages, "depth": groups.depths,
                 "left": groups.slots - half, "right": groups.slots + half, **boxes,
-                "load": load, "rows": groups.rows, "matches": groups.matches, "edge": edge.tolist(),
+                "load": load, "rows": groups.rows, "matches": groups.matches,
             }  # fmt: skip
-            return
         for name, values in (("load", load), ("rows", groups.rows), ("matches", groups.matches)):
             if not np.array_equal(source.data[name], values):
                 source.data[name] = values
-        if list(source.data["edge"]) != edge.tolist():
-            source.data["edge"] = edge.tolist()
+        self._outline(groups.is_recent(flow.last.at_us if flow.last else 0))
+
+    def _outline(self, is_anew: npt.NDArray[np.bool_]) -> None:
+        """Boxes around the groups that were placed anew."""
+        drawn = self._groups.source.data
+        wanted = {name: np.asarray(drawn[name])[is_anew] for name in self._anew.data}
+        if any(not np.array_equal(self._anew.data[name], values) for name, values in wanted.items()):
+            self._anew.data = wanted
 
 
 def _stacked(slots: npt.NDArray[Any], depths: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:

@@ -4,6 +4,7 @@ One object follows one checkpoint for all who look. `look` reads the files that 
 epochs cost; of slots and groups the present is kept, of epochs the last `KEPT`.
 
 Invariant: it only reads. A flow that is killed is told from one that ended by its last mark: who dies leaves none.
+A checkpoint that cannot be read is a state too, not an error: whoever looks again sees it come back.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["KEPT", "Decided", "Epoch", "Followed", "Groups", "Happened", "Standi
 
 KEPT = 1000
 """How many epochs are looked at."""
-_LOOK_S = 0.4
+_LOOK_S, _ASK_S = 0.4, 1.0
 _RECENT_S = 6.0
 """How long a group that was placed anew is marked."""
 
@@ -136,7 +137,7 @@ class Standing:
     """Whether a flow runs, and if not, why."""
 
     state: str
-    """ "running", "ended", "closed", "stopped", "failed", "killed" or "unknown"."""
+    """ "running", "ended", "closed", "stopped", "failed", "killed", "unreadable" or "unknown"."""
     text: str
 
 
@@ -150,6 +151,8 @@ class Followed:
         self._beat_at = 0.0
         self.generation = -1
         """How often all was read anew."""
+        self._trouble = ""
+        """Why it could not be read the last time."""
         self._reset()
 
     def _reset(self) -> None:
@@ -178,6 +181,13 @@ class Followed:
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
+        try:
+            self._read()
+            self._trouble = ""
+        except OSError as error:
+            self._trouble = self._unreadable(error)
+
+    def _read(self) -> None:
         news = self._reader.news()
         if news.num_rows and self._goes_back(news):
             self._reset()
@@ -189,11 +199,11 @@ class Followed:
     def standing(self) -> Standing:
         """How it stands, by its marks and by who holds its lease."""
         now = time.monotonic()
-        if now - self._asked > 1.0:
-            self._asked, before = now, self._owner
-            self._owner = last_owner(self._files)
-            if before is None or self._owner is None or (before.id, before.beat) != (self._owner.id, self._owner.beat):
-                self._beat_at = now
+        if now - self._asked > _ASK_S:
+            self._asked = now
+            self._ask(now)
+        if self._trouble:
+            return Standing("unreadable", self._trouble)
         end, owner = self._end, self._owner
         if end is not None and (owner is None or owner.released or owner.is_gone):
             return Standing(end.kind, end.text)
@@ -205,6 +215,20 @@ class Followed:
         if owner.is_gone or silent:
             return Standing("killed", f"killed: {owner} is gone and left no mark; the checkpoint restarts")
         return Standing("running", f"{owner}")
+
+    def _ask(self, now: float) -> None:
+        """Look at who holds its lease, and whether it has beaten since."""
+        before = self._owner
+        try:
+            self._owner = owner = last_owner(self._files)
+        except OSError as error:
+            self._trouble = self._unreadable(error)
+            return
+        if before is None or owner is None or (before.id, before.beat) != (owner.id, owner.beat):
+            self._beat_at = now
+
+    def _unreadable(self, error: OSError) -> str:
+        return f"{self.root} cannot be read: {error.strerror or str(error).partition(chr(10))[0]}"
 
     def _goes_back(self, news: pa.Table) -> bool:
         """Whether epochs come again that were told before, so that all is read anew."""

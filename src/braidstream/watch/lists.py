@@ -174,7 +174,7 @@ def decisions_html(decisions: Iterable[Decided]) -> str:
     return f"<table><tr><th>epoch</th><th>at</th><th>by</th><th>what and why</th></tr>{''.join(rows)}</table>"
 
 
-_BAD = {"failed", "killed", "replay", "warning"}
+_SHADES = {"failed": "bad", "killed": "bad", "replay": "bad", "warning": "warn"}
 
 
 def events_html(events: Iterable[Happened], standing: Standing) -> str:
@@ -199,7 +199,7 @@ def queries_html(flow: Followed) -> str:
 
 
 def _event(epoch: object, at: str, kind: str, text: str) -> str:
-    shade, number = " class=bad" if kind in _BAD else "", "" if epoch == -1 else epoch
+    shade, number = f" class={_SHADES[kind]}" if kind in _SHADES else "", "" if epoch == -1 else epoch
     what = f"<td><em>{escape(kind)}</em></td><td>{escape(text[:400])}</td>"
     return f"<tr{shade}><td>{number}</td><td>{at}</td>{what}</tr>"
 

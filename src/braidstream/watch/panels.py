@@ -86,7 +86,7 @@ def rates_panel(theme: Theme, name: str, color: int, word: str) -> Panel:
     """Rows or matches a second over wall time."""
     made = plot(theme, 200, x="time", y_range=Range1d(0, 1))
     source = _source(name, "at", "value", "epoch")
-    for ticker in made.xaxis.ticker.tickers:
+    for ticker in (made.xaxis.ticker, *made.xaxis.ticker.tickers):
         ticker.desired_num_ticks = 2
     made.varea("at", 0, "value", source=source, fill_color=theme.color(color), fill_alpha=0.18)
     line = made.line("at", "value", source=source, line_color=theme.color(color), line_width=1.8)
@@ -133,15 +133,22 @@ def slots_panel(theme: Theme) -> tuple[Panel, ColumnDataSource]:
     return Panel(theme, made, source, "no state yet"), budget
 
 
-def groups_panel(theme: Theme) -> Panel:
-    """The groups over the slots: a column a slot, a box a group, as high as its share of the hashes, by load."""
+def groups_panel(theme: Theme) -> tuple[Panel, ColumnDataSource]:
+    """The groups over the slots: a column a slot, a box a group, as high as its share of the hashes, by load.
+
+    Those that were placed anew are outlined by boxes on top, which no neighbour covers.
+    """
     made = plot(theme, 280, y_range=Range1d(0, 1))
-    names = ("slot", "group", "stage", "depth", "left", "right", "bottom", "top", "load", "rows", "matches", "edge")
-    source = _source("groups", *names)
+    names = ("slot", "group", "stage", "depth", "left", "right", "bottom", "top", "load", "rows", "matches")
+    source, anew = _source("groups", *names), _source("anew", "group", "left", "right", "bottom", "top")
     mapper = LinearColorMapper(palette=list(theme.loads), low=0, high=1)
     boxes = made.quad(
-        left="left", right="right", bottom="bottom", top="top", source=source, line_color="edge", line_width=1.2,
-        fill_color={"field": "load", "transform": mapper},
+        left="left", right="right", bottom="bottom", top="top", source=source, line_color=theme.panel,
+        line_width=1.2, fill_color={"field": "load", "transform": mapper},
+    )  # fmt: skip
+    made.quad(
+        left="left", right="right", bottom="bottom", top="top", source=anew, line_color=theme.mark, line_width=2.5,
+        fill_alpha=0,
     )  # fmt: skip
     tips = [("group", "@group"), ("slot", "@slot"), ("stage", "@stage"), ("bits", "@depth"),
             ("rows of late", "@rows{0,0}"), ("matches of late", "@matches{0,0}")]  # fmt: skip
@@ -150,7 +157,7 @@ def groups_panel(theme: Theme) -> Panel:
     made.xaxis.ticker = BasicTicker(desired_num_ticks=16, mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
     made.yaxis.visible = False
     made.ygrid.visible = False
-    return Panel(theme, made, source, "no groups yet")
+    return Panel(theme, made, source, "no groups yet"), anew
 
 
 def watermarks_panel(theme: Theme) -> Panel:

@@ -37,15 +37,18 @@ def serve(checkpoints: Sequence[str], port: int, host: str = LOOPBACK) -> Server
     template = Environment(autoescape=False).from_string(_text("page.html"))
     opened = {path: partial(_open, flow, template, names, path) for path, flow in flows.items()}
     apps = {path: Application(FunctionHandler(one)) for path, one in opened.items()}
-    port = port or _free_port(host)
     try:
+        port = port or _free_port(host)
         server = Server(
             apps, port=port, address=None if host in _ANY else host, allow_websocket_origin=_origins(host, port),
             check_unused_sessions_milliseconds=5000, unused_session_lifetime_milliseconds=5000, use_index=len(apps) > 1,
         )  # fmt: skip
     except OSError as error:
         wrong = f"the dashboard cannot listen at {host}:{port}: {error.strerror or error}"
-        raise InputError(wrong, "a port that is free", "another --port; 0 takes any") from None
+        expected = "an address of this machine and a port that is free"
+        raise InputError(wrong, expected, "another --port (0 takes any), or no --host") from None
+    if ":" in host and host not in _ANY:  # the public list takes no brackets
+        server._tornado._websocket_origins.add(f"{_bracketed(host)}:{port}")
     server.start()
     return server
 
@@ -53,7 +56,7 @@ def serve(checkpoints: Sequence[str], port: int, host: str = LOOPBACK) -> Server
 def url_of(server: Server, host: str = LOOPBACK) -> str:
     """Where a browser finds it."""
     shown = LOOPBACK if host in _ANY else host
-    return f"http://{shown}:{server.port}/"
+    return f"http://{_bracketed(shown)}:{server.port}/"
 
 
 def _paths(checkpoints: Sequence[str]) -> Mapping[str, str]:
@@ -63,15 +66,22 @@ def _paths(checkpoints: Sequence[str]) -> Mapping[str, str]:
 
 
 def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind(("" if host in _ANY else host, 0))
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        None if host in _ANY else host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.bind(place)
         return int(probe.getsockname()[1])
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _origins(host: str, port: int) -> list[str]:
     if host in _ANY:
         return [f"*:{port}"]
-    return [f"{name}:{port}" for name in dict.fromkeys((host, LOOPBACK, "localhost"))]
+    return [f"{name}:{port}" for name in dict.fromkeys((host, LOOPBACK, "localhost")) if ":" not in name]
 
 
 def _open(flow: Followed, template: Template, names: Sequence[tuple[str, str]], path: str, document: Document) -> None:

@@ -6,30 +6,46 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from braidstream.lab.bench.cases import BRAIDSTREAM
+from braidstream.lab.bench.cases import BRAIDSTREAM, SPARK_MEMORY, SPARK_ROCKSDB_4
 from braidstream.lab.bench.measure import Measurement
+from braidstream.lab.bench.peers.workloads import BYTEWAX, DUCKDB, FLINK, FLINK_SAVED, PATHWAY, POLARS
 from braidstream.pictures import COLORS, GREY, drawing, head, number, save
 
 __all__ = ["draw_peers"]
 
-_BATCH = "-batch"
 _COLUMNS = 3
+_UNKNOWN = "not measured"
+_NAMES = {
+    SPARK_MEMORY: "Spark, state in memory", SPARK_ROCKSDB_4: "Spark, state in RocksDB", FLINK: "Flink",
+    FLINK_SAVED: "Flink with checkpoints", PATHWAY: "Pathway", BYTEWAX: "Bytewax", BRAIDSTREAM: "Braidstream",
+    DUCKDB: "DuckDB, all at once", POLARS: "Polars, all at once",
+}  # fmt: skip
+_TITLES = {
+    "uniform-1m": "even keys, 1 million rows an epoch", "uniform-2m": "even keys, 2 million rows an epoch",
+    "zipf": "skewed keys (Zipf 0.9)", "hot": "a fifth of the rows on one key",
+    "left-outer": "left outer join", "three-way": "three streams",
+}  # fmt: skip
 
 
 def draw_peers(entries: Sequence[Measurement], path: Path) -> None:
-    """Write it to a file. Batch engines, which see all rows at once, are grey; what has no rate says why in a word."""
+    """Write it to a file. What has no rate says why in a word.
+
+    Batch engines, which see all rows at once, are grey. Every panel has every system, measured there or not.
+    """
     workloads = list(dict.fromkeys(entry.workload for entry in entries))
+    asked = {entry.system for entry in entries}
+    systems = [name for name in _NAMES if name in asked] + sorted(asked - {*_NAMES})
     n_columns = min(_COLUMNS, len(workloads))
     n_rows = -(-len(workloads) // n_columns)
-    most = max(sum(entry.workload == name for entry in entries) for name in workloads)
     with drawing() as plt:
-        size = (11.5, 0.9 + n_rows * (0.75 + 0.26 * most))
+        size = (11.5, 0.9 + n_rows * (1.05 + 0.26 * len(systems)))
         figure, axes = plt.subplots(n_rows, n_columns, figsize=size, layout="constrained", squeeze=False)
         for ax, name in zip(axes.flat, workloads, strict=False):
-            _panel(ax, name, [entry for entry in entries if entry.workload == name])
+            own = {entry.system: entry for entry in entries if entry.workload == name}
+            _panel(ax, name, [own.get(one, Measurement(name, one, "", _UNKNOWN)) for one in systems])
         for ax in list(axes.flat)[len(workloads) :]:
             ax.set_visible(False)
-        head(figure, "Rows a second, on a logarithmic scale (grey: batch engines, which see all rows at once)")
+        head(figure, "How many rows a second (grey: batch engines, which see all rows at once)")
         save(plt, figure, path)
 
 
@@ -41,10 +57,11 @@ def _panel(ax: Any, name: str, entries: Sequence[Measurement]) -> None:
             ax.barh(place, entry.rows_per_s - least, left=least, color=_color(entry.system), height=0.7)
             ax.text(entry.rows_per_s, place, f" {_rate(entry.rows_per_s)}", va="center", fontsize=9)
         else:
-            ax.text(least * 1.1, place, entry.status, va="center", fontsize=9, color=GREY, style="italic")
-    ax.set(xscale="log", title=name, xlim=(least, max(rates, default=10.0) * 5))
-    ax.set_yticks(range(len(entries)), [entry.system for entry in entries])
-    ax.invert_yaxis()
+            ax.text(least * 1.15, place, entry.status, va="center", fontsize=9, color=GREY, style="italic")
+    ax.set(xscale="log", title=_TITLES.get(name, name), xlim=(least, max(rates, default=10.0) * 5))
+    ax.set_xlabel("rows a second (logarithmic)")
+    ax.set_yticks(range(len(entries)), [_NAMES.get(entry.system, entry.system) for entry in entries])
+    ax.set_ylim(len(entries) - 0.4, -0.6)  # the first above
     ax.grid(axis="y", visible=False)
     ax.xaxis.set_major_formatter(lambda value, _: number(value))
     ax.minorticks_off()
@@ -53,7 +70,7 @@ def _panel(ax: Any, name: str, entries: Sequence[Measurement]) -> None:
 def _color(system: str) -> str:
     if system == BRAIDSTREAM:
         return COLORS[1]
-    return GREY if system.endswith(_BATCH) else COLORS[0]
+    return GREY if system in (DUCKDB, POLARS) else COLORS[0]
 
 
 def _rate(value: float) -> str:
