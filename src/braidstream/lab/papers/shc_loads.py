@@ -88,6 +88,12 @@ class Streams:
         return len(self.left) + len(self.right)
 
     @property
+    def largest_share(self) -> float:
+        """N(b)/N of the most frequent key, over both streams."""
+        counts = [np.bincount(side, minlength=self.domain) for side in self.sides]
+        return float((counts[0] + counts[1]).max() / self.rows)
+
+    @property
     def out(self) -> float:
         """OUT: all matches."""
         left, right = (np.bincount(side, minlength=self.domain).astype(np.float64) for side in self.sides)

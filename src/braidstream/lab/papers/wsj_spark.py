@@ -94,7 +94,13 @@ def fig13(run: Run) -> Outcome:
     slope = (delays[-1] - delays[0]) / (lengths[-1] - lengths[0])
     told = ", ".join(f"{one:.2f} s" for one in delays)
     checks = [
-        Check("the delay rises with the epoch", all(a < b for a, b in itertools.pairwise(delays)), told, "so", "at every step"),
+        Check(
+            "the delay rises with the epoch",
+            all(a < b for a, b in itertools.pairwise(delays)),
+            told,
+            "so",
+            "at every step",
+        ),
         Check(
             "by the wait, and the join of what waited",
             0.7 < slope <= 1.0,
