@@ -212,7 +212,8 @@ def _taken(filter_: Filter, own: Sequence[Stock], live: F64, room: float, epoch:
     caps = np.array([filter_.at(stock.low).cap(stock.epoch) for stock in own])
     caps = np.where(np.array([stock.epoch for stock in own]) >= epoch, np.minimum(caps, intakes), caps)
     whole = np.divide(live, caps, out=np.zeros_like(live), where=caps > 0)
-    now, fits = float(intakes.min()), min(room / max(float(whole.sum()), 1.0), 1.0)
+    now = min(_stored(filter_.at(low)) for low in {stock.low for stock in own})
+    fits = min(room / max(float(whole.sum()), 1.0), 1.0)
     share = fits if live.sum() > room or fits > _RISING * now else min(now, 1.0)
     share = 1.0 if share >= 1.0 else max(_stepped(share), _LEAST_INTAKE)
     kept = float((whole * np.minimum(caps, share)).sum() / max(whole.sum(), 1.0))
@@ -220,6 +221,11 @@ def _taken(filter_: Filter, own: Sequence[Stock], live: F64, room: float, epoch:
     lows = {stock.low for stock in own}
     pieces = (_taking(piece, epoch, share, taken) if piece.low in lows else piece for piece in filter_.pieces)
     return changed(filter_, pieces=tuple(pieces))
+
+
+def _stored(piece: Piece) -> float:
+    """The share of what arrives that stays; by plan more of it is joined."""
+    return min(piece.intake, piece.caps[-1][1] if piece.caps else 1.0)
 
 
 def _as_planned(share: float, kept: float, n_inputs: int) -> float:
