@@ -123,6 +123,14 @@ def test_candidates_have_the_counts_of_every_store_a_label_and_their_light_slot(
     assert [one.hash for one in candidates([left, right], 1)] == [7]
 
 
+def test_a_key_that_a_store_does_not_list_has_a_row_there_if_any_was_left_out() -> None:
+    """A primary key's runs of one row are not reported; its foreign keys are (SHC 4.3.2)."""
+    primary = Tracker.of(2).seen([Frequent.of(9, (), 1)], 0)
+    foreign = Tracker.of(2).seen([Frequent.of(9, ((7, 9),), 0)], 0)
+    (one,) = candidates([primary, foreign], 10)
+    assert (one.counts, one.results) == ((1.0, 9.0), 9.0)
+
+
 def test_labels_of_frequent_keys_stay_when_there_are_too_many() -> None:
     tracker = Tracker.of(2).seen([Frequent.of(900, ((1, 900),), 0, {1: "one"})], 0)
     for epoch in range(8):

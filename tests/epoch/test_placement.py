@@ -102,3 +102,17 @@ def test_what_does_not_fit_the_slots_is_refused(given: dict[str, object], expect
     with pytest.raises(InputError) as refused:
         FlowOptions(**given)  # type: ignore[arg-type]
     assert expected in refused.value.expected
+
+
+def test_a_heavy_foreign_key_has_a_grid_of_a_single_row(tmp_path: Path) -> None:
+    """SHC 4.3.2: its primary key is one tuple, which no slot reports."""
+    harness = harness_of(tmp_path, (), GridRouter(GridSettings("paper")))
+    rng = np.random.default_rng(2)
+    for second in range(2):
+        times = np.sort(rng.integers(second * SECOND, (second + 1) * SECOND, 2000))
+        numbers = np.arange(2000)
+        foreign = np.where(rng.random(2000) < 0.6, 7, rng.integers(0, 4000, 2000))
+        keys = {"R": numbers + 2000 * second, "S": foreign}
+        harness.epoch({name: pa.table([own, numbers, times], schema=SCHEMA) for name, own in keys.items()})
+    (grid,) = harness.manifest.grids
+    assert grid.dims[0] == 1 < grid.dims[1]

@@ -125,6 +125,24 @@ def test_the_makespan_with_a_slow_executor_falls_within_five_reorganizations(tmp
     assert median(ratios["with"][after:]) <= 1.3
 
 
+# ---- executors follow slots
+
+
+@pytest.mark.slow
+def test_executors_that_hold_no_slot_are_given_up_and_asked_for_again(tmp_path: Path) -> None:
+    """WSJ V-A, `release`: without it there are three executors all the time."""
+    command = [sys.executable, "-m", "tests.spark.released", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    told: Mapping[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    slots, executors = told["slots"], told["executors"]
+    assert min(slots) == 1 < slots[-1], slots
+    assert min(executors) < N_SLOTS, executors
+    fewest_at = executors.index(min(executors))
+    assert max(executors[fewest_at:]) > min(executors), executors
+    assert told["difference"].startswith("identical"), told["difference"]
+
+
 # ---- a load that rises and falls
 
 EPOCH_S = 0.5

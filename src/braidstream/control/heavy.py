@@ -180,11 +180,13 @@ def candidates(
 ) -> list[Candidate]:
     """The `n` most frequent keys over a family's stores, and those of `also` (keys with a grid), with their counts.
 
-    `slot_of` gives the slot of a hash's group in the region of their stage, where the key is while it is light.
+    `slot_of` gives the slot of a hash's group in the region of their stage, where the key is while it is light. A key
+    that a store does not list may have rows there, if any were left out: it is taken to have one, as the foreign keys
+    of a primary key do, which no slot reports (SHC 4.3.2).
     """
     needed = set(also)
     ordered = sorted({key for tracker in trackers for key, _ in tracker.largest(n)} | needed)
-    columns = [tracker.estimates(ordered) for tracker in trackers]
+    columns = [[count or min(tracker.error, 1) for count in tracker.estimates(ordered)] for tracker in trackers]
     labels = {key: label for tracker in trackers for key, label in tracker.labels.items()}
     found = [
         Candidate(key, tuple(map(float, counts)), slot_of(key), labels.get(key, ""))

@@ -34,9 +34,9 @@ from braidstream.state.cells import Cells, may_have_grid
 from braidstream.state.manifest import Manifest
 from braidstream.state.notes import Heavy
 
-__all__ = ["GridRouter"]
+__all__ = ["WEIGHT", "GridRouter"]
 
-_WEIGHT = 0.3
+WEIGHT = 0.3
 """How much the last epoch counts among the rows of light keys."""
 
 
@@ -105,7 +105,7 @@ def _others(
             rows[report.slot] -= int(frequent.counts.array[is_candidate].sum())
     if len(before) != n_slots:
         return rows
-    return [_WEIGHT * new + (1 - _WEIGHT) * old for new, old in zip(rows, before, strict=True)]
+    return [WEIGHT * new + (1 - WEIGHT) * old for new, old in zip(rows, before, strict=True)]
 
 
 def _slot_of(manifest: Manifest, stage: int, key: int) -> SlotId:

@@ -413,6 +413,10 @@ class Settings(Checked):
         Choice(DECLUSTERING), "steady", "paper",
         'When a slot is given up: "paper" (WSJ V-A) whenever nobody is a supplier; "steady" if the others can do it',
     )  # fmt: skip
+    release: bool = option(
+        Flag(), False, True,
+        "Whether executors that hold no slot are ended, and asked for again as slots come (WSJ V-A); with declustering",
+    )  # fmt: skip
     beta: float = option(
         Number(above=0, below=1), 0.5, 0.3, "Granularity of declustering (WSJ V-A): grow when N_sup > beta N_con"
     )

@@ -23,6 +23,7 @@ from braidstream.kernels.measures import AggregatePlan
 from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
 from braidstream.slot.handover import clear
+from braidstream.spark.executors import Executors
 from braidstream.spark.finishing import composite_rows
 from braidstream.spark.session import (
     QUERY_SETTINGS,
@@ -41,11 +42,11 @@ __all__ = ["SparkCluster"]
 class SparkCluster:
     """Spark, for one start of a flow."""
 
-    def __init__(self, spark: SparkSession, root: str, run: str = "") -> None:
+    def __init__(self, spark: SparkSession, root: str, run: str = "", executors: Executors | None = None) -> None:
         self._spark, self._root = spark, root
         self._folder = handover_folder(spark, root, run)
         forget_handed_over(spark, root)  # of tasks that went on after their job had failed; nothing of the flow runs
-        self._pinned = not is_single_executor(spark)
+        self._pinned, self._executors = not is_single_executor(spark), executors
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None
         self._anchored_on = 0
@@ -127,6 +128,8 @@ class SparkCluster:
             self._anchor = slots.repartitionById(n_slots, "slot").persist(StorageLevel.MEMORY_ONLY)
             self._anchor.count()
         self._anchored_on = n_executors
+        if self._executors is not None:
+            self._executors.follow(n_slots)
         return self._anchor
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.control.controller import Controller
 from braidstream.epoch.decider import Decider
 from braidstream.epoch.ending import is_ended
 from braidstream.epoch.flow_run import FlowRun
@@ -43,6 +44,7 @@ from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps
 from braidstream.spark.ended import Ended
+from braidstream.spark.executors import Executors, check_release
 from braidstream.spark.finishing import finish
 from braidstream.spark.joined_tables import AllStreams, Tables
 from braidstream.spark.late import late_sinks
@@ -141,6 +143,8 @@ class Launch:
         self._check_sinks(queries, new)
         plan, unused = flow._plan(queries, manifest), {"a controller": flow.controller, "silence": flow.silence}
         flow.routing.check(plan.stores, plan.joins, unused)
+        if _releases(flow.controller):
+            check_release(flow.spark)
         check_files(flow, plan)
         resolve(flow.spark, flow._all, [q.query for q in new], plan)
         self._check_rows(new, plan)
@@ -235,7 +239,9 @@ class Launch:
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
-        cluster, durable = SparkCluster(flow.spark, self.checkpoint.root, prepared.run), self.checkpoint.durable
+        executors = Executors(flow.spark) if _releases(flow.controller) else None
+        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.run, executors)
+        durable = self.checkpoint.durable
         outlets = SparkOutlets(
             lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late, durable=durable
         )
@@ -283,6 +289,10 @@ class Launch:
     def _direct(self, plan: Plan, router: Router) -> DirectRouter:
         name = router.branch.stream
         return DirectRouter(router, self.streams[name].time, plan.direct[name], is_case_sensitive(self.flow.spark))
+
+
+def _releases(controller: Controller | None) -> bool:
+    return controller is not None and controller.settings.release
 
 
 def gone_folders(prepared: Prepared, last: Manifest, store: Checkpoint) -> tuple[str, ...]:

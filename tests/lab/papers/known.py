@@ -1,7 +1,6 @@
 """Which checks of the papers' claims do not hold, so that a change in either direction is seen.
 
-Each of them is told in the experiment's `differs` or `obtained`, with the reason. Runs that are timed are judged by the
-checks that are far from their thresholds (`TIMED`).
+Each of them is told in the experiment's `differs` or `obtained`, with the reason.
 """
 
 from __future__ import annotations

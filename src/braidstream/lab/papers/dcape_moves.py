@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from braidstream.lab.papers.dcape_lines import OBTAINED, lines, memory_series, result_series, spread, tick_s
+from braidstream.lab.papers.dcape_lines import (
+    OBTAINED,
+    least_productive,
+    lines,
+    memory_series,
+    result_series,
+    spread,
+    tick_s,
+)
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
 from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import (
@@ -244,7 +252,7 @@ def _growth(one: Measured, around_s: float, span_s: float = 300.0) -> float:
     y_label="results so far",
     check=(
         "Relocation pushes nothing and gives 10% more; disk only grows 10% less after its first push, and still gives"
-        " more than if it pushed the most productive groups; none is lost."
+        " more than if it pushed random groups, or the most productive ones; none is lost."
     ),
     obtained=OBTAINED,
     differs=(
@@ -267,10 +275,11 @@ def fig17(run: Run) -> Outcome:
     points = {
         "disk only": Point(streams, dealt(3, 1, 1), "push", memory_mb=200),
         "relocation": Point(streams, dealt(3, 1, 1), "lazy", memory_mb=200),
+        "disk only, random": Point(streams, dealt(3, 1, 1), "push random", memory_mb=200),
         "disk only, high output": Point(streams, dealt(3, 1, 1), "push high output", memory_mb=200),
     }
     found = lines(run, points)
-    disk, moved, high = found.values()
+    disk, moved, lot, high = found.values()
     full_s = _first_push_s(disk)
     drop = _growth(disk, full_s) / _growth(moved, full_s)
     is_exact = disk.total + disk.clean_up.n_results == moved.total
@@ -301,16 +310,15 @@ def fig17(run: Run) -> Outcome:
             "drops",
             "10%: beyond what the streams vary",
         ),
-        _low_output(disk, high),
+        _low_output(disk, lot, high),
         Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
     ]
     return judged(result_series(found), checks, notes, {_FIRST_PUSH: full_s / 60})
 
 
-def _low_output(low: Measured, high: Measured) -> Check:
+def _low_output(low: Measured, lot: Measured, high: Measured) -> Check:
     """What is pushed are the least productive groups (4.3)."""
-    told = f"{low.total:,} results; pushing the most productive {high.total:,}"
-    return Check("pushed are the least productive groups", low.total > high.total, told, "more results (4.4)", "more")
+    return least_productive({"least productive": low.total, "random": lot.total, "most productive": high.total})
 
 
 @experiment(
@@ -343,10 +351,11 @@ def fig20(run: Run) -> Outcome:
     points = {
         "no relocation": Point(streams, dealt(4, 1, 1), "push", memory_mb=120),
         "lazy-disk": Point(streams, dealt(4, 1, 1), "lazy", memory_mb=120),
+        "no relocation, random": Point(streams, dealt(4, 1, 1), "push random", memory_mb=120),
         "no relocation, high output": Point(streams, dealt(4, 1, 1), "push high output", memory_mb=120),
     }
     found = lines(run, points)
-    without, lazy, high = found.values()
+    without, lazy, lot, high = found.values()
     is_exact = without.total + without.clean_up.n_results == lazy.total + lazy.clean_up.n_results
     checks = [
         Check(
@@ -363,7 +372,7 @@ def fig20(run: Run) -> Outcome:
             "all three machines eventually push; without, only one",
             "exactly",
         ),
-        _low_output(without, high),
+        _low_output(without, lot, high),
         Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
     ]
     return judged(result_series(found), checks, [f"relocations {lazy.n_moves}"])
@@ -428,7 +437,7 @@ def cleanup(run: Run) -> Outcome:
     told = f"{without.pushes}, lazy-disk {lazy.pushes}"
     checks = [
         Check("a quarter of the time", share <= 0.3, f"{share:.2f}", "less than 400 s to more than 1,600 s", "0.3"),
-        Check("every machine overflows", is_at_it, f"pushes {told}", "all machines are overloaded"),
+        Check("every machine overflows", is_at_it, f"pushes {told}", "all machines are overloaded", "exactly"),
         Check(
             "similar results in the run",
             is_similar,
@@ -481,8 +490,14 @@ def fig21(run: Run) -> Outcome:
     ]
     span = f"from minute {min(behind):.0f} to {max(behind):.0f}" if behind else "never"
     checks = [
-        Check("poor groups are forced to disk", active.n_forced > 0, f"{active.n_forced} forced pushes", "so"),
-        Check("active-disk is behind at first", bool(behind), span, "a drop after it starts pushing"),
+        Check(
+            "poor groups are forced to disk",
+            active.n_forced > 0,
+            f"{active.n_forced} forced pushes",
+            "so",
+            "one or more",
+        ),
+        Check("active-disk is behind at first", bool(behind), span, "a drop after it starts pushing", "at some time"),
         Check(
             "and ahead in the end",
             active.total > 1.05 * lazy.total,

@@ -57,6 +57,7 @@ def the_engine_forgets_the_share_to_push(broken: Broken) -> None:
     "dcape fig20",
     "dcape fig11-spark",
     "dcape fig12-spark",
+    "dcape fig17-spark",
     "dcape fig20-spark",
 )
 def productivity_is_turned_around(broken: Broken) -> None:
@@ -64,7 +65,16 @@ def productivity_is_turned_around(broken: Broken) -> None:
     broken.set(spilling, "_rank", lambda one, *_: (one.bytes / max(one.outputs, 1.0), one.group))
 
 
-@mutation("dcape fig11")
+@mutation(
+    "dcape fig11",
+    "dcape fig12",
+    "dcape fig17",
+    "dcape fig20",
+    "dcape fig11-spark",
+    "dcape fig12-spark",
+    "dcape fig17-spark",
+    "dcape fig20-spark",
+)
 def productivity_is_drawn_by_lot(broken: Broken) -> None:
     """4.3: any group is pushed."""
     rng = np.random.default_rng(1)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from braidstream.lab.papers.dcape_lines import least_productive
 from braidstream.lab.papers.on_spark import ON_SPARK, Epochs, Ran, bench, keys_by_part, keys_table
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
 
@@ -163,8 +164,18 @@ def _clean_up_notes(found: Mapping[str, Ran]) -> list[str]:
     ]
 
 
+def _ordered(low: Ran, lot: Ran, high: Ran) -> Check:
+    """Of 64 groups in two random orders the results differ by more than of 300."""
+    totals = {"least productive": low, "random": lot, "most productive": high}
+    return least_productive({name: one.normal[-1] for name, one in totals.items()}, margin=0.02)
+
+
 def _low_and_high(run: Run, ratios: Sequence[float]) -> dict[str, Ran]:
-    choices = {"30% low output": _pushing("unproductive"), "30% high output": _pushing("productive")}
+    choices = {
+        "30% low output": _pushing("unproductive"),
+        "30% random": _pushing("random"),
+        "30% high output": _pushing("productive"),
+    }
     return _lines(run, ratios, {"all in memory": _ALL_IN_MEMORY, **choices})
 
 
@@ -178,13 +189,16 @@ def _low_and_high(run: Run, ratios: Sequence[float]) -> dict[str, Ran]:
     ),
     x_label="epochs",
     y_label="results so far",
-    check="Low gives 1.5 times the results; high leaves 5.1 times as many, within half, and for longer; none is lost.",
+    check=(
+        "Low gives 1.5 times the results of high, and 2% more than a random choice; high leaves 5.1 times as many,"
+        " within half, and for longer; none is lost."
+    ),
     **_DECLARED,
 )
 def fig11(run: Run) -> Outcome:
     """Productivity decides, and clean-up is timed."""
     found = _low_and_high(run, (4.0, 2.0, 1.0))
-    _, low, high = found.values()
+    _, low, lot, high = found.values()
     left = high.recovered / max(low.recovered, 1)
     checks = [
         Check(
@@ -194,6 +208,7 @@ def fig11(run: Run) -> Outcome:
             "a much higher throughput",
             "1.5 times (ours: the figure has no number)",
         ),
+        _ordered(low, lot, high),
         near("results left by high over low output", left, 992_893 / 194_308, 0.5, "other streams and sizes"),
         Check(
             "which takes less time",
@@ -215,16 +230,16 @@ def fig11(run: Run) -> Outcome:
     claim="Even where all groups are alike, pushing low output gives somewhat more.",
     x_label="epochs",
     y_label="results so far",
-    check="Low output gives 2 to 15% more ('slightly'); none is lost.",
+    check="Low output gives 2 to 15% more ('slightly'), and 2% more than a random choice; none is lost.",
     **_DECLARED,
 )
 def fig12(run: Run) -> Outcome:
     """The advantage is that of chance: some groups have had more results than others."""
     found = _low_and_high(run, (3.0, 3.0, 3.0))
-    _, low, high = found.values()
+    _, low, lot, high = found.values()
     advantage = low.normal[-1] / max(high.normal[-1], 1)
     checks = [
-        Check("low output gives more", advantage > 1.02, f"{advantage:.3f} times", "still outperforms", "2%"),
+        _ordered(low, lot, high),
         Check(
             "only slightly",
             advantage < 1.15,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from braidstream.control import shedding
 from braidstream.control.suspension import Suspension
 from braidstream.epoch import fold
 from braidstream.epoch.shedder import Shedder
@@ -71,6 +72,13 @@ def no_join_is_suspended(broken: Broken) -> None:
 def nothing_is_shed(broken: Broken) -> None:
     """2.2: the engine keeps what does not fit."""
     broken.set(Shedder, "sheds", lambda *_: [])
+
+
+@mutation("dhtjoin sec5-spark")
+def what_is_not_sampled_is_joined(broken: Broken) -> None:
+    """5: the engine stores a sample of what arrives, and joins all of it."""
+    whole = shedding._taking
+    broken.set(shedding, "_taking", lambda piece, epoch, share, _taken: whole(piece, epoch, share, 1.0))
 
 
 @mutation("dhtjoin fig9")

@@ -174,6 +174,8 @@ def section_6(run: Run) -> Outcome:
             "with questions and moves it is at most one message more",
             max(extra) <= 1,
             f"{max(extra):.2f} messages a tuple",
+            "1 message more, for passing it on",
+            "1, with what it costs to find and fill a partner (ours): counted",
         ),
     ]
     x = [float(memory) for memory in memories]

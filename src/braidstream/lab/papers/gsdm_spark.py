@@ -149,7 +149,8 @@ def _faster(what: str, one: Sequence[_Timed], other: Sequence[_Timed], sizes: Se
     """By the load of the most loaded node."""
     ratios = [b.most_s / a.most_s for a, b in zip(one, other, strict=True)]
     told = ", ".join(f"{size} {ratio:.2f} times" for size, ratio in zip(sizes, ratios, strict=True))
-    return Check(what, min(ratios) > 1, told, paper, "at every size, by the most loaded node")
+    why = "5% at every size, by the most loaded node: less is noise of a run"
+    return Check(what, min(ratios) > 1.05, told, paper, why)
 
 
 def _limited_by(kind: str, what: str, some: Sequence[_Timed], paper: str) -> Check:
@@ -215,10 +216,10 @@ def fig13(run: Run) -> Outcome:
         _faster("WS4 is faster than WD4", ws, wd, sizes, "so"),
         Check(
             "the tree takes load off the combine node",
-            all(a < b for a, b in last),
+            all(a < 0.9 * b for a, b in last),
             ", ".join(f"{1e3 * a:.2f} to {1e3 * b:.2f} ms" for a, b in last),
             "so, in bars without numbers (figure 14)",
-            "its own work, at every size",
+            "a tenth of its own work, at every size: it has one of two steps of combining left, and less is noise",
         ),
     ]
     return judged(_lines(found, sizes), checks)
@@ -248,7 +249,7 @@ def fig15(run: Run) -> Outcome:
     limits = [one.phases.most_loaded for one in (ws, wd)]
     elapsed = {s: central.elapsed_s / found[s, (4,)].elapsed_s for s in ("WS", "WD")}
     checks = [
-        Check("at 6 nodes compute limits both", set(limits) == {"compute"}, ", ".join(limits), "so"),
+        Check("at 6 nodes compute limits both", set(limits) == {"compute"}, ", ".join(limits), "so", "exactly"),
         near("speed-up of WS at 6 nodes", ours["speed-up of WS at 6 nodes"], 4.72, 0.1, why),
         near("speed-up of WD at 6 nodes", ours["speed-up of WD at 6 nodes"], 4.0, 0.1, why),
         Check(

@@ -8,8 +8,8 @@ either side. Load is tuples received plus matches produced (SHC 2.2), summed ove
 - *biclique* (BiStream, SHC 2.3): half of the slots store R, half S, in `subgroups` by key. A row is stored at one unit
   of its subgroup and probes all units of the other side's subgroup.
 - *paper*, *even*: hash until a key is heavy; then its grid. Slots report their most frequent keys, `control.heavy`
-  tracks them, `control.regridding` decides after every epoch: the code that runs on Spark. A key that turns heavy was
-  light until then, and the epochs before count.
+  tracks them, `control.regridding` decides after every epoch: the code that runs on Spark. As there, ours is told the
+  slots' light load, a moving average. A key that turns heavy was light until then, and the epochs before count.
 
 Cost: O(epochs x rows of heavy keys + keys), a second for a million rows.
 """
@@ -24,7 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braidstream.control.heavy import MOST_ENTRIES, Frequent, Tracker, candidates
-from braidstream.control.regridding import GridSettings, decide, imbalance
+from braidstream.control.regridding import GridSettings, decide, imbalance, light_loads
+from braidstream.epoch.regridder import WEIGHT
 from braidstream.kernels.hashing import hash_columns
 from braidstream.model.directory import Directory
 from braidstream.model.grids import Family, Grid
@@ -85,6 +86,12 @@ class Streams:
     def rows(self) -> int:
         """N: all tuples."""
         return len(self.left) + len(self.right)
+
+    @property
+    def largest_share(self) -> float:
+        """N(b)/N of the most frequent key, over both streams."""
+        counts = [np.bincount(side, minlength=self.domain) for side in self.sides]
+        return float((counts[0] + counts[1]).max() / self.rows)
 
     @property
     def out(self) -> float:
@@ -160,12 +167,9 @@ def biclique(streams: Streams, n_slots: int, subgroups: int) -> Loads:
     return Loads(received, matches)
 
 
-def gridded(streams: Streams, n_slots: int, settings: GridSettings, *, light_known: bool = False) -> Loads:
-    """Hash until a key is heavy, then its grid, decided anew after every epoch.
-
-    As on Spark, the rule is not told the slots' light load; with `light_known` it is.
-    """
-    run = _Gridded(streams, n_slots, settings, light_known)
+def gridded(streams: Streams, n_slots: int, settings: GridSettings) -> Loads:
+    """Hash until a key is heavy, then its grid, decided anew after every epoch."""
+    run = _Gridded(streams, n_slots, settings)
     for new in streams.epoch_counts():
         run.epoch(*new)
     return Loads(run.received, run.matches, run.regrids, run.grids)
@@ -174,14 +178,15 @@ def gridded(streams: Streams, n_slots: int, settings: GridSettings, *, light_kno
 class _Gridded:
     """The state of one run: counts so far, trackers, grids, loads."""
 
-    def __init__(self, streams: Streams, n_slots: int, settings: GridSettings, light_known: bool) -> None:
-        self.n_slots, self.settings, self.light_known = n_slots, settings, light_known
+    def __init__(self, streams: Streams, n_slots: int, settings: GridSettings) -> None:
+        self.n_slots, self.settings = n_slots, settings
         self.hashes, self.slots, self.stripes = streams.hashes, streams.slots(n_slots), streams.stripes()
         self.key_of = {int(h): key for key, h in enumerate(self.hashes)}
         self.counts = [np.zeros(streams.domain, np.int64) for _ in range(2)]
         self.trackers = [Tracker.of(n_slots) for _ in range(2)]
         self.grids: tuple[Grid, ...] = ()
         self.next_id, self.clock, self.regrids = 1, 0, 0
+        self.others = np.zeros(0)
         self.received, self.matches = np.zeros(n_slots), np.zeros(n_slots)
 
     def epoch(self, left: Ints, right: Ints) -> None:
@@ -197,7 +202,7 @@ class _Gridded:
             tracker.seen(self._reports(new, heavy), self.clock)
             for tracker, new in zip(self.trackers, (left, right), strict=True)
         ]
-        self._decide(heavy)
+        self._decide(left + right, heavy)
 
     def _light(self, new: tuple[Ints, Ints], before: Sequence[Ints], heavy: Ints) -> None:
         rows = (new[0] + new[1]).astype(np.float64)
@@ -236,21 +241,24 @@ class _Gridded:
     def _slot_of(self, hash_: int) -> SlotId:
         return SlotId(int(self.slots[self.key_of[hash_]]))
 
-    def _decide(self, heavy: Ints) -> None:
+    def _decide(self, new: Ints, heavy: Ints) -> None:
         held = [grid.hash for grid in self.grids]
         n_candidates = CANDIDATES_A_SLOT * self.n_slots
         found = candidates(self.trackers, n_candidates, self._slot_of, held)
         family = Family("rs", tuple(float(tracker.rows) for tracker in self.trackers), tuple(found))
-        light = self._light_load(heavy).tolist() if self.light_known else None
+        known = np.array([self.key_of[one.hash] for one in found], dtype=np.int64)
+        self.others = self._others(new, np.union1d(heavy, known))
+        light = light_loads([family], self.others.tolist(), self.grids)
         plan = decide([family], light, self.n_slots, self.grids, self.next_id, self.settings)
         self.grids, self.next_id = plan.grids, plan.next_id
         self.regrids += len(plan.changes)
 
-    def _light_load(self, heavy: Ints) -> Floats:
-        """Tuples and matches of light keys over the stream so far, by slot."""
-        loads = (self.counts[0] + self.counts[1]).astype(np.float64) + self.counts[0].astype(float) * self.counts[1]
-        loads[heavy] = 0.0
-        return _sums(self.slots, loads, self.n_slots)
+    def _others(self, new: Ints, known: Ints) -> Floats:
+        """Of late, by slot: the new rows of keys that are no candidates (`epoch.regridder`)."""
+        rows = new.astype(np.float64)
+        rows[known] = 0.0
+        sums = _sums(self.slots, rows, self.n_slots)
+        return WEIGHT * sums + (1 - WEIGHT) * self.others if len(self.others) else sums
 
 
 def _sums(slots: Ints, weights: Floats, n_slots: int) -> Floats:

@@ -25,7 +25,13 @@ def the_engine_finds_no_heavy_key(broken: Broken) -> None:
     broken.set(regridder, "candidates", lambda *_, **__: [])
 
 
-@mutation("shc fig6")
+@mutation("shc fig4", "shc fig5", "shc fig7", "shc fig4-spark", "shc fig5-spark", "shc fig7-spark")
+def the_papers_rule_sees_no_heavy_key(broken: Broken) -> None:
+    """3.2: by the paper's rule no key is heavy; ours is whole."""
+    broken.set(grid_paper, "heavy_keys", lambda *_: [])
+
+
+@mutation("shc fig6", "shc fig6-spark")
 def a_grid_is_always_square(broken: Broken) -> None:
     """2.2: a grid has as many rows as columns, however unlike the two streams are."""
     wanted: Callable[..., Any] = grid_paper.desired_dims

@@ -261,7 +261,13 @@ def fig9(run: Run) -> Outcome:
     cpu = {rate: mean(one.cpu_s) for rate, one in zip(rates, found, strict=True)}
     power = math.log(cpu[3000] / cpu[2000]) / math.log(3000 / 2000)
     checks = [
-        Check("idle time falls with the rate", falling(idle), ", ".join(f"{one:.0f} s" for one in idle)),
+        Check(
+            "idle time falls with the rate",
+            falling(idle),
+            ", ".join(f"{one:.0f} s" for one in idle),
+            "decreases with the rate",
+            "at every step up to 4,000 tuples/s, where it ends in the paper",
+        ),
         Check(
             "windows that grow make tuples dearer",
             power >= 1.5,

@@ -1,4 +1,4 @@
-"""WSJ's figures 5 and 6 on Spark: rate against delay with 1 to 4 slots, and the controller on and off.
+"""WSJ's figures 5, 6 and 11 on Spark: rate against delay with 1 to 4 slots, the controller on and off, declustering.
 
 A slot sleeps for each tuple that it receives, so that it can take 1,000 tuples/s of each of two streams and two cores
 do not limit. Epochs of a second are read from files as fast as the engine takes them. An epoch takes what its busiest
@@ -9,7 +9,9 @@ Cost: a minute or two for a figure, most of it slept.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -164,3 +166,68 @@ def fig6(run: Run) -> Outcome:
         delays = _delays(one)
         series.append(Series(name, list(range(1, len(delays) + 1)), delays, "uneven groups, by epoch"))
     return judged(series, [*_curves(rates, found), diffused])
+
+
+_LOW_RATE, _N_LOW, _LAST = 50, 8, 3
+"""Tuples a second that one slot has time enough for; epochs, and how many of them are measured."""
+_ADAPTIVE = Settings(every=1, epoch_s=1.0, declustering=True, declustering_rule="paper", splitting=False)
+
+
+def _sent_kb(one: Ran) -> float:
+    """What reached all slots together in an epoch, once the number of slots has come to rest."""
+    return fmean(entry.exchanged_bytes for entry in one.epochs[-_LAST:]) / 1000
+
+
+@experiment(
+    "wsj",
+    "fig11-spark",
+    title="communication against the number of slots, on Spark",
+    claim="All slots together communicate more the more there are; adaptive declustering stays far below.",
+    x_label="slots at the start",
+    y_label="bytes exchanged (kB an epoch)",
+    check=(
+        "What reaches all slots rises with each of them by nearly the same; by the paper's rule of declustering it"
+        " stays below, by 40% from 4 slots, and one slot is left."
+    ),
+    parameters={**PARAMETERS, "rate": _LOW_RATE, "epochs": f"{_N_LOW}, the last {_LAST} measured", "rule": "paper"},
+    **{
+        **_DECLARED,
+        "differs": "Bytes, counted, in place of the time of messages: Spark's exchange has no partners that wait for"
+        " each other. What makes many slots dear is that each gets an envelope of its own from every stream.",
+    },
+)
+def fig11(run: Run) -> Outcome:
+    """Communication with fixed and with adaptive numbers of slots, at a rate that one slot could take."""
+    slots = [1, 2, 4]
+    with bench(4, WORK_US) as place:
+        runs = _Rates(run, place, 2 * len(slots))
+        fixed = [runs.point(n, _LOW_RATE, _N_LOW) for n in slots]
+        adaptive = [runs.point(n, _LOW_RATE, _N_LOW, controller=Controller(_ADAPTIVE)) for n in slots]
+    total, adapted = [_sent_kb(one) for one in fixed], [_sent_kb(one) for one in adaptive]
+    steps = [(b - a) / (m - n) for (a, n), (b, m) in itertools.pairwise(zip(total, slots, strict=True))]
+    left = [one.epochs[-1].slots for one in adaptive]
+    checks = [
+        Check(
+            "the total rises linearly",
+            min(steps) > 0 and max(steps) < 1.5 * min(steps),
+            ", ".join(f"{one:.1f} kB" for one in steps) + " more for a slot more",
+            "increases linearly",
+            "steps within 1.5 times of each other, as in the simulated form",
+        ),
+        Check(
+            "adaptive is far below",
+            adapted[-1] < 0.6 * total[-1],
+            f"{adapted[-1]:.1f} kB instead of {total[-1]:.1f} kB from {slots[-1]} slots",
+            "significantly lower",
+            "by 40%, as in the simulated form",
+        ),
+        Check(
+            "slots that are not needed are given up",
+            set(left) == {1},
+            f"{', '.join(map(str, left))} left",
+            "automatically fixes the number of slaves",
+            "one: its load is a tenth of what it can take",
+        ),
+    ]
+    series = [Series("all slots", slots, total), Series("all slots, adaptive", slots, adapted)]
+    return judged(series, checks, [f"results of each run: {', '.join(f'{one.matches:,}' for one in fixed)}"])

@@ -25,7 +25,7 @@ def no_supplier_yields(broken: Broken) -> None:
     broken.set(Suppliers, "suggest", lambda *_: [])
 
 
-@mutation("wsj fig11")
+@mutation("wsj fig11", "wsj fig11-spark")
 def no_slot_is_given_up(broken: Broken) -> None:
     """V-A: the degree of declustering never changes."""
     broken.set(Declustering, "suggest", lambda *_: [])

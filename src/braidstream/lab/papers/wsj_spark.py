@@ -1,8 +1,9 @@
 """WSJ's figures 13 and 14 on Spark: the length of the distribution epoch against delay and communication.
 
-The same rate in shorter or longer epochs, read from files; slots sleep for each tuple (`wsj_load_spark`). Delay: tuples
-wait for the end of their epoch, then for what its busiest slot took, as measured. Communication: routing and exchange,
-as the engine times them, for as many epochs as there are in ten minutes. Cost: half a minute for both figures.
+The same rate in shorter or longer epochs, read from files; slots sleep for each tuple (`wsj_load_spark`). How long an
+epoch was follows from what was read in it, not from what was asked for. Delay: tuples wait for the end of their epoch,
+then for what its busiest slot took, as measured. Communication: routing and exchange, as the engine times them, for as
+many epochs as there are in ten minutes. Cost: half a minute for both figures.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def _stream(length_s: float, seed: int) -> Epochs:
     ]
 
 
-def _timed(epochs: Sequence[EpochProgress], length_s: float) -> _Timed:
+def _timed(epochs: Sequence[EpochProgress]) -> _Timed:
+    length_s = fmean(sum(entry.rows.values()) for entry in epochs) / (2 * RATE)
     busy_s = fmean(max(entry.busy_s) for entry in epochs)
     sent_s = median(entry.parts["routing"] + entry.parts["exchange"] for entry in epochs)
     return _Timed(length_s / 2 + busy_s, sent_s * 600 / length_s)
@@ -72,7 +74,7 @@ def _epochs(quick: bool, seed: int) -> tuple[list[float], list[_Timed]]:
         for length in lengths:
             streams = place.streams(f"of-{length}", _stream(length, seed))
             ran = place.run(streams, _QUERY, slots=SLOTS, controller=False, router="hash")
-            found.append(_timed(ran.epochs[_WARM:], length))
+            found.append(_timed(ran.epochs[_WARM:]))
     return lengths, found
 
 
@@ -82,7 +84,7 @@ def _epochs(quick: bool, seed: int) -> tuple[list[float], list[_Timed]]:
     title="average delay against the distribution epoch, on Spark",
     claim="A shorter distribution epoch means a shorter delay.",
     y_label="delay (s)",
-    check="The delay rises with the epoch, by 0.5 to 1 s a second: half of it waiting, then the join of what waited.",
+    check="The delay rises with the epoch, by 0.7 to 1 s a second: half of it waiting, then the join of what waited.",
     **_DECLARED,
 )
 def fig13(run: Run) -> Outcome:
@@ -92,13 +94,19 @@ def fig13(run: Run) -> Outcome:
     slope = (delays[-1] - delays[0]) / (lengths[-1] - lengths[0])
     told = ", ".join(f"{one:.2f} s" for one in delays)
     checks = [
-        Check("the delay rises with the epoch", all(a < b for a, b in itertools.pairwise(delays)), told, "so"),
+        Check(
+            "the delay rises with the epoch",
+            all(a < b for a, b in itertools.pairwise(delays)),
+            told,
+            "so",
+            "at every step",
+        ),
         Check(
             "by the wait, and the join of what waited",
-            0.5 < slope <= 1.0,
+            0.7 < slope <= 1.0,
             f"{slope:.2f} s for each second of the epoch",
             "due to the wait time at the master node",
-            "half an epoch of waiting, and at most half an epoch of joining",
+            "0.7 to 1: waiting alone is 0.5; the busiest of three slots sleeps a third of an epoch, and may take half",
         ),
     ]
     return judged([Series("delay", lengths, delays)], checks)
@@ -110,7 +118,7 @@ def fig13(run: Run) -> Outcome:
     title="communication against the distribution epoch, on Spark",
     claim="A shorter distribution epoch means more communication: the other side of the trade-off.",
     y_label="routing and exchange (s in 10 minutes)",
-    check="Routing and exchange take less time the longer the epoch, by a tenth in all; the delay rises.",
+    check="Routing and exchange take less time the longer the epoch, by half in all; the delay doubles at least.",
     **_DECLARED,
 )
 def fig14(run: Run) -> Outcome:
@@ -120,16 +128,17 @@ def fig14(run: Run) -> Outcome:
     checks = [
         Check(
             "a shorter epoch communicates more",
-            all(a > b for a, b in itertools.pairwise(sent)) and sent[-1] < 0.9 * sent[0],
+            all(a > b for a, b in itertools.pairwise(sent)) and sent[-1] < 0.5 * sent[0],
             ", ".join(f"{one:.1f} s" for one in sent),
             "increases as the epoch decreases",
-            "falls at every step, and by a tenth in all",
+            "falls at every step, and by half in all: an exchange has a fixed cost, and twelve short epochs pay it",
         ),
         Check(
             "and delays less",
-            found[0].delay_s < found[-1].delay_s,
+            2 * found[0].delay_s < found[-1].delay_s,
             f"{found[0].delay_s:.2f} s at the shortest, {found[-1].delay_s:.2f} s at the longest",
             "a trade-off",
+            "half: the shortest epoch is a twelfth of the longest, and noise is no half",
         ),
     ]
     return judged([Series("routing and exchange", lengths, sent)], checks)
