@@ -44,8 +44,17 @@ class Span:
     """The times that a partner of a needle may have, relative to the needle's."""
 
     before_us: int | None
-    """How much older it may be; None: any."""
+    """How much older it may be; None: any. Below 0: it is newer by at least that."""
     after_us: int | None
+
+    def narrowed(self, least: int | None, most: int | None) -> Span:
+        """Partners whose time less the needle's is within bounds as well."""
+        before, after = self.before_us, self.after_us
+        if least is not None:
+            before = -least if before is None else min(before, -least)
+        if most is not None:
+            after = most if after is None else min(after, most)
+        return Span(before, after)
 
     def bounds(self, times: I64, deadlines: I64 | None) -> tuple[I64, I64]:
         """The first and the last time for each needle; an intermediate result has a deadline instead of a window."""
