@@ -110,11 +110,12 @@ class Partners:
     def unmatched(self, needles: Needles, left: I64) -> I64:
         """Of the needles at `left`, which ascend, those without a match."""
         if not self.is_tested:
-            found = unmatched(self.rows.hashes, self.rows.times, needles.hashes, needles.low, needles.high, left)
+            own, marked = self.rows, self.rows.marked(len(left))
+            found = unmatched(own.hashes, own.times, needles.hashes, needles.low, needles.high, left, marked)
             if found is not None:
                 return found
-        own = needles if len(left) == len(needles) else needles.at(left)
-        return left[~(self._passing(own) if self.is_tested else self._timely(own))]
+        asked = needles if len(left) == len(needles) else needles.at(left)
+        return left[~(self._passing(asked) if self.is_tested else self._timely(asked))]
 
     def _passing(self, needles: Needles) -> Flags:
         """Which needles have a match, where candidates are looked at."""
