@@ -18,9 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.batch import BatchStream, batch_join_of_kind, same_rows
 from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case, two_streams
 from braidstream.model.faults import POINTS
 from braidstream.model.join_kinds import JoinKind
@@ -182,6 +184,34 @@ def test_a_controller_that_never_rests_changes_nothing(
         for epoch in epochs:
             harness.epoch(tables(told.case, epoch))
         assert stories.found(harness, "q") == told.expected(epochs), told.text
+
+
+@FEW
+@given(two_streams(max_rows=12), KINDS, SLOTS, st.integers(0, 999), st.data())
+def test_grids_that_never_rest_spread_an_inner_join_and_leave_other_kinds_whole(
+    case: Case, kind: JoinKind, slots: int, seed: int, data: st.DataObject
+) -> None:
+    """The inner join is on `v`, so its stores are its own, and their keys are spread; the others stay in one slot."""
+    told = Told(case, kind, data)
+    windows = "R [RANGE 4 SECONDS], S [RANGE 7 SECONDS]"
+    inner = f"SELECT R.v AS a, S.v AS b FROM {windows} WHERE R.v = S.v"
+    values = {row["v"] for stream in case.streams for row in stream.rows}
+    keys = {row[name] for stream in case.streams for row in stream.rows for name in "kj" if row[name] is not None}
+    hashes = hash_columns([pa.array(sorted(values | {k for k in keys if isinstance(k, int)}), pa.int64())])[0].tolist()
+    grids = RestlessGrids(hashes, seed, max_dim=3)
+    with TemporaryDirectory() as folder, often_compacted():
+        texts = {"q": told.text, "inner": inner}
+        harness = harness_of(folder, told.case, texts, slots=slots, regridder=grids)
+        epochs = [*case.epochs, closing(case)]
+        for epoch in epochs:
+            harness.epoch(tables(told.case, epoch))
+        assert stories.found(harness, "q") == told.expected(epochs), told.text
+        streams = [
+            oracle.Stream(s.name, [row for epoch in epochs for row in epoch.get(s.name, ())], w * SECOND)
+            for s, w in zip(case.streams, (4, 7), strict=True)
+        ]
+        found = oracle.project(oracle.join(streams, [("R.v", "S.v")]), ["R.v", "S.v"])
+        assert stories.found(harness, "inner") == Counter(found)
 
 
 @SOME

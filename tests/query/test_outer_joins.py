@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from braidstream.errors import InputError, QueryError
 from braidstream.model.join_kinds import JoinKind
 from braidstream.query import Match, Query, Schema, parse
+from braidstream.query.builder import kind_named
 from braidstream.query.evolution import lack
 
 SECOND = 1_000_000
@@ -39,6 +41,46 @@ def query(streams: dict[str, Schema], joined: str, rest: str = "", select: str =
 )
 def test_the_words_of_a_join_say_its_kind(words: str, kind: JoinKind, streams: dict[str, Schema]) -> None:
     assert query(streams, words).kind is kind
+
+
+PYSPARK = {
+    JoinKind.INNER: ["inner"],
+    JoinKind.LEFT: ["left", "leftouter", "left_outer"],
+    JoinKind.RIGHT: ["right", "rightouter", "right_outer"],
+    JoinKind.FULL: ["outer", "full", "fullouter", "full_outer"],
+    JoinKind.SEMI: ["semi", "leftsemi", "left_semi"],
+    JoinKind.ANTI: ["anti", "leftanti", "left_anti"],
+}
+"""Its names, without "cross"."""
+
+
+@pytest.mark.parametrize(("kind", "how"), [(kind, how) for kind, names in PYSPARK.items() for how in names])
+def test_pysparks_names_say_the_same_kinds(kind: JoinKind, how: str) -> None:
+    assert kind_named(how) is kind
+    assert kind_named(how.upper()) is kind
+
+
+@pytest.mark.parametrize(
+    ("how", "fix"),
+    [
+        ("cross", 'write how="inner" with allow="no-equality"'),
+        ("right_semi", 'exchange the streams, and write how="semi"'),
+        ("asof_right", 'exchange the streams, and write how="asof_left"'),
+        ("lefft", "did you mean 'left'?"),
+    ],
+)
+def test_what_is_no_kind_is_refused_with_what_to_write(how: str, fix: str) -> None:
+    with pytest.raises(InputError, match="one of inner, left") as caught:
+        kind_named(how)
+    assert caught.value.fix == fix
+
+
+def test_a_left_join_whose_interval_is_in_where_is_told_where_it_belongs(streams: dict[str, Schema]) -> None:
+    timed = {name: replace(streams[name], time="ts") for name in "RS"}
+    interval = "S.ts BETWEEN R.ts AND R.ts + INTERVAL 2 SECONDS"
+    with pytest.raises(QueryError) as caught:
+        parse(f"SELECT R.v FROM R LEFT JOIN S ON R.k = S.k WHERE {interval}", timed)
+    assert caught.value.fix.endswith("or bound its time by an interval in ON")
 
 
 @dataclass(frozen=True)
