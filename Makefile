@@ -39,7 +39,7 @@ bench-world: setup ## rows a second from a Kafka topic with 12 partitions, besid
 	@tools/world.sh
 	@$(RUN) $(BIN)/python -m tests.world.bench $(ARGS)
 
-check: ## ruff, mypy, the rules of the repository, the documentation's site and its code blocks (all of them, even if one fails)
+check: ## ruff, mypy, the rules of the repository, the documentation's site and code blocks, examples (all of them, even if one fails)
 	@$(MAKE) --no-print-directory --keep-going lint types rules docs
 
 lint: setup ; $(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -47,8 +47,8 @@ def write_customers(folder: Path, *rows: tuple[str, str, str]) -> None:
     pq.write_table(pa.Table.from_pylist(made, CUSTOMERS), folder / "customers" / "all.parquet")
 
 
-def run(spark: Any, folder: Path) -> None:
-    """Join what is there, and go on where the last run ended."""
+def run(spark: Any, folder: Path) -> list[tuple[Any, ...]]:
+    """Join what is there, and go on where the last run ended; (order, name, city) of what was paid."""
     flow = braidstream.Flow(spark, slots=2)
     for name in ("orders", "payments"):
         flow.files(name, folder / name, time="ts", delay="0 seconds")
@@ -56,10 +56,12 @@ def run(spark: Any, folder: Path) -> None:
     paid = flow.query(PAID, name="paid").to("memory")
     flow.start(folder / "ck").await_termination()
     table = paid.table()
-    for row in sorted([] if table is None else table.to_pylist(), key=lambda row: row["id"]):
+    rows = sorted([] if table is None else table.to_pylist(), key=lambda row: row["id"])
+    for row in rows:
         who = "somebody" if row["name"] is None else f"{row['name']} of {row['city']}"
         print(f"order {row['id']} of {who}: {row['amount']} by {row['by']}")
     print(next(line.strip() for line in flow.explain().splitlines() if "table customers" in line))
+    return [(row["id"], row["name"], row["city"]) for row in rows]
 
 
 def main() -> None:
@@ -68,11 +70,16 @@ def main() -> None:
         folder = Path(name)
         write(folder, 0, [(1, "a", 20.0), (2, "b", 5.5), (3, "z", 9.0)], [(2, "card")])
         write_customers(folder, ("a", "Ada", "London"), ("b", "Blaise", "Paris"))
-        run(spark, folder)
+        first = run(spark, folder)
+        assert first == [(2, "Blaise", "Paris")], first
         write(folder, 10, [(4, "a", 1.0), (5, "c", 2.0)], [(1, "cash"), (3, "card"), (4, "card"), (5, "cash")])
         write_customers(folder, ("a", "Ada", "Oxford"), ("b", "Blaise", "Paris"), ("c", "Carl", "Berlin"))
-        run(spark, folder)
+        then = run(spark, folder)
+        # The first orders were read when Ada lived in London, and nobody knew z.
+        expected = [(1, "Ada", "London"), (3, None, None), (4, "Ada", "Oxford"), (5, "Carl", "Berlin")]
+        assert then == expected, then
     spark.stop()
+    print("verified: each order has the customer as the table said when the order was read")
 
 
 if __name__ == "__main__":

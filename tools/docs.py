@@ -1,5 +1,7 @@
 """Runs the code blocks of README.md and the pages below docs/, so that what the documentation shows is true.
 
+And the examples that verify their own answers (`EXAMPLES`), one after the other in a process of their own.
+
 Within one file the blocks run in order, in one process, in an empty temporary folder, with a time limit; so they share
 their names and one Spark session. The process sees what a user sees who has activated `.venv`. An HTML comment on the
 line before a block directs it:
@@ -14,7 +16,8 @@ line before a block directs it:
 Code that does not run must say why: a block of any language but `text` that neither runs nor has a reason fails its
 page, one in a list as well.
 
-Cost: a file without such blocks starts no process. `python -m tools.docs [FILE...]`; exit code 1 if a block fails.
+Cost: a file without such blocks starts no process. `python -m tools.docs [FILE...]`; exit code 1 if a block or an
+example fails.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import argparse
 import contextlib
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -35,9 +39,11 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-__all__ = ["Block", "blocks", "check_file", "main"]
+__all__ = ["EXAMPLES", "Block", "blocks", "check_examples", "check_file", "main"]
 
 LIMIT_S = 300
+EXAMPLES = ("attribution.py", "trades.py", "orders.py")
+"""Of examples/, those that need nothing else and fail if their answer is not the one that they promise."""
 _FENCE = re.compile(r"^ *(?P<ticks>`{3,}|~{3,}) *(?P<language>\w*)[^`]*$")
 _MARK = re.compile(r"^<!--\s*(?P<word>no-run|run|file)(?::\s*(?P<name>[^>]*?))?\s*-->$")
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -108,23 +114,42 @@ def check_file(path: Path, limit_s: float = LIMIT_S) -> tuple[bool, str]:
     return True, f"{n_run} run, {n_skipped} skipped, {time.monotonic() - began:.1f} s"
 
 
+def check_examples(paths: Sequence[Path], limit_s: float = LIMIT_S) -> tuple[bool, str]:
+    """Run examples as they are, one after the other in one process, which starts one JVM."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="docs-") as folder:
+        command = [sys.executable, __file__, "--inside", *(str(path.resolve()) for path in paths)]
+        output, failure = _run_apart(command, folder, limit_s)
+    if failure:
+        return False, "\n".join([failure, *(f"  | {line}" for line in output.splitlines()[-40:])])
+    return True, f"{len(paths)} run, {time.monotonic() - began:.1f} s"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the named files, or the README and the pages of docs/."""
+    """Check the named files, or the README, the pages of docs/ and the examples."""
     parser = argparse.ArgumentParser(prog="python -m tools.docs", description="Run the documentation's code blocks.")
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds a file may take")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.inside:
-        _run_blocks(given.files[0])
+        for file in given.files:
+            _run_example(file) if file.suffix == ".py" else _run_blocks(file)
         return 0
     root = Path(__file__).parents[1]
     files = given.files or [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    examples = [file for file in files if file.suffix == ".py"]
+    if not given.files:
+        examples = [root / "examples" / name for name in EXAMPLES]
     all_passed = True
-    for file in files:
+    for file in (file for file in files if file.suffix != ".py"):
         passed, report = check_file(file, given.limit)
         all_passed &= passed
         print(f"docs: {os.path.relpath(file)}: {report}", flush=True)
+    if examples:
+        passed, report = check_examples(examples, given.limit)
+        all_passed &= passed
+        print(f"docs: {', '.join(os.path.relpath(file) for file in examples)}: {report}", flush=True)
     return 0 if all_passed else 1
 
 
@@ -176,6 +201,11 @@ def _run_blocks(path: Path) -> None:
             Path(_required_name(block, place)).write_text(block.text, encoding="utf-8")
         else:
             _RUNNERS[block.language](block, place, names)
+
+
+def _run_example(path: Path) -> None:
+    print(f"{path.name}:", flush=True)
+    runpy.run_path(str(path), run_name="__main__")
 
 
 def _run_python(block: Block, place: str, names: dict[str, Any]) -> None:

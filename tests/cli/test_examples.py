@@ -72,3 +72,4 @@ def test_orders_are_enriched_from_the_table_of_their_time(clone: Path) -> None:
     assert "order 4 of Ada of Oxford: 1.0 by card" in shown
     assert "order 3 of somebody: 9.0 by card" in shown
     assert "order 5 of Carl of Berlin: 2.0 by cash" in shown
+    assert "verified: " in shown

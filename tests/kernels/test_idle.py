@@ -68,6 +68,56 @@ def test_the_watermark_goes_on_without_a_silent_stream_and_what_it_sends_later_i
     assert harness.manifest.watermark == 41 * S  # it is waited for again
 
 
+WITHIN = "A [RANGE 5 SECONDS] {} B [RANGE 5 SECONDS] ON A.k = B.k"
+KINDS = {
+    "LEFT JOIN": [(1, 1), (20, None), (40, 41), (41, 41)],
+    "FULL JOIN": [(1, 1), (20, None), (40, 41), (41, 41)],
+    "LEFT ANTI JOIN": [(20,)],
+    "LEFT SEMI JOIN": [(1,), (40,), (41,)],
+    "ASOF LEFT JOIN": [(1, 1), (20, None), (40, None), (41, 41)],
+}
+"""What each kind has put out in the end: B's 39 came too late to be a match, and what is of 90 is still open."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_close_without_a_silent_stream_and_what_it_sends_later_matches_what_is_open(
+    tmp_path: Path, kind: str
+) -> None:
+    clock, shown = Clock(1000), "A.v AS a" if len(KINDS[kind][0]) == 1 else "A.v AS a, B.v AS b"
+    harness = harness_of(tmp_path, clock, f"SELECT {shown} FROM {WITHIN.format(kind)}")
+    harness.epoch({"A": rows(1), "B": rows(1)})
+    clock.now += 60
+    harness.epoch({"A": rows(20)})
+    decided = {row["a"] for row in harness.results("q")}
+    assert 20 not in decided  # B is idle from the next epoch on
+    harness.epoch({"A": rows(40)})
+    decided = {row["a"] for row in harness.results("q")}
+    assert (20 in decided) == (kind != "LEFT SEMI JOIN")
+    assert 40 not in decided
+    harness.epoch({"B": rows(39, 41), "A": rows(41)})
+    assert harness.runner.progress[-1].late == {"A": 0, "B": 1}
+    harness.epoch({"A": rows(90), "B": rows(90)})
+    of_90 = {(90,), (90, 90)}
+    assert Counter({row: n for row, n in stories.found(harness, "q").items() if row not in of_90}) == Counter(KINDS[kind])
+
+
+def test_windows_that_are_counted_end_without_a_silent_stream(tmp_path: Path) -> None:
+    """A pair is in the window of A's time: that of 20 is over when A has passed it and B is idle."""
+    clock = Clock(1000)
+    counted = f"SELECT window.start AS s, COUNT(*) AS n FROM {WITHIN.format('JOIN')} GROUP BY window(A.ts, '10 seconds')"
+    harness = harness_of(tmp_path, clock, counted)
+    harness.epoch({"A": rows(1, 20), "B": rows(1, 20)})
+    clock.now += 60
+    harness.epoch({"A": rows(40)})
+    assert [row["n"] for row in harness.results("q")] == [1]  # at 20: the first window is over
+    harness.epoch({"A": rows(41)})
+    assert [row["n"] for row in harness.results("q")] == [1, 1]
+    harness.epoch({"A": rows(42), "B": rows(21, 43)})
+    assert harness.runner.progress[-1].late == {"A": 0, "B": 1}
+    harness.finish(final=True)
+    assert [row["n"] for row in harness.results("q")] == [1, 1, 3]
+
+
 def test_a_stream_that_never_spoke_is_waited_for_since_the_flow_began(tmp_path: Path) -> None:
     clock = Clock(1000)
     harness = harness_of(tmp_path, clock)

@@ -18,9 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing import oracle
 from braidstream.lab.testing.batch import BatchStream, batch_join_of_kind, same_rows
 from braidstream.lab.testing.queries import QueryHarness
+from braidstream.lab.testing.restless_grids import RestlessGrids
 from braidstream.lab.testing.strategies import Case, two_streams
 from braidstream.model.faults import POINTS
 from braidstream.model.join_kinds import JoinKind
@@ -58,21 +60,44 @@ class Told:
         bounded = tuple(replace(s, window_us=5 * SECOND) if s.window_us is None else s for s in case.streams)
         kept = {case.streams[place].name for place in kind.kept}
         streams = [b if s.name in kept else s for s, b in zip(case.streams, bounded, strict=True)]
-        self.kind, self.case = kind, replace(case, streams=tuple(streams))
+        self.kind = kind
         chosen = data.draw(st.lists(st.sampled_from(sorted(CONDITIONS)), max_size=2, unique=True), label="ON")
         self.on = [CONDITIONS[text] for text in chosen]
-        on = " AND ".join([stories.equal(case.equalities), *chosen])
+        streams, windows, interval = self._interval(streams, data)
+        self.case = replace(case, streams=tuple(streams))
+        on = " AND ".join([stories.equal(case.equalities), *chosen, *interval])
         self.columns = [f"{case.streams[place].name}.{c}" for place in kind.shown for c in ("v", "k", "j")]
         self.where: Check | None = None
         text = ", ".join(f"{name} AS c{i}" for i, name in enumerate(self.columns))
         if data.draw(st.booleans(), label="expressions"):
             text += ", coalesce(R.v, -1) + 1 AS more"
             self.columns.append("R.v")
-        windows = [self._window(stream) for stream in streams]
         self.text = f"SELECT {text} FROM R {windows[0]} {kind.words} S {windows[1]} ON {on}"
         if data.draw(st.booleans(), label="WHERE"):
             self.text += " WHERE R.v % 2 = 0"
             self.where = lambda c: c["R"] and c["R"]["v"] % 2 == 0
+
+    def _interval(self, streams: list[oracle.Stream], data: st.DataObject) -> tuple[list[oracle.Stream], Any, Any]:
+        """The streams with the windows that RANGE, an interval in ON or both give; what is written after them, and in ON.
+
+        An as-of join has windows, and to it an interval is a condition on a match.
+        """
+        windows = [self._window(stream) for stream in streams]
+        drawn = data.draw(st.none() | st.tuples(st.integers(-6, 6), st.integers(0, 8)), label="interval")
+        if drawn is None:
+            return streams, windows, []
+        are_ranged = [self.kind.is_asof or data.draw(st.booleans(), label=f"RANGE of {s.name}") for s in streams]
+        most = [s.window_us if r else None for s, r in zip(streams, are_ranged, strict=True)]
+        low = drawn[0] * SECOND if most[0] is None else min(drawn[0] * SECOND, most[0])
+        high = low + drawn[1] * SECOND if most[1] is None else max(low + drawn[1] * SECOND, -most[1])
+        self.on.append(lambda c: low <= c["S"]["ts"] - c["R"]["ts"] <= high)
+        if not self.kind.is_asof:
+            told = ((most[0], high), (most[1], -low))
+            lengths = [max(0, bound if own is None else min(own, bound)) for own, bound in told]
+            streams = [replace(s, window_us=length) for s, length in zip(streams, lengths, strict=True)]
+        windows = [window if is_ranged else "" for window, is_ranged in zip(windows, are_ranged, strict=True)]
+        bounds = [f"R.ts {'-' if us < 0 else '+'} INTERVAL {abs(us) // SECOND} SECONDS" for us in (low, high)]
+        return streams, windows, [f"S.ts BETWEEN {bounds[0]} AND {bounds[1]}"]
 
     def _window(self, stream: oracle.Stream) -> str:
         return "[RANGE UNBOUNDED]" if stream.window_us is None else f"[RANGE {stream.window_us // SECOND} SECONDS]"
@@ -159,6 +184,34 @@ def test_a_controller_that_never_rests_changes_nothing(
         for epoch in epochs:
             harness.epoch(tables(told.case, epoch))
         assert stories.found(harness, "q") == told.expected(epochs), told.text
+
+
+@FEW
+@given(two_streams(max_rows=12), KINDS, SLOTS, st.integers(0, 999), st.data())
+def test_grids_that_never_rest_spread_an_inner_join_and_leave_other_kinds_whole(
+    case: Case, kind: JoinKind, slots: int, seed: int, data: st.DataObject
+) -> None:
+    """The inner join is on `v`, so its stores are its own, and their keys are spread; the others stay in one slot."""
+    told = Told(case, kind, data)
+    windows = "R [RANGE 4 SECONDS], S [RANGE 7 SECONDS]"
+    inner = f"SELECT R.v AS a, S.v AS b FROM {windows} WHERE R.v = S.v"
+    values = {row["v"] for stream in case.streams for row in stream.rows}
+    keys = {row[name] for stream in case.streams for row in stream.rows for name in "kj" if row[name] is not None}
+    hashes = hash_columns([pa.array(sorted(values | {k for k in keys if isinstance(k, int)}), pa.int64())])[0].tolist()
+    grids = RestlessGrids(hashes, seed, max_dim=3)
+    with TemporaryDirectory() as folder, often_compacted():
+        texts = {"q": told.text, "inner": inner}
+        harness = harness_of(folder, told.case, texts, slots=slots, regridder=grids)
+        epochs = [*case.epochs, closing(case)]
+        for epoch in epochs:
+            harness.epoch(tables(told.case, epoch))
+        assert stories.found(harness, "q") == told.expected(epochs), told.text
+        streams = [
+            oracle.Stream(s.name, [row for epoch in epochs for row in epoch.get(s.name, ())], w * SECOND)
+            for s, w in zip(case.streams, (4, 7), strict=True)
+        ]
+        found = oracle.project(oracle.join(streams, [("R.v", "S.v")]), ["R.v", "S.v"])
+        assert stories.found(harness, "inner") == Counter(found)
 
 
 @SOME
@@ -251,6 +304,8 @@ class Drawn:
         self.rng = rng
 
     def draw(self, strategy: Any, label: str = "") -> Any:
+        if label == "interval":
+            return (int(self.rng.integers(-6, 7)), int(self.rng.integers(9))) if self.rng.integers(2) else None
         if label == "ON":
             return list(self.rng.permutation(sorted(CONDITIONS))[: self.rng.integers(0, 3)])
         return bool(self.rng.integers(2))

@@ -25,6 +25,7 @@ from braidstream.model.faults import POINTS, InjectedFault, armed
 from tests.backends import tables
 from tests.kernels import stories
 from tests.kernels.test_outer_joins_engine import harness_of
+from tests.kernels.test_reorganized_join import restless
 from tests.kernels.test_streams_join import QUIET, leftovers, often_compacted, with_a_fault
 from tests.scale import examples
 
@@ -103,7 +104,9 @@ def test_after_every_epoch_just_the_windows_that_are_over_were_put_out(
 ) -> None:
     told = Told(case, data)
     with TemporaryDirectory() as folder, often_compacted():
-        harness = harness_of(folder, case, {"q": told.text}, slots=slots)
+        seed = data.draw(st.none() | st.integers(0, 99), label="a controller that never rests")
+        controller = None if seed is None else restless(seed)
+        harness = harness_of(folder, case, {"q": told.text}, slots=slots, controller=controller)
         for number, epoch in enumerate(case.epochs):
             rows = tables(case, epoch)
             for _ in range(data.draw(st.sampled_from([0, 0, 1, 2]), label="failures")):
@@ -139,8 +142,8 @@ def test_what_is_kept_of_a_single_stream_are_the_groups_of_windows_that_are_open
     assert sum(segment.live_rows for segment in harness.manifest.segments) <= 4
 
 
-@pytest.mark.parametrize("overflow", ["spill"])
-def test_composites_that_are_counted_are_never_pushed(tmp_path: Path, overflow: str) -> None:
+@pytest.mark.parametrize("overflow", ["spill", "shed"])
+def test_composites_that_are_counted_are_never_pushed_or_shed(tmp_path: Path, overflow: str) -> None:
     from braidstream.control.overflow import Overflow
 
     text = (

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from braidstream.errors import InputError, QueryError
 from braidstream.model.join_kinds import JoinKind
 from braidstream.query import Match, Query, Schema, parse
+from braidstream.query.builder import kind_named
 from braidstream.query.evolution import lack
 
 SECOND = 1_000_000
+NEAR = "S.ts BETWEEN R.ts + INTERVAL {} SECONDS AND R.ts + INTERVAL 2 SECONDS"
 
 
 def query(streams: dict[str, Schema], joined: str, rest: str = "", select: str = "R.v", on: str = "R.k = S.k") -> Query:
@@ -38,6 +41,46 @@ def query(streams: dict[str, Schema], joined: str, rest: str = "", select: str =
 )
 def test_the_words_of_a_join_say_its_kind(words: str, kind: JoinKind, streams: dict[str, Schema]) -> None:
     assert query(streams, words).kind is kind
+
+
+PYSPARK = {
+    JoinKind.INNER: ["inner"],
+    JoinKind.LEFT: ["left", "leftouter", "left_outer"],
+    JoinKind.RIGHT: ["right", "rightouter", "right_outer"],
+    JoinKind.FULL: ["outer", "full", "fullouter", "full_outer"],
+    JoinKind.SEMI: ["semi", "leftsemi", "left_semi"],
+    JoinKind.ANTI: ["anti", "leftanti", "left_anti"],
+}
+"""Its names, without "cross"."""
+
+
+@pytest.mark.parametrize(("kind", "how"), [(kind, how) for kind, names in PYSPARK.items() for how in names])
+def test_pysparks_names_say_the_same_kinds(kind: JoinKind, how: str) -> None:
+    assert kind_named(how) is kind
+    assert kind_named(how.upper()) is kind
+
+
+@pytest.mark.parametrize(
+    ("how", "fix"),
+    [
+        ("cross", 'write how="inner" with allow="no-equality"'),
+        ("right_semi", 'exchange the streams, and write how="semi"'),
+        ("asof_right", 'exchange the streams, and write how="asof_left"'),
+        ("lefft", "did you mean 'left'?"),
+    ],
+)
+def test_what_is_no_kind_is_refused_with_what_to_write(how: str, fix: str) -> None:
+    with pytest.raises(InputError, match="one of inner, left") as caught:
+        kind_named(how)
+    assert caught.value.fix == fix
+
+
+def test_a_left_join_whose_interval_is_in_where_is_told_where_it_belongs(streams: dict[str, Schema]) -> None:
+    timed = {name: replace(streams[name], time="ts") for name in "RS"}
+    interval = "S.ts BETWEEN R.ts AND R.ts + INTERVAL 2 SECONDS"
+    with pytest.raises(QueryError) as caught:
+        parse(f"SELECT R.v FROM R LEFT JOIN S ON R.k = S.k WHERE {interval}", timed)
+    assert caught.value.fix.endswith("or bound its time by an interval in ON")
 
 
 @dataclass(frozen=True)
@@ -143,6 +186,33 @@ def test_what_becomes_of_conditions(case: Case, streams: dict[str, Schema]) -> N
     assert {e.alias: e.match for e in found.inputs if e.match} == case.matches
     assert found.on == case.compared
     assert found.residual == case.residual
+
+
+@pytest.fixture
+def timed(streams: dict[str, Schema]) -> dict[str, Schema]:
+    return {name: replace(streams[name], time="ts") for name in "RS"}
+
+
+@pytest.mark.parametrize("words", ["LEFT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"])
+def test_an_interval_bounds_the_times_of_partners_and_is_no_comparison(words: str, timed: dict[str, Schema]) -> None:
+    found = query(timed, words, on=f"R.k = S.k AND {NEAR.format(1)} AND R.v < S.w")
+    assert [(gap.low_us, gap.high_us) for gap in found.gaps] == [(SECOND, 2 * SECOND)]
+    assert found.on == (Match("`v`", "<", "`w`", "int"),)
+
+
+def test_an_interval_is_a_condition_to_an_as_of_join(timed: dict[str, Schema]) -> None:
+    found = query(timed, "ASOF JOIN", on="R.k = S.k AND S.ts >= R.ts - INTERVAL 1 SECOND")
+    assert found.gaps == ()
+    assert [match.operator for match in found.on] == ["<="]
+    assert [entry.window_us for entry in found.inputs] == [2 * SECOND, 3 * SECOND]
+
+
+@pytest.mark.parametrize("words", ["LEFT JOIN", "LEFT SEMI JOIN"])
+def test_another_interval_is_another_query_even_if_windows_are_the_same(words: str, timed: dict[str, Schema]) -> None:
+    one, other = (query(timed, words, on=f"R.k = S.k AND {NEAR.format(low)}") for low in (0, 1))
+    assert [e.window_us for e in one.inputs] == [e.window_us for e in other.inputs]
+    assert lack(one, one) == ""
+    assert lack(one, other) == "it joins other times: which rows had a match followed from those until now"
 
 
 def test_a_star_over_a_semi_join_has_the_first_streams_columns(streams: dict[str, Schema]) -> None:

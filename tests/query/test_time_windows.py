@@ -93,7 +93,21 @@ def test_what_is_no_window_of_time_is_refused(text: str, wrong: str) -> None:
 def test_groups_that_fall_back_to_nothing_are_told_with_what_to_write_instead() -> None:
     sliding = "FROM i [RANGE 1 HOUR], c [RANGE 1 HOUR] WHERE i.id = c.id GROUP BY "
     hours = parse(f"SELECT COUNT(*) AS n {sliding} date_trunc('HOUR', c.ts)", STREAMS, "hourly")
-    assert "groups fall back to 0 as rows expire" in (expiring_groups(hours) or "")
-    assert "GROUP BY window(c.ts, '1 hour')" in (expiring_groups(hours) or "")
-    assert expiring_groups(parse(f"SELECT COUNT(*) AS n {sliding} c.v", STREAMS)) is None
-    assert expiring_groups(parsed("window(c.ts, '1 hour')")) is None
+    assert "groups fall back to 0 as rows expire" in (expiring_groups(hours, STREAMS) or "")
+    assert "GROUP BY window(c.ts, '1 hour')" in (expiring_groups(hours, STREAMS) or "")
+    for silent in ("c.v", "c.ts", "c.v % 24", "abs(c.v)"):
+        text = f"SELECT COUNT(*) AS n {sliding} {silent}"
+        assert expiring_groups(parse(text, STREAMS), STREAMS) is None, silent
+    assert expiring_groups(parsed("window(c.ts, '1 hour')"), STREAMS) is None
+
+
+@pytest.mark.parametrize(
+    "computed",
+    ["hour(c.ts)", "to_date(c.ts)", "CAST(c.ts AS DATE)", "date_format(i.ts, 'yyyy-MM-dd HH')", "year(c.ts) * 100"],
+)
+def test_whatever_is_computed_of_a_time_column_is_told(computed: str) -> None:
+    sliding = "FROM i [RANGE 1 HOUR], c [RANGE 1 HOUR] WHERE i.id = c.id GROUP BY "
+    told = expiring_groups(parse(f"SELECT COUNT(*) AS n {sliding} {computed}", STREAMS, "hourly"), STREAMS)
+    assert told is not None
+    assert told.startswith("query 'hourly' groups by ")
+    assert ".ts" in told

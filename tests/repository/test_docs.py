@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs import blocks, check_file, main
+from tools.docs import EXAMPLES, blocks, check_examples, check_file, main
 
 FENCE = "```"
 
@@ -134,3 +134,19 @@ def test_one_failing_page_makes_the_exit_code_1_and_the_others_still_run(
     good.write_text(fenced("python", "1 / 1"))
     assert main([str(bad), str(good)]) == 1
     assert "second.md: 1 run, 0 skipped" in capsys.readouterr().out
+
+
+def test_examples_run_one_after_the_other_and_a_wrong_answer_fails_them(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text("if __name__ == '__main__':\n    print('verified')\n")
+    wrong.write_text("if __name__ == '__main__':\n    assert 1 + 1 == 3\n")
+    assert check_examples([right, right])[1].startswith("2 run, ")
+    passed, report = check_examples([right, wrong])
+    assert not passed
+    assert "wrong.py:" in report
+    assert "AssertionError" in report
+
+
+def test_the_examples_that_are_run_are_there() -> None:
+    folder = Path(__file__).parents[2] / "examples"
+    assert all("assert " in (folder / name).read_text() for name in EXAMPLES)

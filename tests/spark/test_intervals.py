@@ -45,6 +45,25 @@ def test_an_interval_gives_what_python_says_and_explain_shows_windows(
     assert stage.rows_of(query.table()) == expected(epochs, 3, 20)
 
 
+@pytest.mark.parametrize("directly", [True, False])
+def test_a_left_join_with_an_interval_is_read_directly_and_keeps_rows_without_a_match(
+    spark: SparkSession, tmp_path: Path, directly: bool
+) -> None:
+    epochs = stage.some_epochs(seed=4 + directly, n_epochs=3)
+    flow = stage.declare(Flow(spark, slots=2), stage.write(tmp_path / "in", epochs), directly=directly)
+    query = flow.query(TEXT.replace(" JOIN ", " LEFT JOIN ")).to("memory")
+    shown = flow.explain()
+    assert ("Parquet files read in the routing task" in shown) == directly
+    assert ("rows from Spark" in shown) != directly
+    assert "S comes 3 seconds to 20 seconds after R" in shown
+    assert "a match satisfies" not in shown
+    flow.start(tmp_path / "ck", final=True).await_termination()
+    matched = expected(epochs, 3, 20)
+    without = {row["v"] for epoch in epochs for row in epoch["R"]} - {r for r, _ in matched}
+    assert without
+    assert stage.rows_of(query.table()) == stage.in_order([*matched, *((r, None) for r in without)])
+
+
 def test_days_are_sparks_own_where_they_are_not_even(spark: SparkSession, tmp_path: Path) -> None:
     """Over the night of 2026-03-29, which has 23 hours in Berlin."""
     night = 1_774_738_800 * S  # 2026-03-29 00:00 in Berlin

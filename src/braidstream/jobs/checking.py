@@ -116,7 +116,7 @@ def check_job(job: Job) -> Checked:
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
-    told = (expiring_groups(query) for query in queries.values())
+    told = (expiring_groups(query, found.streams) for query in queries.values())
     return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
 
 

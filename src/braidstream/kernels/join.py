@@ -383,7 +383,7 @@ def _pairs(build: Rows, hashes: U64, low: I64, high: I64, limit: int) -> Iterato
 
     Hashes of needles ascend. At most `limit` pairs at a time.
     """
-    found = matches(build.hashes, build.times, hashes, low, high, limit)
+    found = matches(build.hashes, build.times, hashes, low, high, limit, build.marked(len(hashes)))
     if found is not None:
         yield from found
         return

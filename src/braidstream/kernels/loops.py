@@ -22,7 +22,20 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["VARIABLE", "between", "load", "matches", "members", "missing", "native", "only", "spans", "unmatched"]
+__all__ = [
+    "UNMARKED",
+    "VARIABLE",
+    "between",
+    "load",
+    "marks",
+    "matches",
+    "members",
+    "missing",
+    "native",
+    "only",
+    "spans",
+    "unmatched",
+]
 
 VARIABLE = "BRAIDSTREAM_KERNELS"
 _ENOUGH = 1 << 10
@@ -31,6 +44,8 @@ _ENOUGH = 1 << 10
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
+UNMARKED: U64 = np.empty(0, dtype=np.uint64)
+"""No marks: every hash may be there."""
 _forced: str | None = None
 
 
@@ -97,13 +112,24 @@ def between(values: I64, low: int, high: int) -> I64:
     return rows[: made.between(values, low, high, rows)]
 
 
-def unmatched(build: U64, times: I64, needles: U64, low: I64, high: I64, left: I64) -> I64 | None:
+def marks(build: U64) -> U64:
+    """What tells of most hashes that are not among ascending ones that they are not; nothing where NumPy is to search.
+
+    Few needles have a partner in each of many segments of a long window: the others need no search.
+    """
+    made = native(len(build)) if len(build) else None
+    return UNMARKED if made is None else made.marks(build)
+
+
+def unmatched(
+    build: U64, times: I64, needles: U64, low: I64, high: I64, left: I64, marked: U64 = UNMARKED
+) -> I64 | None:
     """Of the needles at `left` those without a row of their hash and a time in [low, high]; None: NumPy is to."""
     made = native(len(build) + len(left))
     if made is None:
         return None
     kept = left.copy()
-    return kept[: made.unmatched(build, times, needles, low, high, kept)]
+    return kept[: made.unmatched(build, times, marked, needles, low, high, kept)]
 
 
 def spans(build: U64, times: I64, needles: U64, low: I64, high: I64) -> tuple[I64, I64] | None:
@@ -116,18 +142,20 @@ def spans(build: U64, times: I64, needles: U64, low: I64, high: I64) -> tuple[I6
     return start, stop
 
 
-def matches(build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int) -> Iterator[tuple[I64, I64]] | None:
+def matches(
+    build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int, marked: U64 = UNMARKED
+) -> Iterator[tuple[I64, I64]] | None:
     """Pairs (needle, row) of one hash with a time in [low, high], at most `limit` at a time; None: NumPy is to."""
     made = native(len(build) + len(needles))
-    return None if made is None else _matches(made, build, times, needles, low, high, limit)
+    return None if made is None else _matches(made, build, times, needles, low, high, limit, marked)
 
 
 def _matches(
-    made: ModuleType, build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int
+    made: ModuleType, build: U64, times: I64, needles: U64, low: I64, high: I64, limit: int, marked: U64
 ) -> Iterator[tuple[I64, I64]]:
     place = np.array([0, 0, -1], dtype=np.int64)
     while place[0] < len(needles):
         out_needles, out_rows = np.empty(limit, dtype=np.int64), np.empty(limit, dtype=np.int64)
-        n = made.matched(build, times, needles, low, high, place, out_needles, out_rows)
+        n = made.matched(build, times, marked, needles, low, high, place, out_needles, out_rows)
         if n:
             yield out_needles[:n], out_rows[:n]

@@ -44,8 +44,17 @@ class Span:
     """The times that a partner of a needle may have, relative to the needle's."""
 
     before_us: int | None
-    """How much older it may be; None: any."""
+    """How much older it may be; None: any. Below 0: it is newer by at least that."""
     after_us: int | None
+
+    def narrowed(self, least: int | None, most: int | None) -> Span:
+        """Partners whose time less the needle's is within bounds as well."""
+        before, after = self.before_us, self.after_us
+        if least is not None:
+            before = -least if before is None else min(before, -least)
+        if most is not None:
+            after = most if after is None else min(after, most)
+        return Span(before, after)
 
     def bounds(self, times: I64, deadlines: I64 | None) -> tuple[I64, I64]:
         """The first and the last time for each needle; an intermediate result has a deadline instead of a window."""
@@ -101,11 +110,12 @@ class Partners:
     def unmatched(self, needles: Needles, left: I64) -> I64:
         """Of the needles at `left`, which ascend, those without a match."""
         if not self.is_tested:
-            found = unmatched(self.rows.hashes, self.rows.times, needles.hashes, needles.low, needles.high, left)
+            own, marked = self.rows, self.rows.marked(len(left))
+            found = unmatched(own.hashes, own.times, needles.hashes, needles.low, needles.high, left, marked)
             if found is not None:
                 return found
-        own = needles if len(left) == len(needles) else needles.at(left)
-        return left[~(self._passing(own) if self.is_tested else self._timely(own))]
+        asked = needles if len(left) == len(needles) else needles.at(left)
+        return left[~(self._passing(asked) if self.is_tested else self._timely(asked))]
 
     def _passing(self, needles: Needles) -> Flags:
         """Which needles have a match, where candidates are looked at."""

@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numba import types
 
-__all__ = ["between", "dealt", "hash_longs", "hash_texts", "matched", "members", "ordered", "spans", "unmatched"]
+__all__ = ["between", "dealt", "hash_longs", "hash_texts", "marks", "matched", "members", "ordered", "spans", "unmatched"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -173,9 +173,47 @@ def _in_time(build: Any, times: Any, begin: Any, first: Any) -> Any:
     return high
 
 
-@_compiled(_I64, _READ_U64, _READ_I64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64, _NEW_I64, _NEW_I64)
+@_compiled(_NEW_U64, _READ_U64)
+def marks(build: Any) -> Any:
+    """Which hashes may be among ascending ones: the least, how far to shift what a hash is above it, and bits by that.
+
+    16 bits a row: of the hashes that are not there one in sixteen or so is told to be. In the order of the hashes, so
+    that who asks for ascending ones reads on.
+    """
+    n = len(build)
+    least = build[0]
+    span, shift = build[n - 1] - least, np.uint64(0)
+    while span >> shift >= np.uint64(16 * n):
+        shift += np.uint64(1)
+    found = np.zeros(3 + np.int64((span >> shift) >> np.uint64(6)), dtype=np.uint64)
+    found[0], found[1] = least, shift
+    for i in range(n):
+        bit = (build[i] - least) >> shift
+        found[np.uint64(2) + (bit >> np.uint64(6))] |= np.uint64(1) << (bit & np.uint64(63))
+    return found
+
+
+@numba.njit(types.boolean(_READ_U64, _U64), cache=True, nogil=True, error_model="numpy", inline="always")
+def _is_absent(marked: Any, h: Any) -> Any:
+    """Whether a hash is not among those that were marked, as far as the marks tell; without marks, no."""
+    if len(marked) == 0:
+        return False
+    bit = (h - marked[0]) >> marked[1]
+    word = np.uint64(2) + (bit >> np.uint64(6))
+    return word >= np.uint64(len(marked)) or (marked[word] >> (bit & np.uint64(63))) & np.uint64(1) == np.uint64(0)
+
+
+@_compiled(_I64, _READ_U64, _READ_I64, _READ_U64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64, _NEW_I64, _NEW_I64)
 def matched(
-    build: Any, times: Any, needles: Any, low: Any, high: Any, place: Any, out_needles: Any, out_rows: Any
+    build: Any,
+    times: Any,
+    marked: Any,
+    needles: Any,
+    low: Any,
+    high: Any,
+    place: Any,
+    out_needles: Any,
+    out_rows: Any,
 ) -> Any:
     """Pairs of needles and rows of `build` with the same hash and a time in [low, high]: as many as there is room for.
 
@@ -187,6 +225,9 @@ def matched(
     i, j, at = place[0], place[1], place[2]
     while i < n_needles:
         h = needles[i]
+        if _is_absent(marked, h):
+            i += 1
+            continue
         if j < n_build and build[j] < h:
             j = _reached(build, j, h)
         if j >= n_build:
@@ -211,8 +252,8 @@ def matched(
     return n
 
 
-@_compiled(_I64, _READ_U64, _READ_I64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64)
-def unmatched(build: Any, times: Any, needles: Any, low: Any, high: Any, left: Any) -> Any:
+@_compiled(_I64, _READ_U64, _READ_I64, _READ_U64, _READ_U64, _READ_I64, _READ_I64, _NEW_I64)
+def unmatched(build: Any, times: Any, marked: Any, needles: Any, low: Any, high: Any, left: Any) -> Any:
     """Of the needles at `left` (ascending) those without a row of `build` of their hash and a time in [low, high].
 
     They are moved to the front of `left`; their number. Hashes ascend in both, times within a hash.
@@ -222,13 +263,16 @@ def unmatched(build: Any, times: Any, needles: Any, low: Any, high: Any, left: A
     for k in range(len(left)):
         i = left[k]
         h = needles[i]
+        left[n] = i
+        if _is_absent(marked, h):
+            n += 1
+            continue
         if j < n_build and build[j] < h:
             j = _reached(build, j, h)
         if j < n_build and build[j] == h:
             at = _in_time(build, times, j, low[i])
             if at < n_build and build[at] == h and times[at] <= high[i]:
                 continue
-        left[n] = i
         n += 1
     return n
 

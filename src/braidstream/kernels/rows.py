@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braidstream.kernels.loops import native
+from braidstream.kernels.loops import UNMARKED, marks, native
 from braidstream.kernels.sizes import joined, whole, widest
 from braidstream.model.columns import (
     DEADLINE,
@@ -55,6 +55,8 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
+_WORTH = 8
+"""Marking a row costs so much less than searching for a needle."""
 
 
 def payload_names(table: pa.Table) -> list[str]:
@@ -80,6 +82,14 @@ class Rows:
     def times(self) -> I64:
         """The event times in microseconds, ascending within equal hashes."""
         return fixed_width(self.table, TIME)
+
+    def marked(self, n_needles: int) -> U64:
+        """What rules out most needles that have no row, where so many of them make that worth a look at all rows."""
+        return self._marks if n_needles * _WORTH >= len(self) else UNMARKED
+
+    @cached_property
+    def _marks(self) -> U64:
+        return marks(self.hashes)
 
     @cached_property
     def masks(self) -> I64 | None:

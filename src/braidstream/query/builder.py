@@ -61,6 +61,8 @@ def kind_named(how: str) -> JoinKind:
     if found is None:
         known = ["inner", "left", "right", "full", "semi", "anti", "asof", "asof_left"]
         turned = {"rightsemi": "semi", "rightanti": "anti", "asofright": "asof_left"}.get(_folded(str(how)))
+        if _folded(str(how)) == "cross":
+            raise InputError(f"how={how!r}", f"one of {', '.join(known)}", 'write how="inner" with allow="no-equality"')
         fix = nearest(str(how), known) if turned is None else f'exchange the streams, and write how="{turned}"'
         raise InputError(f"how={how!r}", f"one of {', '.join(known)}", fix)
     return found

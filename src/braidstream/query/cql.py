@@ -129,7 +129,7 @@ def _with_intervals(scope: Scope, query: Query, joined: Joined, selected: Select
     if len(query.inputs) == 1:
         return _alone(scope, query)
     if is_sliding or not joined.intervals:
-        _refuse_open(scope, _no_interval(query), _kept(query))
+        _refuse_open(scope, _no_interval(query), _kept(query), query.kind)
         require_windows(scope.source, scope.relations, query.kind, query.n_left)
         return _closing(scope, query)
     apart = derive(scope, joined.intervals)
@@ -189,12 +189,13 @@ def _kept(query: Query) -> Collection[str]:
     return [query.aliases[place] for place in query.kind.kept if not query.kind.is_asof]
 
 
-def _refuse_open(scope: Scope, reason: str, kept: Collection[str] = ()) -> None:
+def _refuse_open(scope: Scope, reason: str, kept: Collection[str] = (), kind: JoinKind = JoinKind.INNER) -> None:
     for relation in (relation for relation in scope.relations if relation.is_open):
         never = "" if relation.alias in kept else f" or {relation.stream} [RANGE UNBOUNDED]"
         fix = f"write {relation.stream} [RANGE 10 SECONDS]{never}"
         if not reason and relation.schema.time is not None:
-            fix += ", or bound its time by an interval"
+            place = "" if kind is JoinKind.INNER else " in ON"
+            fix += f", or bound its time by an interval{place}"
         wrong = f"stream {relation.stream} has no window" + (f": {reason}" if reason else "")
         raise scope.source.error(relation.offset, wrong, "a window after each stream", fix)
 

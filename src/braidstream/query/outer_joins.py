@@ -3,7 +3,8 @@
 ON says what a match is. Of its conjuncts equalities are keys, as in any join; what is about one stream alone filters it
 before the exchange, unless its rows are put out without a match as well: then it is a condition that only rows which
 match have to satisfy (`Input.match`). A comparison of an expression over one stream with one over the other is
-evaluated by the engine on candidate matches (`Query.on`); anything else in ON is refused, since what Spark finds out
+evaluated by the engine on candidate matches (`Query.on`); an interval between their times narrows the range of times in
+which partners are looked up (`Query.gaps`), and is a comparison as well only where a zone may matter; anything else in ON is refused, since what Spark finds out
 about results comes too late to decide whether a row has a match.
 
 WHERE filters results. What is about a stream that never has NULLs in the place of a row filters that stream already;
@@ -141,7 +142,8 @@ def matched_condition(scope: Scope, kind: JoinKind, on: Sequence[exp.Expr], wher
     """Sort the conjuncts of ON and WHERE of a join of two streams that is no inner one."""
     decided = join_condition(scope, on, clause="ON")
     conditional = {scope.aliases[place] for place in kind.kept}
-    between = [*decided.residual, *(interval.node for interval in decided.intervals)]
+    timely = [interval for interval in decided.intervals if interval.is_exact and not kind.is_asof]
+    between = [*decided.residual, *(interval.node for interval in decided.intervals if interval not in timely)]
     comparisons = tuple(match for node in between for match in comparisons_of(scope, node))
     matching = {alias: text for alias, text in decided.filters.items() if alias in conditional}
     filters = {alias: [text] for alias, text in decided.filters.items() if alias not in conditional}

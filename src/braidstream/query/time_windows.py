@@ -13,7 +13,7 @@ Invariant: after `take_time_window` the parsed query has no such call left. Cost
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlglot import TokenType, exp
 
@@ -22,6 +22,7 @@ from braidstream.query.duration import DurationProblem, measure
 from braidstream.query.model import Query, TimeWindow
 from braidstream.query.scope import Scope
 from braidstream.query.source import Source, sql_of
+from braidstream.query.types import Schema
 
 __all__ = ["expiring_groups", "has_time_window", "masked_calls", "take_time_window"]
 
@@ -64,16 +65,27 @@ def take_time_window(scope: Scope, select: exp.Select) -> TimeWindow | None:
     return window
 
 
-def expiring_groups(query: Query) -> str | None:
-    """What to say of a query whose groups are hours that fall back to nothing as rows expire; None if there is none."""
+def expiring_groups(query: Query, schemas: Mapping[str, Schema]) -> str | None:
+    """What to say of a query whose groups are hours that fall back to nothing as rows expire; None if there is none.
+
+    That is what anything computed of a stream's time column may be: `date_trunc`, `hour`, `CAST(... AS DATE)`.
+    """
     if query.window is not None or not query.is_aggregate:
         return None
-    found = [re.search(r"\b(DATE_TRUNC|TIMESTAMP_TRUNC|TRUNC)\(.*", entry.sql) for entry in query.group_by]
-    shown = next((one[0].replace("`", "") for one in found if one), None)
-    if shown is None:
+    hosts = {one.name: one.stream for one in query.enriched}
+    named = {entry.alias: schemas.get(hosts.get(entry.stream, entry.stream)) for entry in query.inputs}
+    times = [f"{_quoted(a)}.{_quoted(s[s.time].name)}" for a, s in named.items() if s is not None and s.time]
+    texts = (entry.sql for entry in query.group_by if entry.column is None)
+    found = next((text for text in texts if any(time in text for time in times)), None)
+    if found is None:
         return None
+    shown = found.replace("`", "")
     told = f"query {query.name!r} groups by {shown} over windows that slide: groups fall back to 0 as rows expire"
     return f"{told}; for totals that are put out once, write {_EXAMPLE}"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _is_call(node: exp.Expr) -> bool:

@@ -101,7 +101,14 @@ def needles_of(join: Join, place: int, rows: Rows, index: I64) -> Needles:
     """Rows of an input, to look their partners up: until its own window ends, and not before theirs begin."""
     own, other = join.inputs[place].window_us, join.inputs[1 - place].window_us
     span = Span(other, 0 if join.kind.is_asof else own)
+    for gap in join.gaps:
+        bounds = (gap.low_us, gap.high_us) if gap.left == place else (_opposite(gap.high_us), _opposite(gap.low_us))
+        span = span.narrowed(*bounds)
     return Needles.of(rows, index, span, turned_on(join, place))
+
+
+def _opposite(bound: int | None) -> int | None:
+    return None if bound is None else -bound
 
 
 def unmatched(join: Join, place: int, rows: Rows, index: I64, partners: Asked) -> I64:

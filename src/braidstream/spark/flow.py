@@ -44,6 +44,7 @@ from braidstream.plan.statistics import better_trees, known_statistics
 from braidstream.plan.told import check_told, told
 from braidstream.query import Query, parse_duration
 from braidstream.query.evolution import Held
+from braidstream.query.time_windows import expiring_groups
 from braidstream.query.tree import tree_of
 from braidstream.spark.arrow_types import shapes_of
 from braidstream.spark.declared import (
@@ -330,6 +331,8 @@ class Flow(FlowInputs):
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
         warnings += gone_folders(prepared, last, store)
+        told = (expiring_groups(query.query, self.schemas) for query in prepared.queries.values())
+        warnings += tuple(one for one in told if one is not None)
         return Begun(launch, prepared, last, mine, is_new, warnings, changes, held)
 
     def submit(

@@ -130,6 +130,9 @@ def _timed(
     if not isinstance(within, tuple) or not (is_signed(first) or is_signed(second)):
         made = builder.window(right=second)
         return made if made.kind.is_asof else made.window(left=first)
+    if builder.kind.is_asof:
+        wrong = f"within={within!r} is an interval, and an as-of join takes the newest row of a window"
+        raise InputError(wrong, "how old that row may be", 'write within="10 seconds"')
     if first is None or second is None:
         builder = builder.window(None)
     left, right = (f"{side}.{quote_name(time)}" for side, time in zip(_SIDES, times, strict=True))

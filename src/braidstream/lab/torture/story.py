@@ -103,7 +103,6 @@ class Budget(Value, frozen=True):
     piece: int = 200
     has_time: bool = False
     restless: int | None = None
-    sheds: bool = False
 
 
 class Options(Value, frozen=True):
