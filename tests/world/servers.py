@@ -57,11 +57,11 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline, f"{what} within {PATIENCE_S:g} s"
+        assert time.monotonic() < deadline, f"{what} within {patience_s:g} s"
         time.sleep(0.1)
 
 
@@ -154,6 +154,19 @@ class Kafka:
             self._java("kafka.tools.StorageTool", "format", "-t", "x" * 21 + "A", "-c", str(settings)).wait(60)
         self._process = self._java("kafka.Kafka", str(settings))
         until(lambda: answers(self.port, self.host), "Kafka answers")
+        until(self._leads, "every partition has a leader")
+
+    def _leads(self) -> bool:
+        """Whether the broker that listens knows of all its topics who leads them: some moments later, with many."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        with suppress(KafkaException):
+            known = client.list_topics(timeout=5)
+            parts = [part for topic in known.topics.values() for part in topic.partitions.values()]
+            return bool(known.brokers) and all(part.leader != -1 for part in parts)
+        return False
 
     def kill(self) -> None:
         """By SIGKILL."""
@@ -219,12 +232,11 @@ def new_name(what: str) -> str:
 
 
 class S3:
-    """A MinIO server with one bucket."""
-
-    BUCKET = "bucket"
+    """A MinIO server with one bucket, whose name no other server has: a process keeps its clients by their buckets."""
 
     def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self.folder, self.host, self.port = folder, host, free_port()
+        self.bucket = f"bucket-{uuid.uuid4().hex[:8]}"
         self.user, self.password = "braid", uuid.uuid4().hex
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -254,7 +266,7 @@ class S3:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        (self.folder / "data" / self.BUCKET).mkdir(parents=True, exist_ok=True)
+        (self.folder / "data" / self.bucket).mkdir(parents=True, exist_ok=True)
         log = (self.folder / "log").open("ab")
         own = {"MINIO_ROOT_USER": self.user, "MINIO_ROOT_PASSWORD": self.password, "MINIO_BROWSER": "off"}
         command = [str(WORLD / "minio"), "server", str(self.folder / "data"), "--address", f"{self.host}:{self.port}"]

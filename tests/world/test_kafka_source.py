@@ -19,6 +19,7 @@ import pytest
 
 from tests.spark.stage import in_order
 from tests.world import readers
+from tests.world.cluster import kill_all
 from tests.world.servers import Kafka, avro_jar, connector_jars, free_port, new_name, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.world]
@@ -294,18 +295,26 @@ def test_partitions_that_are_added_while_it_runs_are_read(tmp_path: Path, kafka:
         'subscribe = "', "".join(f'"{k}" = "{v}"\n' for k, v in settings.items()) + 'subscribe = "', 1
     )
     file.write_text(text)
-    running = subprocess.Popen(command, cwd=tmp_path, env=inherited, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    log = (tmp_path / "log").open("wb")  # a pipe that nobody reads would stop it when it is full
+    running = subprocess.Popen(command, cwd=tmp_path, env=inherited, stdout=log, stderr=log, start_new_session=True)
+    out = str(tmp_path / "out")
+
+    def until_joined(n: int, what: str) -> None:
+        def is_joined() -> bool:
+            assert running.poll() is None, (tmp_path / "log").read_text(errors="replace")[-3000:]
+            return _n_rows(out) == n
+
+        until(is_joined, what, 200)
+
     try:
-        out = str(tmp_path / "out")
-        until(lambda: _n_rows(out) == len(pairs(r, s)), "the first rows are joined")
+        until_joined(len(pairs(r, s)), "the first rows are joined")
         admin = AdminClient({"bootstrap.servers": kafka.servers})
         admin.create_partitions([NewPartitions(names[0], 4)])[names[0]].result(60)
         until(lambda: len(_partitions(kafka, names[0])) == 4, "the partitions are there")
         _send_to(kafka, names[0], later, [1, 2, 3])
-        until(lambda: _n_rows(out) == len(pairs([*r, *later], s)), "rows of new partitions are joined")
+        until_joined(len(pairs([*r, *later], s)), "rows of new partitions are joined")
     finally:
-        running.kill()
-        running.communicate()
+        kill_all(running)
     assert readers.delta_rows(out) == pairs([*r, *later], s)
 
 
