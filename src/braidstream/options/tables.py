@@ -251,7 +251,8 @@ class JobStream(Checked):
     )  # fmt: skip
     bad: JobSink | None = option(
         Inner(JobSink), None, {"format": "json", "path": "out/bad"},
-        "For Kafka: where messages go that are not what the schema says", unset="nowhere: the flow stops at the first",
+        "For Kafka, JSON and CSV: where rows go that are not what the schema says",
+        unset="nowhere: the flow stops at the first",
     )  # fmt: skip
 
     def check_together(self) -> None:
@@ -262,9 +263,11 @@ class JobStream(Checked):
         if self.value is not None and self.schema is None:
             wrong = f'value is "{self.value}" without a schema'
             raise InputError(wrong, "the fields and their types", 'add schema = "k long, v long, ts timestamp"')
-        if self.bad is not None and self.value is None:
-            wrong = f"bad for a {self.format} stream without a value"
-            raise InputError(wrong, "bad for Kafka with a value", 'add value = "json", or leave bad out')
+        is_text = self.format.lower() in ("json", "csv") and self.schema is not None
+        if self.bad is not None and self.value is None and not is_text:
+            wrong = f"bad for a {self.format} stream without a {'value' if is_kafka else 'schema'}"
+            fix = 'add value = "json", or leave bad out' if is_kafka else "leave bad out"
+            raise InputError(wrong, "bad for Kafka with a value, or for JSON or CSV files with a schema", fix)
         if is_kafka and self.schema is not None and self.value is None:
             wrong = "schema for a Kafka stream without a value"
             raise InputError(wrong, "what the values of messages are", 'add value = "json"')
