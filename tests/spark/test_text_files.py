@@ -27,7 +27,6 @@ JOB = """
 [flow]
 checkpoint = "ck"
 slots = 2
-warm = false
 [streams.R]
 format = "{format}"
 path = "R"

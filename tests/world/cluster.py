@@ -124,6 +124,8 @@ class Cluster:
 
 def obstacle() -> str | None:
     """Why there can be no cluster here: rights, programs, or a kernel without networks of their own."""
+    if not servers.MINIO.exists():
+        return servers.NO_MINIO
     if os.getuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "tc", "iptables"):

@@ -111,6 +111,24 @@ def test_a_bucket_that_may_not_be_written_is_refused_and_named(
         assert part in str(refused.value)
 
 
+def test_who_may_only_read_a_bucket_is_refused_and_the_bucket_named(
+    s3: S3, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Files(root).replace("there", b"already")
+    for name, value in s3.read_only().items():
+        monkeypatch.setenv(name, value)
+    _s3_store.cache_clear()
+    try:
+        assert Files(root).read("there") == b"already"
+        with pytest.raises(InputError) as refused, Checkpoint(f"{root}/ck").starting():
+            pass
+    finally:
+        _s3_store.cache_clear()
+    assert refused.value.exit_code == 2
+    for part in (f"{root}/ck", "Permission denied", "permissions"):
+        assert part in str(refused.value)
+
+
 def test_a_bucket_that_is_not_there_is_refused_and_named(s3: S3) -> None:
     with pytest.raises(InputError, match="s3://nowhere/ck"), Checkpoint("s3://nowhere/ck").starting():
         pass
