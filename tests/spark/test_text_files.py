@@ -97,10 +97,21 @@ def test_without_an_output_the_flow_stops_and_says_how_to_go_on(
 def test_an_expression_that_fails_on_a_row_stops_the_flow_and_the_hint_says_how_to_pass_over_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    where = "R.k = S.k AND {divide} < 5"
+    file = job(tmp_path, "json", where=where.format(divide="1 / (R.v - 20)"), wrong=False)
+    file.write_text(file.read_text().replace('time = "ts"', 'time = "ts"\noptions = { maxFilesPerTrigger = 1 }'))
+    for name in "RS":
+        for number, line in enumerate(lines("json")):
+            (tmp_path / name / f"{number}.json").write_text(f"{line}\n")
     with pytest.raises(RunError) as failed:
-        run(spark, job(tmp_path, "json", where="R.k = S.k AND CAST(R.k || 'x' AS int) > 0", wrong=False))
-    assert "try_cast" in failed.value.fix
-    assert "1x" in failed.value.wrong
+        run(spark, file)
+    assert "DIVIDE_BY_ZERO" in failed.value.wrong
+    assert "try_divide" in failed.value.fix
+    assert "1 / (R.v - 20)" in failed.value.fix
+    file.write_text(file.read_text().replace("1 / (R.v - 20)", "try_divide(1, R.v - 20)"))
+    run(spark, file)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10)]
 
 
 @pytest.mark.slow
