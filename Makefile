@@ -37,7 +37,7 @@ WORLD := $(RUN) $(BIN)/python -m pytest --world --durations 10 -rs
 world: setup ## run the tests against real servers, then on a cluster whose parts die (fetches and starts what they need)
 	@tools/world.sh
 	@$(WORLD) tests/world --ignore tests/world/test_cluster.py -n 2 --dist loadfile $(ARGS) || [ $$? = 5 ]
-	@$(WORLD) tests/world/test_cluster.py -n 0 $(ARGS) || [ $$? = 5 ]
+	@$(WORLD) tests/world/test_cluster.py -n 0 -o faulthandler_timeout=1200 $(ARGS) || [ $$? = 5 ]
 
 bench-world: setup ## rows a second from a Kafka topic with 12 partitions, beside the same rows from Parquet files
 	@tools/world.sh

@@ -229,11 +229,11 @@ class Commits:
                     self.last = now
                     self.times.append(time.monotonic())
 
-    def longest_gap(self, begin: float, end: float) -> float | None:
-        """The longest time between two commits one after the other, of which a part is in a time; None: none came."""
-        times = list(self.times)
-        gaps = [b - a for a, b in pairwise(times) if b > begin and a < end]
-        return max(gaps, default=None)
+    def longest_gap(self, begin: float, end: float) -> str:
+        """The longest time between two commits of which a part is in a time; up to its end, where it goes beyond."""
+        gaps = [(min(b, end) - a, b > end) for a, b in pairwise(list(self.times)) if b > begin and a < end]
+        seconds, goes_on = max(gaps, default=(0.0, False))
+        return f"{seconds:.0f} s{', and on' if goes_on else ''}"
 
 
 @dataclass
@@ -362,7 +362,7 @@ class Rain:
     def table(self) -> str:
         """What happened, for people."""
         columns = ["fault", "worker", "at", "after epoch", "epochs lost", "drivers started"]
-        columns += ["epochs that a new driver began again", "longest time between two commits until the next fault"]
+        columns += ["epochs that a new driver began again", "longest time without a commit until the next fault"]
         lines = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * (len(columns) - 2)]
         now = time.monotonic() - self.began
         last = Entry("", now, 0, self.commits.lost, self.supervisor.n_starts, self.supervisor.replayed)
@@ -370,7 +370,7 @@ class Rain:
             gap = self.commits.longest_gap(self.began + entry.at_s, self.began + following.at_s)
             counts = [following.starts - entry.starts, following.replayed - entry.replayed]
             cells = [entry.fault, entry.what, f"{entry.at_s:.0f} s", entry.epoch, following.lost - entry.lost, *counts]
-            lines.append("| " + " | ".join(map(str, [*cells, "none came" if gap is None else f"{gap:.0f} s"])) + " |")
+            lines.append("| " + " | ".join(map(str, [*cells, gap])) + " |")
         return "\n".join(lines)
 
 
