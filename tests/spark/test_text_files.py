@@ -62,8 +62,7 @@ def job(folder: Path, format_: str, more: str = "", where: str = "R.k = S.k", wr
 
 
 def run(spark: SparkSession, file: Path) -> None:
-    made = read(file)
-    start(made, build(made, spark)).await_termination()
+    start(read(file), spark).await_termination()
 
 
 @pytest.mark.slow

@@ -93,8 +93,9 @@ def test_faults_lose_nothing_and_repeat_nothing(cluster: Cluster) -> None:
 def test_executors_come_and_go_and_fetch_the_state_of_their_slots_once(cluster: Cluster) -> None:
     """Dynamic allocation: one executor, more as tasks wait, one again in a silence, then more that find no copies."""
     own = {"enabled": "true", "shuffleTracking.enabled": "true", "minExecutors": "1", "maxExecutors": "3"}
-    own |= {"executorIdleTimeout": "6s", "cachedExecutorIdleTimeout": "6s", "schedulerBacklogTimeout": "1s"}
-    own |= {"shuffleTracking.timeout": "6s"}
+    # idle for longer than an epoch takes beside others' work: who has slots in every epoch stays
+    own |= {"executorIdleTimeout": "30s", "cachedExecutorIdleTimeout": "30s", "schedulerBacklogTimeout": "1s"}
+    own |= {"shuffleTracking.timeout": "30s"}
     more = {f"spark.dynamicAllocation.{name}": value for name, value in own.items()}
     # six slots on one core: the last of them wait for longer than that second, without much to do
     job = Job(cluster, "1 second", limit=2_000, slots=6, more=more)
@@ -127,8 +128,12 @@ def test_executors_come_and_go_and_fetch_the_state_of_their_slots_once(cluster: 
         n_before = len(fetched())
         until_executors(3)
 
+        n_sent = [0]
+
         def is_quiet() -> bool:
-            feed.send(20)
+            if len(fetched()) >= n_sent[0]:  # a few rows for each epoch, so that there is one
+                feed.send(20)
+                n_sent[0] = len(fetched()) + 1
             return len(fetched()) > n_before + 6 and not any(fetched()[-3:])
 
         until_it(is_quiet, "epochs that fetch nothing")
