@@ -86,7 +86,7 @@ def test_a_job_goes_on_by_braid_run_by_spark_submit_and_with_an_archive(cluster:
 def test_faults_lose_nothing_and_repeat_nothing(cluster: Cluster) -> None:
     """The short form: one fault of each sort in its time, a driver's start apart."""
     kinds = ["executor killed", "S3 server killed, started again", "driver killed", "worker killed, another started"]
-    fault_run(cluster, kinds, len(kinds), 45.0 * len(kinds), seed=1, per_s=10)
+    fault_run(cluster, kinds, len(kinds), 150, seed=1, per_s=10)
 
 
 @pytest.mark.acceptance
