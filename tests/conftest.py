@@ -69,6 +69,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_world and not config.getoption("--world") else None
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out: a run of all tests is not one of those against servers."""
+    if not config.getoption("--world"):
+        terminalreporter.write_line("tests/world: not run; make world")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [tier for tier in TIMEOUT_S if not wanted(config, tier)]
     kept = [item for item in items if not any(tier in item.keywords for tier in left_out)]

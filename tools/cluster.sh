@@ -8,7 +8,7 @@
 #   tools/cluster.sh start N             start worker N, anew or again
 #   tools/cluster.sh stop N | resume N   SIGSTOP, SIGCONT
 #   tools/cluster.sh cut N  | heal N     its network: no packet passes, and passes again
-#   tools/cluster.sh slow N | fast N     packets are delayed and lost, and no longer; lost N: how many were
+#   tools/cluster.sh slow N | fast N     packets are delayed and lost, and no longer; lost N: how many were, slows N: by what
 #
 # Each worker has a network namespace with one virtual cable to a bridge that leads nowhere else (10.NET.0.0/24), and a
 # folder for temporary files of its own. Invariant: what a worker's processes know of others they know by the network;
@@ -127,10 +127,21 @@ signal() {
 slow() {
   local cable
   cable=$(cable "$1")
-  tc qdisc replace dev "$cable" root netem delay 100ms 50ms loss 3% 2>/dev/null && return
+  if has_netem "$cable"; then return; fi
   command -v iptables >/dev/null || die "neither netem nor iptables: apt-get install iptables"
   tc qdisc replace dev "$cable" root tbf rate 3mbit burst 16kb latency 400ms
   inside "$1" iptables -A INPUT -m statistic --mode random --probability 0.05 -j DROP
+}
+
+has_netem() { tc qdisc replace dev "$1" root netem delay 100ms 50ms loss 3% 2>/dev/null; }
+
+slows() {
+  if has_netem "$(cable "$1")"; then
+    fast "$1"
+    echo "tc netem"
+  else
+    echo "tc tbf and iptables -m statistic (this kernel has no netem)"
+  fi
 }
 
 fast() {
@@ -166,7 +177,7 @@ case "${1:-} ${2:-}" in
   "resume "[1-9]) signal CONT "$2" ;;
   "cut "[1-9]) ip link set "$(cable "$2")" down ;;
   "heal "[1-9]) ip link set "$(cable "$2")" up ;;
-  "slow "[1-9] | "fast "[1-9] | "lost "[1-9]) "$1" "$2" ;;
+  "slow "[1-9] | "fast "[1-9] | "lost "[1-9] | "slows "[1-9]) "$1" "$2" ;;
   *)
     sed -n '2,/^set -/p' "$0" | sed 's/^# \{0,1\}//; /^set -/d' >&2
     exit 2

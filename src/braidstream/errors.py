@@ -155,7 +155,10 @@ class SinkFailed(RunError):
         what, repair = (
             ("the sink of query", "repair the sink")
             if expression is None
-            else ("an expression over the results of query", "repair the data or the sink")
+            else (
+                "an expression over the results of query",
+                "repair the data or the sink, or write it with try_cast or CASE WHEN, which give NULL for such rows,",
+            )
         )
         super().__init__(
             f"{what} {query!r} failed at epoch {epoch}: {reason}",

@@ -102,6 +102,13 @@ def test_check_refuses_a_kafka_stream_that_subscribes_to_nothing(braid: Braid, w
     assert "has no option subscribe or subscribePattern or assign" in outcome.err
 
 
+@pytest.fixture
+def no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed here."""
+    monkeypatch.setattr("braidstream.spark.sinks.has_extra", lambda _: False)
+
+
+@pytest.mark.usefixtures("no_extras")
 def test_check_names_the_formats_that_only_spark_can_find(braid: Braid, workshop: Workshop) -> None:
     outcome = braid("check", workshop.job(('"parquet", path = "out/pairs"', '"delta", path = "out/pairs"')))
     assert outcome.code == 0, outcome
@@ -118,6 +125,7 @@ def test_check_names_the_formats_that_only_spark_can_find(braid: Braid, workshop
         ("com.example.Nowhere", None, "Spark knows no format 'com.example.Nowhere'"),
     ],
 )
+@pytest.mark.usefixtures("no_extras")
 def test_the_api_refuses_what_the_session_does_not_have_before_the_start(
     workshop: Workshop, spark: SparkSession, target: str, path: str | None, told: str
 ) -> None:

@@ -21,14 +21,17 @@ from pathlib import Path
 import pyspark
 
 from tests.world import servers
-from tests.world.servers import S3, Kafka, connector_jars, new_name, s3a_jars
+from tests.world.servers import S3, Kafka, connector_jars, new_name, s3a_jars, until
 
-__all__ = ["Cluster", "Job", "running"]
+__all__ = ["LEASE_S", "NETWORK_S", "WORKERS", "WORKER_S", "Cluster", "Job", "kill_all", "running"]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "k long, v long, ts timestamp"
 QUERY = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 20 SECONDS], S [RANGE 20 SECONDS] WHERE R.k = S.k"
 WORKERS = (1, 2, 3)
+NETWORK_S, WORKER_S, LEASE_S = 45, 30, 20
+"""Time-outs: of executors for the driver, of workers for the master, of the checkpoint's lease. Beside neighbours that
+use the same cores a pause of ten seconds is nobody's death."""
 
 
 class Cluster:
@@ -42,16 +45,22 @@ class Cluster:
         self.postgresql = servers.new_postgresql(folder / "postgresql", self.host)
 
     @property
+    def name(self) -> str:
+        """What tools/cluster.sh calls it."""
+        return f"bt{self.net}"
+
+    @property
     def master(self) -> str:
         return f"spark://{self.host}:7077"
 
     @property
     def environment(self) -> dict[str, str]:
         """Of drivers and workers."""
-        own = {"CLUSTER": f"bt{self.net}", "NET": str(self.net), "SPARK_LOCAL_IP": self.host}
+        own = {"CLUSTER": self.name, "NET": str(self.net), "SPARK_LOCAL_IP": self.host}
         home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
         home["PYTHONPATH"] = str(ROOT / "src")
-        return {**os.environ, **self.s3.environment, **own, **home, "BRAIDSTREAM_LEASE_TTL": "10"}
+        limits = {"BRAIDSTREAM_LEASE_TTL": str(LEASE_S), "WORKER_TIMEOUT": str(WORKER_S)}
+        return {**os.environ, **self.s3.environment, **own, **home, **limits}
 
     def tool(self, *command: str) -> str:
         """What tools/cluster.sh says."""
@@ -80,6 +89,29 @@ class Cluster:
                 server.kill()
         self.tool("down")
 
+    def keep_logs(self) -> Path:
+        """Copies of all logs, for who wants to know why a run failed; the last ones of this cluster."""
+        kept, own = ROOT / "build" / "cluster-logs" / self.name, ROOT / "build" / "cluster" / self.name
+        shutil.rmtree(kept, ignore_errors=True)
+        found = [(path, own) for name in ("*.log", "w*/log", "w*/work/*/*/std*") for path in own.glob(name)]
+        found += [(path, self.folder) for name in ("*.log", "*/log") for path in self.folder.glob(name)]
+        for path, base in found:
+            copy = kept / path.relative_to(base)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):
+                shutil.copyfile(path, copy)
+        print(f"logs of the cluster are kept in {kept}", file=sys.stderr, flush=True)
+        return kept
+
+    def kill_worker(self, worker: str) -> None:
+        """With its executors: also those that it was just starting."""
+
+        def is_gone() -> bool:
+            self.tool("kill", worker)
+            return not self.tool("pids", worker).split()
+
+        until(is_gone, f"worker {worker} is dead", 60)
+
     def executors(self, worker: int) -> list[int]:
         """The processes of executors on a worker: their JVMs."""
         found = []
@@ -92,6 +124,8 @@ class Cluster:
 
 def obstacle() -> str | None:
     """Why there can be no cluster here: rights, programs, or a kernel without networks of their own."""
+    if not servers.MINIO.exists():
+        return servers.NO_MINIO
     if os.getuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "tc", "iptables"):
@@ -120,6 +154,9 @@ def running(net: int) -> Iterator[Cluster]:
     try:
         cluster.up()
         yield cluster
+    except BaseException:
+        cluster.keep_logs()
+        raise
     finally:
         cluster.down()
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,12 +170,13 @@ class Job:
     epoch: str
     name: str = ""
     limit: int = 400
+    slots: int = 3
     more: Mapping[str, str] = field(default_factory=dict)
     """Further settings of Spark."""
 
     def __post_init__(self) -> None:
         self.name = self.name or new_name("run")
-        self.root = f"s3://{S3.BUCKET}/{self.name}"
+        self.root = f"s3://{self.cluster.s3.bucket}/{self.name}"
         kafka = self.cluster.kafka
         self.topics = {stream: kafka.create(f"{self.name}_{stream}", 3) for stream in "rs"}
         self.out = kafka.create(f"{self.name}_out", 3)
@@ -160,9 +198,9 @@ class Job:
             "spark.executor.memory": "600m",
             "spark.executor.cores": "1",
             "spark.executor.heartbeatInterval": "5s",
-            "spark.network.timeout": "25s",
+            "spark.network.timeout": f"{NETWORK_S}s",
             "spark.network.timeoutInterval": "5s",
-            "spark.rpc.askTimeout": "25s",
+            "spark.rpc.askTimeout": f"{NETWORK_S}s",
             "spark.sql.shuffle.partitions": "3",
             "spark.task.maxFailures": "8",
             "spark.stage.maxConsecutiveAttempts": "8",
@@ -180,7 +218,7 @@ class Job:
         }
         streams = "".join(self._stream(stream, topic) for stream, topic in self.topics.items())
         queries = "".join(f'[queries.{name}]\ncql = "{QUERY}"\nsink = {{ {sink} }}\n' for name, sink in sinks.items())
-        flow = f'[flow]\ncheckpoint = "{self.root}/ck"\nslots = 3\nepoch = "{self.epoch}"\n'
+        flow = f'[flow]\ncheckpoint = "{self.root}/ck"\nslots = {self.slots}\nepoch = "{self.epoch}"\n'
         return f"{flow}\n{streams}\n{queries}\n[spark]\n{quoted}\n"
 
     def _stream(self, stream: str, topic: str) -> str:

@@ -23,5 +23,7 @@ def kafka() -> Iterator[servers.Kafka]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[servers.S3]:
+    if not servers.MINIO.exists():
+        pytest.skip(servers.NO_MINIO)
     with servers.s3() as running:
         yield running

@@ -2,7 +2,9 @@
 
 A job joins two topics that grow all the time, and a supervisor starts it again whenever it ends. Faults come at their
 times whatever the job does meanwhile; each that has an end (a network that heals, a process that resumes) has it some
-seconds later. When the rain is over, the answer in Kafka, Delta and PostgreSQL is compared with DuckDB's.
+seconds later. When the rain is over, the answer in Kafka, Delta and PostgreSQL is compared with DuckDB's. Commits are
+noted all the time: what a fault costs is the longest time without one until the next fault. What fails in a thread is
+kept, and fails the run at its end.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,14 +33,16 @@ from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from tests.spark.stage import in_order
 from tests.world import readers
-from tests.world.cluster import WORKERS, Cluster, Job, kill_all, running
+from tests.world.cluster import NETWORK_S, WORKERS, Cluster, Job, kill_all, running
 from tests.world.servers import until
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-SILENT_S = 40.0
+SILENT_S = NETWORK_S + 10.0
 """Longer than all time-outs: of executors' heartbeats, of the master for its workers."""
 SLOW_S = 15.0
-PATIENCE_S = 600.0
+DRIVER_KILLED = "driver killed"
+FIRST_S, SENT_S, LAST_S = 300.0, 120.0, 600.0
+"""How long the first commits may take, the last rows to arrive at the broker, and all results after the last fault."""
 
 
 class Feed:
@@ -46,17 +51,24 @@ class Feed:
     def __init__(self, job: Job, per_s: float, keys: int) -> None:
         self._job, self._per_s, self._keys = job, per_s, keys
         self.rows: dict[str, list[tuple[int, int, datetime]]] = {"r": [], "s": []}
-        self._ended = threading.Event()
+        self._ended, self._failed = threading.Event(), list[str]()
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> Feed:
         self._thread.start()
         return self
 
+    def stop(self) -> None:
+        """No more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(SENT_S + 10)
+
     def end(self) -> None:
         """No more; all that was sent has arrived."""
-        self._ended.set()
-        self._thread.join(PATIENCE_S)
+        self.stop()
+        assert not self._thread.is_alive(), "the feed does not end"
+        assert not self._failed, f"{len(self._failed)} rows have not arrived: {self._failed[0]}"
 
     def send(self, n: int) -> None:
         """Some rows at once."""
@@ -64,7 +76,9 @@ class Feed:
 
         producer = Producer({"bootstrap.servers": self._job.cluster.kafka.servers})
         self._produce(producer, n)
-        assert producer.flush(60) == 0
+        n_left = producer.flush(60)
+        assert n_left == 0, f"{n_left} rows have not arrived"
+        assert not self._failed, self._failed[0]
 
     def _produce(self, producer: Any, n: int) -> None:
         for stream, topic in self._job.topics.items():
@@ -73,8 +87,13 @@ class Feed:
                 v = len(self.rows[stream])
                 at = BEGIN + timedelta(seconds=v / self._per_s, milliseconds=random.randint(0, 3000))
                 row = (random.randrange(self._keys), v, at)
-                producer.produce(topic, json.dumps({"k": row[0], "v": v, "ts": at.isoformat()}))
+                message = json.dumps({"k": row[0], "v": v, "ts": at.isoformat()})
+                producer.produce(topic, message, on_delivery=self._delivered)
                 self.rows[stream].append(row)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(str(error))
 
     def _run(self) -> None:
         from confluent_kafka import Producer
@@ -88,10 +107,14 @@ class Feed:
                 "reconnect.backoff.max.ms": 1000,
             }
         )
-        while not self._ended.wait(0.5):
-            self._produce(producer, max(int(self._per_s / 2), 1))
-            producer.poll(0)
-        assert producer.flush(PATIENCE_S) == 0, "not all rows have arrived"
+        try:
+            while not self._ended.wait(0.5):
+                self._produce(producer, max(int(self._per_s / 2), 1))
+                producer.poll(0)
+            if n_left := producer.flush(SENT_S):
+                self._failed.append(f"{n_left} are still on their way")
+        except Exception as error:
+            self._failed.append(repr(error))
 
     def expected(self) -> list[tuple[Any, ...]]:
         """The join, by DuckDB."""
@@ -117,7 +140,10 @@ class Supervisor:
         self.n_starts, self.replayed = 0, 0
         self._wanted, self._process = True, None
         self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> Supervisor:
         self._thread.start()
+        return self
 
     def _run(self) -> None:
         while self._wanted:
@@ -146,7 +172,8 @@ class Supervisor:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)
-        self._thread.join(60)
+        if self._thread.is_alive():
+            self._thread.join(60)
         self.kill()
 
 
@@ -167,13 +194,47 @@ class Entry:
     fault: str
     at_s: float
     epoch: int
-    back_s: float | None = None
-    """Until the next commit."""
     lost: int = 0
     starts: int = 0
     replayed: int = 0
+    """Epochs that a new driver began again, before this fault."""
     what: str = ""
     """Whom it met, and what is known of it."""
+
+
+class Commits:
+    """Every commit with its time, looked for all the time by a thread of its own; and whether one ever went away."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.last, self.lost = -1, 0
+        self.times: list[float] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> Commits:
+        self._thread.start()
+        return self
+
+    def end(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.3):
+            with suppress(Exception):  # the server may be the fault
+                now = committed(self._job)
+                self.lost = max(self.lost, self.last - now)
+                if now > self.last:
+                    self.last = now
+                    self.times.append(time.monotonic())
+
+    def longest_gap(self, begin: float, end: float) -> str:
+        """The longest time between two commits of which a part is in a time; up to its end, where it goes beyond."""
+        gaps = [(min(b, end) - a, b > end) for a, b in pairwise(list(self.times)) if b > begin and a < end]
+        seconds, goes_on = max(gaps, default=(0.0, False))
+        return f"{seconds:.0f} s{', and on' if goes_on else ''}"
 
 
 @dataclass
@@ -183,12 +244,14 @@ class Rain:
     cluster: Cluster
     job: Job
     supervisor: Supervisor
+    commits: Commits
     random: Random
     began: float = field(default_factory=time.monotonic)
     entries: list[Entry] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """What failed in threads of its own."""
     _healing: list[threading.Timer] = field(default_factory=list)
     _busy: set[str] = field(default_factory=set)
-    _seen: int = -1
 
     @property
     def kinds(self) -> dict[str, Callable[[], None]]:
@@ -200,39 +263,22 @@ class Rain:
             f"packets of a worker delayed and lost for {SLOW_S:g} s": self.slow,
             "broker killed, started again": lambda: self.server(self.cluster.kafka),
             "S3 server killed, started again": lambda: self.server(self.cluster.s3),
-            "driver killed": self.driver,
+            DRIVER_KILLED: self.driver,
         }
 
     def strike(self, kind: str) -> None:
         """One fault, noted with what was committed before."""
-        with suppress(OSError):
-            self._seen = max(self._seen, committed(self.job))
+        at = time.monotonic() - self.began
         entry = Entry(
-            kind, time.monotonic() - self.began, self._seen, None, 0, self.supervisor.n_starts, self.supervisor.replayed
+            kind, at, self.commits.last, self.commits.lost, self.supervisor.n_starts, self.supervisor.replayed
         )
         self.entries.append(entry)
         print(f"{entry.at_s:6.0f} s  epoch {entry.epoch:4d}  {kind}", flush=True)
         self.kinds[kind]()
 
-    def watch(self, until_s: float) -> None:
-        """Wait, noting the commits that come."""
-        while time.monotonic() - self.began < until_s:
-            self.look()
-            time.sleep(0.5)
-
-    def look(self) -> None:
-        """Note what is committed now."""
-        try:
-            now = committed(self.job)
-        except OSError:
-            return
-        if now < self._seen and self.entries:
-            self.entries[-1].lost = max(self.entries[-1].lost, self._seen - now)
-        if now > self._seen:
-            self._seen = now
-            for entry in self.entries:
-                if entry.back_s is None and now > entry.epoch:
-                    entry.back_s = time.monotonic() - self.began - entry.at_s
+    def wait(self, until_s: float) -> None:
+        """Until some seconds have passed since it began."""
+        time.sleep(max(until_s - (time.monotonic() - self.began), 0))
 
     def end(self) -> None:
         """All is healed."""
@@ -241,8 +287,12 @@ class Rain:
 
     def _later(self, seconds: float, what: str, then: Callable[[], Any]) -> None:
         def heal() -> None:
-            then()
-            self._busy.discard(what)
+            try:
+                then()
+            except Exception as error:
+                self.errors.append(f"{what}: {error!r}")
+            finally:
+                self._busy.discard(what)
 
         self._busy.add(what)
         timer = threading.Timer(seconds, heal)
@@ -260,13 +310,18 @@ class Rain:
         return self._free([str(worker) for worker in WORKERS])
 
     def executor(self) -> None:
-        def found() -> list[tuple[int, int]]:
-            return [(worker, pid) for worker in WORKERS for pid in self.cluster.executors(worker)]
+        def is_killed() -> bool:
+            found = [(worker, pid) for worker in WORKERS for pid in self.cluster.executors(worker)]
+            if not found:
+                return False
+            worker, pid = self.random.choice(found)
+            self.entries[-1].what = str(worker)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return True
+            return False
 
-        until(lambda: bool(found()), "there is an executor to kill")
-        worker, pid = self.random.choice(found())
-        self.entries[-1].what = str(worker)
-        os.kill(pid, signal.SIGKILL)
+        until(is_killed, "there is an executor to kill")
 
     def driver(self) -> None:
         until(lambda: self.supervisor.runs, "there is a driver to kill")
@@ -274,7 +329,7 @@ class Rain:
 
     def worker(self) -> None:
         own = self._worker()
-        self.cluster.tool("kill", own)
+        self.cluster.kill_worker(own)
         self._later(3, own, lambda: self.cluster.tool("start", own))
 
     def zombie(self) -> None:
@@ -291,9 +346,10 @@ class Rain:
         own, entry = self._worker(), self.entries[-1]
 
         def fast() -> None:
-            n_lost = int(self.cluster.tool("lost", own))
-            entry.what = f"{own}, {n_lost} packets lost"
-            self.cluster.tool("fast", own)
+            try:
+                entry.what = f"{own}, {int(self.cluster.tool('lost', own))} packets lost"
+            finally:
+                self.cluster.tool("fast", own)
 
         self.cluster.tool("slow", own)
         self._later(SLOW_S, own, fast)
@@ -304,17 +360,18 @@ class Rain:
         server.kill()
         self._later(3, what, server.start)
 
-    def table(self, after: Supervisor) -> str:
+    def table(self) -> str:
         """What happened, for people."""
-        lines = ["| fault | worker | at | after epoch | epochs lost | epochs replayed | result |"]
-        lines.append("| --- | --- | ---: | ---: | ---: | ---: | --- |")
-        ends = [*self.entries[1:], Entry("", 0, 0, None, 0, after.n_starts, after.replayed)]
-        for entry, following in zip(self.entries, ends, strict=True):
-            starts, replayed = following.starts - entry.starts, following.replayed - entry.replayed
-            again = f"driver started {starts} x, " if starts else ""
-            result = again + ("did not go on" if entry.back_s is None else f"next commit after {entry.back_s:.0f} s")
-            cells = [entry.fault, entry.what, f"{entry.at_s:.0f} s", entry.epoch, entry.lost, replayed, result]
-            lines.append("| " + " | ".join(map(str, cells)) + " |")
+        columns = ["fault", "worker", "at", "after epoch", "epochs lost", "drivers started"]
+        columns += ["epochs that a new driver began again", "longest time without a commit until the next fault"]
+        lines = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * (len(columns) - 2)]
+        now = time.monotonic() - self.began
+        last = Entry("", now, 0, self.commits.lost, self.supervisor.n_starts, self.supervisor.replayed)
+        for entry, following in zip(self.entries, [*self.entries[1:], last], strict=True):
+            gap = self.commits.longest_gap(self.began + entry.at_s, self.began + following.at_s)
+            counts = [following.starts - entry.starts, following.replayed - entry.replayed]
+            cells = [entry.fault, entry.what, f"{entry.at_s:.0f} s", entry.epoch, following.lost - entry.lost, *counts]
+            lines.append("| " + " | ".join(map(str, [*cells, gap])) + " |")
         return "\n".join(lines)
 
 
@@ -332,50 +389,71 @@ def n_in_table(job: Job) -> int:
 
 
 def fault_run(cluster: Cluster, kinds: list[str] | None, n_faults: int, seconds: float, seed: int, per_s: float) -> str:
-    """Faults at even distances; the answer must be DuckDB's. Gives the table."""
+    """Faults in some seconds; the answer must be DuckDB's. Gives the table."""
     random = Random(seed)
     job = Job(cluster, "1 second", limit=4000)
-    feed, supervisor = Feed(job, per_s, keys=50).start(), Supervisor(job)
-    rain = Rain(cluster, job, supervisor, random)
+    feed, supervisor, commits = Feed(job, per_s, keys=50), Supervisor(job), Commits(job)
+    rain = Rain(cluster, job, supervisor, commits, random)
     try:
-        wait(lambda: committed(job) >= 2, supervisor, "the first epochs are committed")
+        feed.start()
+        supervisor.start()
+        commits.start()
+        wait(lambda: commits.last >= 2, supervisor.log, "the first epochs are committed", FIRST_S)
         rain.began = time.monotonic()
-        names = list(rain.kinds)
-        chosen = kinds or names + [random.choice(names) for _ in range(n_faults - len(names))]
-        if kinds is None:
-            random.shuffle(chosen)
-        for place, kind in enumerate(chosen):
-            rain.watch(place * seconds / n_faults)
+        chosen = kinds or drawn(list(rain.kinds), n_faults, random)
+        for kind, at_s in zip(chosen, times_of(chosen, seconds), strict=True):
+            rain.wait(at_s)
             rain.strike(kind)
-        rain.watch(seconds)
+        rain.wait(seconds)
         rain.end()
         feed.end()
         expected = feed.expected()
-        wait(lambda: rain.look() or n_in_table(job) >= len(expected), supervisor, "all results are there")
+        wait(lambda: n_in_table(job) >= len(expected), supervisor.log, "all results are there", LAST_S)
     finally:
         rain.end()
-        feed.end()
+        feed.stop()
         supervisor.end()
-    table = rain.table(supervisor)
-    print(f"\n{table}\n", flush=True)
+        commits.end()
+    table = rain.table()
+    print(f"\n{told(cluster)}, load {os.getloadavg()[0]:.1f}\n\n{table}\n", flush=True)
     for sink, found in answers(job).items():
         outcome = "equal to DuckDB's, each once" if found == expected else "NOT THE SAME"
         print(f"{sink}: {len(found)} rows, {outcome}", flush=True)
         assert len(found) == len(expected), (sink, len(found), len(expected))
         assert found == expected, sink
-    assert not any(entry.lost for entry in rain.entries)
+    assert commits.lost == 0, "an epoch that was committed is gone"
+    assert not rain.errors, rain.errors
     return table
 
 
-def wait(condition: Callable[[], Any], supervisor: Supervisor, what: str) -> None:
-    """Wait for a condition; what the driver wrote is shown if it does not come."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+def drawn(names: list[str], n: int, random: Random) -> list[str]:
+    """Every kind of fault, and more of them at random."""
+    chosen = names + [random.choice(names) for _ in range(n - len(names))]
+    random.shuffle(chosen)
+    return chosen
+
+
+def times_of(kinds: Sequence[str], seconds: float) -> list[float]:
+    """When each comes: at even distances, but for a driver, which takes as long to start as three others to pass."""
+    weights = [3 if kind == DRIVER_KILLED else 1 for kind in kinds]
+    return [seconds * sum(weights[:place]) / sum(weights) for place in range(len(kinds))]
+
+
+def told(cluster: Cluster) -> str:
+    """By what packets are delayed and lost in this kernel."""
+    return f"packets by {cluster.tool('slows', '1').strip()}"
+
+
+def wait(condition: Callable[[], Any], log: Path, what: str, patience_s: float, ends: Callable[[], Any] = bool) -> None:
+    """Wait for a condition; what the driver wrote is shown if it does not come, or `ends` says that it will not."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline and not ends():
         with suppress(OSError):
             if condition():
                 return
         time.sleep(0.5)
-    raise AssertionError(f"{what} within {PATIENCE_S:g} s; the driver's log ends:\n" + tail(supervisor.log))
+    why = "the driver has ended" if ends() else f"not within {patience_s:g} s"
+    raise AssertionError(f"{what}: {why}; the driver's log ends:\n" + tail(log))
 
 
 def tail(log: Path) -> str:

@@ -6,8 +6,12 @@ that it answers.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -17,8 +21,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pyspark
 
@@ -40,7 +46,14 @@ __all__ = [
 WORLD = Path(__file__).parents[2] / "build" / "world"
 NEEDED = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2", "scala-parallel", "jsr305")
 KAFKA_JARS = WORLD / "kafka" / "jars"
+MINIO = WORLD / "minio"
+NO_MINIO = "there is no S3 server, which Go builds: install Go, then make world"
 PATIENCE_S = 400.0
+_CREDENTIALS = {
+    "AccessKeyId": "AWS_ACCESS_KEY_ID",
+    "SecretAccessKey": "AWS_SECRET_ACCESS_KEY",
+    "SessionToken": "AWS_SESSION_TOKEN",
+}
 
 
 def connector_jars() -> list[Path]:
@@ -57,11 +70,11 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline, f"{what} within {PATIENCE_S:g} s"
+        assert time.monotonic() < deadline, f"{what} within {patience_s:g} s"
         time.sleep(0.1)
 
 
@@ -154,6 +167,19 @@ class Kafka:
             self._java("kafka.tools.StorageTool", "format", "-t", "x" * 21 + "A", "-c", str(settings)).wait(60)
         self._process = self._java("kafka.Kafka", str(settings))
         until(lambda: answers(self.port, self.host), "Kafka answers")
+        until(self._leads, "every partition has a leader")
+
+    def _leads(self) -> bool:
+        """Whether the broker that listens knows of all its topics who leads them: some moments later, with many."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        with suppress(KafkaException):
+            known = client.list_topics(timeout=5)
+            parts = [part for topic in known.topics.values() for part in topic.partitions.values()]
+            return bool(known.brokers) and all(part.leader != -1 for part in parts)
+        return False
 
     def kill(self) -> None:
         """By SIGKILL."""
@@ -219,12 +245,11 @@ def new_name(what: str) -> str:
 
 
 class S3:
-    """A MinIO server with one bucket."""
-
-    BUCKET = "bucket"
+    """A MinIO server with one bucket, whose name no other server has: a process keeps its clients by their buckets."""
 
     def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self.folder, self.host, self.port = folder, host, free_port()
+        self.bucket = f"bucket-{uuid.uuid4().hex[:8]}"
         self.user, self.password = "braid", uuid.uuid4().hex
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -254,12 +279,37 @@ class S3:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        (self.folder / "data" / self.BUCKET).mkdir(parents=True, exist_ok=True)
+        (self.folder / "data" / self.bucket).mkdir(parents=True, exist_ok=True)
         log = (self.folder / "log").open("ab")
         own = {"MINIO_ROOT_USER": self.user, "MINIO_ROOT_PASSWORD": self.password, "MINIO_BROWSER": "off"}
-        command = [str(WORLD / "minio"), "server", str(self.folder / "data"), "--address", f"{self.host}:{self.port}"]
+        command = [str(MINIO), "server", str(self.folder / "data"), "--address", f"{self.host}:{self.port}"]
         self._process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
         until(self._answers, "MinIO answers")
+
+    def read_only(self) -> dict[str, str]:
+        """What a client is told who may read and list, and no more: by a policy that MinIO's STS is asked for."""
+        allowed = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": ["arn:aws:s3:::*"]}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+        asked = {"Action": "AssumeRole", "Version": "2011-06-15", "DurationSeconds": "3600", "Policy": policy}
+        answer = self._signed_post(urlencode(asked).encode())
+        found = {one: re.search(f"<{one}>(.*?)</{one}>", answer) for one in _CREDENTIALS}
+        return {name: match[1] for one, name in _CREDENTIALS.items() if (match := found[one])}
+
+    def _signed_post(self, body: bytes) -> str:
+        """A request to the server's STS, with Amazon's signature (version 4)."""
+        now, host = datetime.now(timezone.utc), f"{self.host}:{self.port}"
+        at, scope = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d/us-east-1/sts/aws4_request")
+        digest, form = hashlib.sha256(body).hexdigest(), "application/x-www-form-urlencoded"
+        headers = {"content-type": form, "host": host, "x-amz-content-sha256": digest, "x-amz-date": at}
+        shown, names = "".join(f"{name}:{value}\n" for name, value in headers.items()), ";".join(headers)
+        request = hashlib.sha256(f"POST\n/\n\n{shown}\n{names}\n{digest}".encode()).hexdigest()
+        key = f"AWS4{self.password}".encode()
+        for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{request}"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        own = f"AWS4-HMAC-SHA256 Credential={self.user}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+        asked = Request(f"http://{host}/", body, {**headers, "Authorization": own}, method="POST")
+        with urlopen(asked, timeout=30) as answer:
+            return str(answer.read().decode())
 
     def _answers(self) -> bool:
         with suppress(OSError), urlopen(f"http://{self.host}:{self.port}/minio/health/ready", timeout=2) as answer:

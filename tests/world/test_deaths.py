@@ -39,6 +39,7 @@ class Story:
 
     def __init__(self, folder: Path, postgresql: Postgresql, kafka: Kafka, n_epochs: int) -> None:
         self.folder, self._postgresql, self._kafka, self.n_epochs = folder, postgresql, kafka, n_epochs
+        self._log = folder / "log"
         name = new_name("deaths")
         self._table, self._topic = name, kafka.create(name)
         self.sinks: dict[str, Any] = {
@@ -59,23 +60,43 @@ class Story:
         own = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1"}
         own["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, str(CHILD), str(self.folder), "--slots", str(slots), "--sinks", json.dumps(sinks)]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env={**inherited, **own, **environment}, start_new_session=True, **pipes)
+        with self._log.open("wb") as log:  # a pipe that nobody reads would stop it when it is full
+            return subprocess.Popen(
+                command,
+                env={**inherited, **own, **environment},
+                start_new_session=True,
+                stdout=log,
+                stderr=log,
+                text=True,
+            )
+
+    @property
+    def said(self) -> str:
+        """The end of what the last run wrote."""
+        return self._log.read_text(errors="replace")[-3000:]
 
     def dies(self, point: str, epoch: int, slots: int, first: int) -> None:
         """A run that dies at a point of an epoch: the driver, or the task that reaches it."""
         process = self.child(slots, first, **{VARIABLE: f"{point}:{epoch}:kill"})
-        _, err = process.communicate(timeout=LIMIT_S)
-        kill_group(process)
-        assert process.returncode != 0, (point, epoch, err[-3000:])
-        assert committed(self.folder) == epoch - (point != "after-manifest"), (point, err[-3000:])
+        self.waited(process)
+        assert process.returncode != 0, (point, epoch, self.said)
+        assert committed(self.folder) == epoch - (point != "after-manifest"), (point, self.said)
+
+    def waited(self, process: subprocess.Popen[str]) -> None:
+        """A run until it ends, with all that it started."""
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {LIMIT_S} s: {self.said}") from None
+        finally:
+            kill_group(process)
+            process.wait(30)
 
     def ends(self, slots: int) -> None:
         """A run that goes through."""
         process = self.child(slots)
-        _, err = process.communicate(timeout=LIMIT_S)
-        kill_group(process)
-        assert process.returncode == 0, err[-3000:]
+        self.waited(process)
+        assert process.returncode == 0, self.said
         assert committed(self.folder) == self.n_epochs - 1
 
     def check(self) -> None:
@@ -127,15 +148,17 @@ def test_twenty_deaths_at_every_point_with_every_sink_first(
 def test_five_deaths_of_twenty_at_random_times_while_slots_come_and_go(
     tmp_path: Path, postgresql: Postgresql, kafka: Kafka, part: int
 ) -> None:
-    random, n_deaths = Random(11 + part), 0
+    random, n_deaths, n_starts = Random(11 + part), 0, 0
     story = Story(tmp_path, postgresql, kafka, 30)
     while n_deaths < 5:
+        n_starts += 1
+        assert n_starts <= 15, f"fifteen starts, {n_deaths} deaths: {story.said}"
         process, before = story.child(random.randint(1, 6), random.randrange(5)), committed(tmp_path)
         wait_for(process, lambda before=before: committed(tmp_path) > before)  # type: ignore[misc]
         time.sleep(random.uniform(0, 3))  # a random moment of a random epoch is the point of this test
         n_deaths += process.poll() is None
         kill_group(process)
-        process.communicate()
+        process.wait(30)
         print(f"death {n_deaths} after epoch {committed(tmp_path)}", flush=True)
     story.ends(2)
     story.check()
@@ -148,13 +171,14 @@ def test_a_broker_and_a_server_that_go_away_and_come_back_lose_nothing(
     """The flow fails, or waits; the same command again goes on."""
     story = Story(tmp_path, postgresql, kafka, 4)
     story.dies("after-join", 1, 2, 0)
-    kafka.kill()
-    postgresql.kill()
-    process = story.child(2)
-    process.communicate(timeout=LIMIT_S)
-    kill_group(process)
-    assert process.returncode != 0
-    kafka.start()
-    postgresql.start()
+    try:
+        kafka.kill()
+        postgresql.kill()
+        process = story.child(2)
+        story.waited(process)
+        assert process.returncode != 0, story.said
+    finally:  # other tests have the same servers
+        kafka.start()
+        postgresql.start()
     story.ends(3)
     story.check()

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.world
 
 @pytest.fixture
 def root(s3: S3) -> str:
-    return stories.new_root(s3.BUCKET)
+    return stories.new_root(s3.bucket)
 
 
 def puts(bucket: str, key: str, tag: str | None) -> int:
@@ -64,8 +64,8 @@ def test_of_eight_that_put_on_condition_one_does(s3: S3) -> None:
     """What all else rests on, asked of the server itself, again and again."""
     for round_ in range(20):
         key = f"race/{round_}"
-        assert puts(s3.BUCKET, key, None) == 1
-        assert puts(s3.BUCKET, key, obstore.head(_s3_store(s3.BUCKET), key)["e_tag"]) == 1
+        assert puts(s3.bucket, key, None) == 1
+        assert puts(s3.bucket, key, obstore.head(_s3_store(s3.bucket), key)["e_tag"]) == 1
 
 
 @pytest.mark.parametrize("is_fast", [True, False], ids=["the other has gone on", "the other has just begun"])
@@ -102,6 +102,24 @@ def test_a_bucket_that_may_not_be_written_is_refused_and_named(
     _s3_store.cache_clear()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     try:
+        with pytest.raises(InputError) as refused, Checkpoint(f"{root}/ck").starting():
+            pass
+    finally:
+        _s3_store.cache_clear()
+    assert refused.value.exit_code == 2
+    for part in (f"{root}/ck", "Permission denied", "permissions"):
+        assert part in str(refused.value)
+
+
+def test_who_may_only_read_a_bucket_is_refused_and_the_bucket_named(
+    s3: S3, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Files(root).replace("there", b"already")
+    for name, value in s3.read_only().items():
+        monkeypatch.setenv(name, value)
+    _s3_store.cache_clear()
+    try:
+        assert Files(root).read("there") == b"already"
         with pytest.raises(InputError) as refused, Checkpoint(f"{root}/ck").starting():
             pass
     finally:
@@ -152,7 +170,7 @@ class Story:
 
     def __init__(self, folder: Path, s3: S3, n_epochs: int) -> None:
         self.folder, self.s3, self.n_epochs = folder, s3, n_epochs
-        self.root = stories.new_root(s3.BUCKET)
+        self.root = stories.new_root(s3.bucket)
         self.checkpoint = f"{self.root}/ck"
         self.sinks = {
             "parquet": {"target": "parquet", "path": f"{self.root}/out"},
@@ -197,7 +215,7 @@ class Story:
 
 @pytest.mark.acceptance
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("points", [("delivery-put", "before-manifest"), POINTS])
 def test_a_flow_with_all_it_has_in_s3_dies_and_goes_on(tmp_path: Path, s3: S3, points: tuple[str, ...]) -> None:
     story, random = Story(tmp_path, s3, len(points) + 2), Random(7)

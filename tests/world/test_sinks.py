@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from braidstream.errors import RunError, SinkError
 from braidstream.model.faults import armed
@@ -136,6 +137,38 @@ def test_a_wrong_address_is_found_within_ten_seconds(declared: dict[str, str], t
     with pytest.raises(SinkError, match=told):
         sink.check("flow")
     assert time.monotonic() - began < 10
+
+
+def test_an_iceberg_table_with_partitions_is_refused(tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    where = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+    catalog = load_catalog("braidstream", **where)
+    catalog.create_namespace("results")
+    table = catalog.create_table("results.pairs", pa.schema([(name, pa.int64()) for name in ("k", "rv", "sv")]))
+    with table.update_spec() as spec:
+        spec.add_identity("k")
+    sink = make_sink("iceberg", str(tmp_path), {"table": "results.pairs"})
+    with pytest.raises(SinkError, match=r"results\.pairs is partitioned"):
+        sink.check_rows(StructType([StructField(name, LongType()) for name in ("k", "rv", "sv")]))
+
+
+def test_marks_are_in_the_table_that_is_named_for_them(
+    spark: SparkSession, tmp_path: Path, postgresql: Postgresql
+) -> None:
+    write(tmp_path, EPOCHS)
+    table, marks = new_name("t"), new_name("marks")
+
+    def run() -> None:
+        flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+        flow.query(QUERY, name=table).to("postgresql", url=postgresql.url, table=table, marks=marks)
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("before-manifest:1:raise"):
+        run()
+    run()
+    assert readers.postgresql_rows(postgresql, table) == EXPECTED
+    assert postgresql.psql(f"SELECT DISTINCT outlet FROM {marks}") == [table]
 
 
 def test_a_topic_that_is_missing_is_refused_with_the_command_that_makes_it(kafka: Kafka) -> None:

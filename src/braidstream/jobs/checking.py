@@ -38,7 +38,7 @@ from braidstream.query import Query, Schema, parse
 from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
-from braidstream.spark.bad_rows import BAD, BAD_TYPE
+from braidstream.spark.bad_rows import BAD, BAD_TYPE, FILE_BAD_TYPE
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order, refuse_order_of_a_run
@@ -163,7 +163,7 @@ def _schema_of(name: str, stream: JobStream) -> Schema | None:
         text = f"{text}, {KAFKA_TIME} timestamp"
         schema = Schema.from_ddl(text)
     if stream.bad is not None:
-        schema = Schema.from_ddl(f"{text}, {BAD} {BAD_TYPE}")
+        schema = Schema.from_ddl(f"{text}, {BAD} {FILE_BAD_TYPE if stream.value is None else BAD_TYPE}")
     schema = replace(schema, time=stream.time)
     _check_time(name, stream.time, schema)
     return schema

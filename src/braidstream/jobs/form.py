@@ -158,11 +158,15 @@ def _declare(flow: Flow, spark: Any, name: str, stream: JobStream) -> None:
         return
     from braidstream.spark.formats import open_stream  # noqa: PLC0415
     from braidstream.spark.kafka_source import kafka_frame  # noqa: PLC0415
+    from braidstream.spark.text_files import TEXT_FILES, text_frame  # noqa: PLC0415
 
     if stream.value is not None and stream.schema is not None:
         keeps_bad = stream.bad is not None
         fields = (stream.schema, stream.time, stream.options)
         frame = kafka_frame(spark, name, *fields, value=stream.value, keeps_bad=keeps_bad)
+    elif stream.schema is not None and stream.format.lower() in TEXT_FILES:
+        given = (stream.format, stream.path, stream.schema, stream.options)
+        frame = text_frame(spark, name, *given, keeps_bad=stream.bad is not None)
     else:
         frame = open_stream(spark, name, stream.format, stream.path, stream.schema, stream.options)
     flow.stream(name, frame, time=stream.time, delay=stream.delay or "0 seconds", idle=stream.idle)

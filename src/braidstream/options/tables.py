@@ -251,7 +251,7 @@ class JobStream(Checked):
     )  # fmt: skip
     bad: JobSink | None = option(
         Inner(JobSink), None, {"format": "json", "path": "out/bad"},
-        "For Kafka: where messages go that are not what the schema says", unset="nowhere: the flow stops at the first",
+        "For Kafka, JSON and CSV: where rows go that no schema fits", unset="nowhere: the flow stops at the first",
     )  # fmt: skip
 
     def check_together(self) -> None:
@@ -260,14 +260,14 @@ class JobStream(Checked):
         if self.value is not None and not is_kafka:
             raise InputError(f'value is "{self.value}" in a {self.format} stream', "value for Kafka", "leave it out")
         if self.value is not None and self.schema is None:
-            wrong = f'value is "{self.value}" without a schema'
-            raise InputError(wrong, "the fields and their types", 'add schema = "k long, v long, ts timestamp"')
-        if self.bad is not None and self.value is None:
-            wrong = f"bad for a {self.format} stream without a value"
-            raise InputError(wrong, "bad for Kafka with a value", 'add value = "json", or leave bad out')
+            fix = 'add schema = "k long, v long, ts timestamp"'
+            raise InputError(f'value is "{self.value}" without a schema', "the fields and their types", fix)
+        takes_bad = self.value or (self.schema and self.format.lower() in ("json", "csv"))
+        if self.bad is not None and not takes_bad:
+            can = "bad for Kafka with a value, JSON or CSV with a schema"
+            raise InputError(f"bad for a {self.format} stream", can, 'add value = "json", or a schema, or leave it out')
         if is_kafka and self.schema is not None and self.value is None:
-            wrong = "schema for a Kafka stream without a value"
-            raise InputError(wrong, "what the values of messages are", 'add value = "json"')
+            raise InputError("schema for a Kafka stream without a value", "what values are", 'add value = "json"')
 
 
 @dataclass(frozen=True)

@@ -83,5 +83,5 @@ def refuse_no_avro(spark: SparkSession, what: str, error: type[InputError]) -> N
         raise error(
             f"{what}: Spark cannot read or write Avro: {one_line(cause)}",
             "Spark's package for Avro",
-            f'packages = ["{package_of("avro")}"] in [spark], of this version of Spark or the last one before it',
+            f'packages = ["{package_of("avro")}"] in [spark], or the last one before this version of Spark',
         ) from None

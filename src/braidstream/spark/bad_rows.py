@@ -17,21 +17,35 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from braidstream.model.declarations import Target
+from braidstream.spark.causes import in_expression
 from braidstream.spark.names import column_of
 from braidstream.spark.sink import Delivery, Sink
 
-__all__ = ["BAD", "BAD_TYPE", "BadRows", "GoodRows", "skipping"]
+__all__ = ["BAD", "BAD_TYPE", "FILE_BAD_TYPE", "BadRows", "GoodRows", "skipping"]
 
 BAD = "_bad"
 BAD_TYPE = "struct<reason:string,message:string,topic:string,partition:int,offset:bigint>"
+"""Of a message of Kafka's; and of a row of a file."""
+FILE_BAD_TYPE = "struct<reason:string,message:string,file:string>"
 
 
 def skipping(error: BaseException) -> str:
-    """How rows that cannot be read are passed over, if that is what went wrong."""
-    if "MALFORMED_RECORD_IN_PARSING" not in f"{error} {error.__cause__}":
+    """How rows that cannot be read, or of which an expression cannot be computed, are passed over, if it is that."""
+    text = f"{error} {error.__cause__}"
+    if "MALFORMED_RECORD_IN_PARSING" in text:
+        how = 'bad = { format = "json", path = "bad" }'
+        return f"repair the source; or add {how} to the stream, where such rows then go, and start again"
+    expression = in_expression(error) or (error.__cause__ and in_expression(error.__cause__))
+    if expression is None and not any(condition in text for condition in _OF_VALUES):
         return ""
-    how = 'bad = { format = "json", path = "bad" }'
-    return f"repair the source; or add {how} to the stream, where such rows then go, and start again"
+    return (
+        f"a value is not what {expression or 'an expression'} takes: repair the source; or let the query pass such rows"
+        " over, with try_cast, try_divide, nullif or CASE WHEN, which give NULL for them, and start again"
+    )
+
+
+_OF_VALUES = ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW", "CANNOT_PARSE_TIMESTAMP", "CAST_OVERFLOW")
+"""Conditions of Spark's that are about the value of one row."""
 
 
 class _Some(Sink):

@@ -11,6 +11,7 @@ Cost: one call of Spark for each name that is not built in.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 
 import pyspark
@@ -39,9 +40,17 @@ BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml")
 _ONLY_SOURCES = ("rate", "rate-micro-batch", "socket", "binaryfile", "image")
 _ONLY_SINKS = ("jdbc", "postgresql", "memory", "noop", "console")
 _SCALA = "2.13"
+
+
+def _published(last: str) -> str:
+    """The version of a package of Spark's that is there: this Spark's, or the last one, which serves later ones too."""
+    number = [int(part) for part in re.findall(r"\d+", pyspark.__version__)[:3]]
+    return pyspark.__version__ if number < [int(part) for part in last.split(".")] else last
+
+
 _PACKAGES = {
-    "avro": f"org.apache.spark:spark-avro_{_SCALA}:{pyspark.__version__}",
-    "kafka": f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{pyspark.__version__}",
+    "avro": f"org.apache.spark:spark-avro_{_SCALA}:{_published('4.1.1')}",
+    "kafka": f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{_published('4.2.0')}",
     "delta": f"io.delta:delta-spark_{_SCALA}:VERSION",
     "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-4.0_{_SCALA}:VERSION",
     "hudi": f"org.apache.hudi:hudi-spark4.0-bundle_{_SCALA}:VERSION",

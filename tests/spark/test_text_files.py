@@ -1,0 +1,134 @@
+"""JSON and CSV files of job files: rows that are not what the schema says stop the flow or go to their output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from braidstream import JobError, RunError, StreamError
+from braidstream.jobs.checking import check_job
+from braidstream.jobs.form import build, read, start
+
+pytestmark = pytest.mark.spark
+
+GOOD = [(1, 10, "2026-01-01T00:00:00Z"), (2, 20, "2026-01-01T00:01:00Z")]
+WRONG = {
+    "json": [
+        '{"k": "no number", "v": 1, "ts": "2026-01-01T00:00:00Z"}',
+        "no JSON",
+        '{"k": 1, "v": 2, "ts": "no time"}',
+    ],
+    "csv": ["no number,1,2026-01-01T00:00:00Z", "1", "1,2,no time"],
+}
+JOB = """
+[flow]
+checkpoint = "ck"
+slots = 2
+[streams.R]
+format = "{format}"
+path = "R"
+schema = "k long, v long, ts timestamp"
+time = "ts"
+{more}
+[streams.S]
+format = "{format}"
+path = "S"
+schema = "k long, v long, ts timestamp"
+time = "ts"
+[queries.q]
+cql = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE {where}"
+sink = {{ format = "parquet", path = "out" }}
+"""
+BAD = 'bad = { format = "json", path = "bad" }'
+
+
+def lines(format_: str) -> list[str]:
+    if format_ == "csv":
+        return [",".join(map(str, row)) for row in GOOD]
+    return [json.dumps(dict(zip(("k", "v", "ts"), row, strict=True))) for row in GOOD]
+
+
+def job(folder: Path, format_: str, more: str = "", where: str = "R.k = S.k", wrong: bool = True) -> Path:
+    for name in "RS":
+        (folder / name).mkdir()
+        own = WRONG[format_] if wrong and name == "R" else []
+        (folder / name / f"0.{format_}").write_text("\n".join([*own, *lines(format_)]) + "\n")
+    file = folder / "job.toml"
+    file.write_text(JOB.format(format=format_, more=more, where=where))
+    return file
+
+
+def run(spark: SparkSession, file: Path) -> None:
+    start(read(file), spark).await_termination()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_rows_that_cannot_be_read_go_to_their_output_each_once(
+    spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    file = job(tmp_path, format_, BAD)
+    check_job(read(file))
+    run(spark, file)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10), (2, 20, 20)]
+    kept = [json.loads(line) for part in (tmp_path / "bad").glob("part-*") for line in part.read_text().splitlines()]
+    assert sorted(one["message"] for one in kept) == sorted(WRONG[format_])
+    assert {one["file"].rpartition("/")[2] for one in kept} == {f"0.{format_}"}
+    assert {one["reason"] for one in kept} == {f"no {format_.upper()} of k long, v long, ts timestamp"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_without_an_output_the_flow_stops_and_says_how_to_go_on(
+    spark: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    with pytest.raises(RunError) as failed:
+        run(spark, job(tmp_path, format_))
+    assert "bad = {" in failed.value.fix
+    assert f"0.{format_}" in failed.value.wrong
+
+
+@pytest.mark.slow
+def test_an_expression_that_fails_on_a_row_stops_the_flow_and_the_hint_says_how_to_pass_over_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    where = "R.k = S.k AND {divide} < 5"
+    file = job(tmp_path, "json", where=where.format(divide="1 / (R.v - 20)"), wrong=False)
+    file.write_text(file.read_text().replace('time = "ts"', 'time = "ts"\noptions = { maxFilesPerTrigger = 1 }'))
+    for name in "RS":
+        for number, line in enumerate(lines("json")):
+            (tmp_path / name / f"{number}.json").write_text(f"{line}\n")
+    with pytest.raises(RunError) as failed:
+        run(spark, file)
+    assert "DIVIDE_BY_ZERO" in failed.value.wrong
+    assert "try_divide" in failed.value.fix
+    assert "1 / (v - 20)" in failed.value.fix
+    file.write_text(file.read_text().replace("1 / (R.v - 20)", "try_divide(1, R.v - 20)"))
+    run(spark, file)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10)]
+
+
+@pytest.mark.slow
+def test_a_mode_of_the_users_stays(spark: SparkSession, tmp_path: Path) -> None:
+    run(spark, job(tmp_path, "json", 'options = { mode = "DROPMALFORMED" }'))
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10), (2, 20, 20)]
+
+
+def test_a_mode_beside_an_output_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    file = job(tmp_path, "json", f'options = {{ Mode = "PERMISSIVE" }}\n{BAD}')
+    with pytest.raises(StreamError, match="has bad, and the option 'Mode'"):
+        build(read(file), spark)
+
+
+@pytest.mark.parametrize("format_", ["orc", "rate"])
+def test_an_output_for_what_is_no_text_is_refused(tmp_path: Path, format_: str) -> None:
+    file = job(tmp_path, "json", BAD)
+    file.write_text(file.read_text().replace('format = "json"\npath = "R"', f'format = "{format_}"\npath = "R"'))
+    with pytest.raises(JobError, match=rf"\[streams.R\].*bad for a {format_} stream"):
+        read(file)
