@@ -98,13 +98,17 @@ def test_rows_close_without_a_silent_stream_and_what_it_sends_later_matches_what
     assert harness.runner.progress[-1].late == {"A": 0, "B": 1}
     harness.epoch({"A": rows(90), "B": rows(90)})
     of_90 = {(90,), (90, 90)}
-    assert Counter({row: n for row, n in stories.found(harness, "q").items() if row not in of_90}) == Counter(KINDS[kind])
+    assert Counter({row: n for row, n in stories.found(harness, "q").items() if row not in of_90}) == Counter(
+        KINDS[kind]
+    )
 
 
 def test_windows_that_are_counted_end_without_a_silent_stream(tmp_path: Path) -> None:
     """A pair is in the window of A's time: that of 20 is over when A has passed it and B is idle."""
     clock = Clock(1000)
-    counted = f"SELECT window.start AS s, COUNT(*) AS n FROM {WITHIN.format('JOIN')} GROUP BY window(A.ts, '10 seconds')"
+    counted = (
+        f"SELECT window.start AS s, COUNT(*) AS n FROM {WITHIN.format('JOIN')} GROUP BY window(A.ts, '10 seconds')"
+    )
     harness = harness_of(tmp_path, clock, counted)
     harness.epoch({"A": rows(1, 20), "B": rows(1, 20)})
     clock.now += 60

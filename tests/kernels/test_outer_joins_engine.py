@@ -78,7 +78,7 @@ class Told:
             self.where = lambda c: c["R"] and c["R"]["v"] % 2 == 0
 
     def _interval(self, streams: list[oracle.Stream], data: st.DataObject) -> tuple[list[oracle.Stream], Any, Any]:
-        """The streams with the windows that RANGE, an interval in ON or both give; what is written after them, and in ON.
+        """The streams with the windows that RANGE, an interval or both give; what is written after them, and in ON.
 
         An as-of join has windows, and to it an interval is a condition on a match.
         """

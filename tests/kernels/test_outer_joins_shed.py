@@ -120,3 +120,34 @@ def test_what_was_pushed_before_a_start_that_sheds_is_made_up_for_once(
         harness.epoch(epoch)
         plain.epoch(epoch)
         assert is_part(stories.found(harness, "q"), stories.found(plain, "q"))
+
+
+def test_what_left_joins_on_top_lose_is_a_part_and_said(tmp_path: Any) -> None:
+    """Beside the same flow without a budget: no row that it has not, and a part within the bounds that are said."""
+    rng = np.random.default_rng(188)
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    n_epochs, n_rows = 6, 400
+    text = (
+        "SELECT A.v AS av, B.v AS bv, C.v AS cv FROM A [RANGE 2000 SECONDS] JOIN B [RANGE 2000 SECONDS] ON A.k = B.k "
+        "LEFT JOIN C [RANGE 2000 SECONDS] ON A.k = C.k"
+    )
+    budget = Overflow(4_000, "shed", shed_by="oldest")
+    running = [
+        QueryHarness(tmp_path / name, dict.fromkeys("ABC", schema), {"q": text}, slots=2, **options)
+        for name, options in {"whole": {}, "shed": {"overflow": budget}}.items()
+    ]
+    for epoch in range(n_epochs):
+        own = {}
+        for name in "ABC":
+            times = np.sort(rng.choice(3 * n_rows, n_rows, replace=False)) + 3 * n_rows * epoch
+            own[name] = pa.table([rng.integers(0, 700, n_rows), np.arange(n_rows), times * SECOND], schema=schema)
+        for harness in running:
+            harness.epoch(own)
+    for harness in running:
+        harness.epoch({n: pa.table([[-1 - i], [-1], [10**6 * SECOND]], schema=schema) for i, n in enumerate("ABC")})
+    whole, kept = (stories.found(harness, "q") for harness in running)
+    assert is_part(kept, whole)
+    truth = kept.total() / whole.total()
+    assert truth < 0.97, "nothing was shed that mattered"
+    told = completeness_of(running[1].manifest)[1]["q"]
+    assert told.low <= truth <= told.high, (told, truth)

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import braidstream
+from braidstream.errors import InputError
 from braidstream.lab.testing import oracle
 from braidstream.model.join_kinds import JoinKind
 from braidstream.spark.flow import Flow
@@ -71,6 +72,7 @@ def test_every_kind_gives_what_the_nested_loop_says(spark: SparkSession, tmp_pat
     assert (flow.explain().count("read in the routing task") == 2) == directly
 
 
+@pytest.mark.slow
 def test_left_right_full_and_semi_are_those_of_sparks_own_join(spark: SparkSession, tmp_path: Path) -> None:
     """The same files, the same condition on times, and no delay: the same multiset."""
     epochs = [*some_epochs(5), CLOSING]
@@ -155,6 +157,99 @@ def test_explain_says_what_a_left_join_does(spark: SparkSession, tmp_path: Path)
     shedding.query(text_of(JoinKind.LEFT, ""), name="q").to("memory")
     assert "S[CAST(`k` AS bigint)] is never shed: an outer, semi, anti or as-of join needs it" in shedding.explain()
     assert "R[CAST(`k` AS bigint)] is never shed" not in shedding.explain()
+
+
+def test_explain_says_when_a_row_of_each_kind_is_decided(spark: SparkSession, tmp_path: Path) -> None:
+    paths = write(tmp_path, some_epochs(1, 1))
+    after = "a row of {} {} when the watermark has passed its time"
+    put_out = after.format("{}", "without a match is put out")
+    expected_lines = {
+        JoinKind.SEMI: [],
+        JoinKind.ANTI: [put_out.format("R") + " and 20 seconds"],
+        JoinKind.FULL: [put_out.format("R") + " and 20 seconds", put_out.format("S") + " and 5 seconds"],
+        JoinKind.ASOF: [after.format("R", "is decided")],
+    }
+    for kind, lines in expected_lines.items():
+        flow = declare(Flow(spark, slots=2), paths)
+        flow.query(text_of(kind), name="q").to("memory")
+        told = [line.strip() for line in flow.explain().splitlines()]
+        assert f"query q: {kind.words} on one key, partitioned over the slots" in told
+        assert [line for line in told if "watermark has passed" in line] == lines
+
+
+def test_a_biclique_refuses_a_left_join(spark: SparkSession, tmp_path: Path) -> None:
+    flow = declare(Flow(spark, slots=2, router="biclique"), write(tmp_path, some_epochs(1, 1)))
+    flow.query(text_of(JoinKind.LEFT), name="q").to("memory")
+    with pytest.raises(InputError, match="inner joins of two streams on a key"):
+        flow.start(tmp_path / "ck")
+
+
+def test_an_interval_with_a_sign_is_no_window_of_an_as_of_join(spark: SparkSession, tmp_path: Path) -> None:
+    paths = write(tmp_path, some_epochs(1, 1))
+    left, right = (spark.readStream.schema(DDL).parquet(str(paths[name])) for name in "RS")
+    with pytest.raises(InputError) as caught:
+        braidstream.join(left, right, on="k", within=("-5 s", "10 s"), how="asof")
+    assert caught.value.fix == 'write within="10 seconds"'
+
+
+@pytest.mark.slow
+def test_the_life_of_a_flow_with_outer_joins(spark: SparkSession, tmp_path: Path) -> None:
+    """Restarts with other slots, pushed state, a query that comes and goes, late rows, and the end of the input."""
+    epochs = some_epochs(31, 6, rows=60)
+    late = [{"k": 1, "v": 7000 + at, "name": "late", "ts": at * SECOND} for at in range(3)]
+    files = [dict(epoch) for epoch in epochs]
+    files[3] = {**files[3], "R": [*files[3]["R"], *late]}
+    kinds = {"left": JoinKind.LEFT, "semi": JoinKind.SEMI}
+    paths = {name: tmp_path / name for name in "RS"}
+    peaks: list[int] = []
+
+    def flow(slots: int) -> Flow:
+        made = declare(Flow(spark, slots=slots, groups=8, memory="6 KB"), paths)
+        for name, kind in kinds.items():
+            query = made.query(text_of(kind), name=name).to("parquet", tmp_path / "out" / name)
+            if name == "left":
+                query.late("parquet", tmp_path / "late")
+        return made
+
+    def read(handle: Any, n_epochs: int) -> None:
+        while handle.totals.get("S.rows", 0) < sum(len(epoch["S"]) for epoch in epochs[:n_epochs]):
+            assert not handle.await_termination(0.05)
+
+    write(tmp_path, files[:2])
+    handle = flow(2).start(tmp_path / "ck", warm=False)
+    handle.await_termination()
+    peaks += [entry.spilled_groups for entry in handle.progress]
+    running = flow(3)
+    handle = running.start(tmp_path / "ck", epoch="50 milliseconds", warm=False)
+    running.submit(text_of(JoinKind.SEMI), name="more", to="parquet", path=str(tmp_path / "out" / "more"))
+    write(tmp_path, files[2:4])
+    read(handle, 4)
+    handle.withdraw("more")
+    handle.stop()
+    write(tmp_path, files[4:])
+    handle = flow(1).start(tmp_path / "ck", warm=False, final=True)
+    handle.await_termination()
+    peaks += [entry.spilled_groups for entry in handle.progress]
+    assert max(peaks) > 0, "nothing was pushed"
+    put_aside = spark.read.parquet(str(tmp_path / "late")).where("stream = 'R'")
+    assert sorted(row.v for row in put_aside.collect()) == [7000, 7001, 7002]
+    for name, kind in kinds.items():
+        assert rows_at(spark, tmp_path / "out" / name) == in_the_end(epochs, kind), name
+    assert rows_at(spark, tmp_path / "out" / "more") == in_the_end(epochs[2:4], JoinKind.SEMI)
+
+
+def rows_at(spark: SparkSession, folder: Path) -> Counter[Any]:
+    """Without what results of a flow under a budget say of themselves."""
+    table = spark.read.parquet(str(folder))
+    kept = [name for name in table.columns if name in ("rv", "rn", "sv", "sk")]
+    return Counter(tuple(row) for row in table.select(*kept).collect())
+
+
+def in_the_end(epochs: Any, kind: JoinKind) -> Counter[Any]:
+    rows = {name: [row for epoch in epochs for row in epoch[name]] for name in "RS"}
+    streams = oracle.Stream("R", rows["R"], FIRST * SECOND), oracle.Stream("S", rows["S"], LAST * SECOND)
+    columns = ["R.v", "R.name", *(["S.v", "S.k"] if len(kind.shown) == 2 else [])]
+    return Counter(oracle.project(oracle.join_of_kind(kind.value, streams, [("R.k", "S.k")]), columns))
 
 
 def test_left_joins_on_top_of_an_inner_one(spark: SparkSession, tmp_path: Path) -> None:

@@ -55,3 +55,14 @@ def test_check_warns_of_hours_that_fall_back_to_nothing(tmp_path: Path) -> None:
     job.write_text(JOB.format(text=f"{text}date_trunc('HOUR', S.ts)"))
     (warning,) = jobs.check(jobs.read(job)).warnings
     assert "for totals that are put out once, write GROUP BY window(" in warning
+
+
+@pytest.mark.slow
+def test_a_start_warns_of_them_too(spark: SparkSession, tmp_path: Path) -> None:
+    paths = stage.write(tmp_path / "in", stage.some_epochs(seed=1, n_epochs=1))
+    flow = stage.declare(Flow(spark, slots=2), paths)
+    text = "SELECT COUNT(*) AS n FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.k = S.k GROUP BY hour(S.ts)"
+    flow.query(text, "hourly").to("memory")
+    handle = flow.start(tmp_path / "ck", warm=False)
+    handle.await_termination()
+    assert any(one.startswith("query 'hourly' groups by HOUR(S.ts) over windows that slide") for one in handle.warnings)

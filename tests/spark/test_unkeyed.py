@@ -164,3 +164,27 @@ def test_a_job_file_allows_it(tmp_path: Path) -> None:
         check_job(jobs.read(file))
     file.write_text(job.replace("[queries.q]", '[queries.q]\nallow = "no-equality"'))
     assert check_job(jobs.read(file)).queries["q"].is_unkeyed
+
+
+@pytest.mark.slow
+def test_a_query_without_an_equality_is_submitted_where_that_is_allowed(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, n_epochs=1, rows=40)
+    flow = declared(Flow(spark, slots=2, groups=8), tmp_path, directly=False)
+    flow.query("SELECT R.n AS r FROM R [RANGE 30 SECONDS], S [RANGE 20 SECONDS] WHERE R.n = S.n", "keyed").to("noop")
+    handle = flow.start(tmp_path / "ck", epoch="50 milliseconds", warm=False)
+    n_first = 40
+    while min(handle.totals.get(f"{name}.rows", 0) for name in "RS") < n_first:
+        assert not handle.await_termination(0.05)
+    with pytest.raises(QueryError, match="no join predicate connects"):
+        flow.submit(BAND, "band", to="parquet", path=str(tmp_path / "out"))
+    flow.submit(BAND, "band", to="parquet", path=str(tmp_path / "out"), allow="no-equality")
+    before = {name: set((tmp_path / name).glob("*.parquet")) for name in "RS"}
+    write(tmp_path, n_epochs=1, rows=60)
+    while min(handle.totals.get(f"{name}.rows", 0) for name in "RS") < n_first + 60:
+        assert not handle.await_termination(0.05)
+    handle.stop()
+    for path in (path for paths in before.values() for path in paths):
+        path.unlink()  # the query sees what arrives from then on
+    expected = batch(tmp_path, "R.n AS r, S.n AS s, R.x + S.x AS sum", "ABS(R.x - S.x) < 0.5")
+    assert expected.num_rows > 20
+    assert same_rows(tmp_path / "out", expected)

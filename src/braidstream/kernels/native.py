@@ -20,7 +20,18 @@ import numba
 import numpy as np
 from numba import types
 
-__all__ = ["between", "dealt", "hash_longs", "hash_texts", "marks", "matched", "members", "ordered", "spans", "unmatched"]
+__all__ = [
+    "between",
+    "dealt",
+    "hash_longs",
+    "hash_texts",
+    "marks",
+    "matched",
+    "members",
+    "ordered",
+    "spans",
+    "unmatched",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -193,7 +204,7 @@ def marks(build: Any) -> Any:
     return found
 
 
-@numba.njit(types.boolean(_READ_U64, _U64), cache=True, nogil=True, error_model="numpy", inline="always")
+@_compiled(_FLAG, _READ_U64, _U64)
 def _is_absent(marked: Any, h: Any) -> Any:
     """Whether a hash is not among those that were marked, as far as the marks tell; without marks, no."""
     if len(marked) == 0:

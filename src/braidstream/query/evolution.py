@@ -155,11 +155,10 @@ def lack(old: Query, new: Query) -> str:
         return f"it reads {_read(new)}; until now {_read(old)}"
     if _keys(old) != _keys(new):
         return "it joins on other keys"
-    if old.type == 2 and old.gaps != new.gaps:
-        return "it joins other times: intermediate results were kept for those until now"
-    if old.kind is not JoinKind.INNER and old.gaps != new.gaps:
-        return "it joins other times: which rows had a match followed from those until now"
     is_staged = old.type == 2 or old.kind is not JoinKind.INNER  # which rows were closed follows from the windows
+    if is_staged and old.gaps != new.gaps:
+        what = "intermediate results were kept for" if old.type == 2 else "which rows had a match followed from"
+        return f"it joins other times: {what} those until now"
     found = (_lacking(a, b, is_staged=is_staged) for a, b in zip(old.inputs, new.inputs, strict=True))
     return next((reason for reason in found if reason), "")
 

@@ -4,8 +4,8 @@ ON says what a match is. Of its conjuncts equalities are keys, as in any join; w
 before the exchange, unless its rows are put out without a match as well: then it is a condition that only rows which
 match have to satisfy (`Input.match`). A comparison of an expression over one stream with one over the other is
 evaluated by the engine on candidate matches (`Query.on`); an interval between their times narrows the range of times in
-which partners are looked up (`Query.gaps`), and is a comparison as well only where a zone may matter; anything else in ON is refused, since what Spark finds out
-about results comes too late to decide whether a row has a match.
+which partners are looked up (`Query.gaps`), and is a comparison as well only where a zone may matter. Anything else in
+ON is refused, since what Spark finds out about results comes too late to decide whether a row has a match.
 
 WHERE filters results. What is about a stream that never has NULLs in the place of a row filters that stream already;
 the rest is left for Spark to evaluate on results, NULLs included.
