@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
@@ -72,3 +73,26 @@ def test_a_job_file_lets_a_flow_try_its_plans_and_stay_with_the_best(spark: Spar
     assert found.column("seq").to_pylist() == list(range(len(expected)))
     whole = np.fft.fft(expected)
     assert np.abs(back(found.column("y")) - whole).max() <= 1e-9 * np.abs(whole).max()
+
+
+def test_results_of_a_function_are_a_stream_of_another_flow(spark: SparkSession, tmp_path: Path) -> None:
+    """Two flows in order, twice: sums over windows, then a join of the sums with other rows; each result once."""
+    found = tmp_path / "sums"
+    for begin in (0, 20):
+        numbers_files(tmp_path / "n", [(range(begin, begin + 20), range(begin, begin + 20))])
+        sums = Flow(spark).files("n", tmp_path / "n", schema="ts timestamp, v double", time="ts", options=ONE_FILE)
+        sums.windows(4, 4).apply(total).to("parquet", path=str(found))
+        sums.start(tmp_path / "ck-sums", warm=False).await_termination()
+        numbers_files(tmp_path / "R", [(range(begin, begin + 20), [6.0 * i for i in range(begin, begin + 20)])])
+        joined = Flow(spark, slots=2)
+        joined.files("sums", found, schema="seq long, ts timestamp, total double", time="ts", delay="1 second")
+        joined.files("R", tmp_path / "R", schema="ts timestamp, v double", time="ts", delay="1 second")
+        text = "SELECT s.seq AS seq, R.v AS v FROM sums AS s [RANGE UNBOUNDED], R [RANGE UNBOUNDED] WHERE s.total = R.v"
+        joined.query(text, name="q").to("parquet", path=str(tmp_path / "out"))
+        joined.start(tmp_path / "ck-joined", warm=False).await_termination()
+    rows = pq.read_table(tmp_path / "out", ignore_prefixes=["_"]).to_pylist()
+    totals = {seq: float(sum(range(4 * seq, 4 * seq + 4))) for seq in range(10)}
+    known = {6.0 * i for i in range(40)}
+    expected = [(seq, value) for seq, value in totals.items() if value in known]
+    assert sorted((row["seq"], row["v"]) for row in rows) == expected
+    assert len(expected) > 2

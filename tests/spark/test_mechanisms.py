@@ -20,6 +20,7 @@ from braidstream.control.settings import Settings
 from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.lab.workloads import append_files
+from braidstream.model.directory import address_of
 from braidstream.model.instructions import Spill
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
@@ -166,29 +167,34 @@ def test_cells_of_a_heavy_key_keep_off_the_slot_with_most_light_keys(
     assert results_as_in_batch(mostly_light, tmp_path) > 1000
 
 
-def test_what_is_pushed_first_is_what_was_asked_for(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """D-CAPE 4.4: pushing the most productive groups leaves more results to clean-up."""
-    left = {}
-    for by in ("unproductive", "productive"):
-        handle = run(spark, folder, tmp_path / by, None, {"memory": "30 kB", "push_by": by, "groups": 16})
-        left[by] = sum(sum(entry.recovered.values()) for entry in handle.progress)
-        results_as_in_batch(folder, tmp_path / by)
-    assert 0 < 2 * left["unproductive"] < left["productive"]
-
-
-def test_what_the_controller_pushes_is_said_once_with_the_budget(
-    spark: SparkSession, folder: Path, tmp_path: Path
+@pytest.mark.parametrize(("push_by", "is_first"), [("unproductive", False), ("productive", True)])
+def test_what_is_pushed_first_is_what_was_asked_for(
+    spark: SparkSession, folder: Path, tmp_path: Path, push_by: str, is_first: bool
 ) -> None:
-    """D-CAPE 6: `[control]` has the flow's `spill_share`, unless it says another. All of a slot's groups go, or some."""
-    pushed = {}
-    for label, own in {"the flow's": {}, "its own": {"spill_share": 0.1}}.items():
-        settings = Settings(every=1, epoch_s=1000.0, disk="lazy", memory_bytes=8_000, **own)
-        options = {"memory": "1 MB", "spill_share": 1.0, "groups": 16}
-        handle = run(spark, folder, tmp_path / label, settings, options)
-        spills = [[one for one in made.instructions if isinstance(one, Spill)] for made in handle.decisions]
-        pushed[label] = next(len(some) for some in spills if some)
-        results_as_in_batch(folder, tmp_path / label)
-    assert pushed["its own"] < pushed["the flow's"] == 8
+    """D-CAPE 4.4: the group of the hot key has nearly all results."""
+    handle = run(spark, folder, tmp_path, None, {"memory": "45 kB", "push_by": push_by, "groups": 16})
+    hot = handle.manifest.directory.at(address_of(0, int(hash_columns([pa.array([77])])[0][0]))).id
+    assert (hot in spills(handle)[0]) == is_first
+    assert results_as_in_batch(folder, tmp_path) > 10_000
+
+
+@pytest.mark.parametrize(("own", "is_all"), [({}, True), ({"spill_share": 0.1}, False)])
+def test_what_the_controller_pushes_is_said_once_with_the_budget(
+    spark: SparkSession, folder: Path, tmp_path: Path, own: dict[str, Any], is_all: bool
+) -> None:
+    """D-CAPE 6: `[control]` has the flow's `spill_share`, unless it says another."""
+    settings = Settings(every=1, epoch_s=1000.0, disk="lazy", memory_bytes=30_000, **own)
+    handle = run(spark, folder, tmp_path, settings, {"memory": "1 MB", "spill_share": 1.0, "groups": 16})
+    pushes = [made.figures for made in handle.decisions if any(isinstance(one, Spill) for one in made.instructions)]
+    assert pushes
+    assert all(one["pushed_bytes"] == one["slot_bytes"] for one in pushes) == is_all
+    assert results_as_in_batch(folder, tmp_path) > 10_000
+
+
+def spills(handle: Handle) -> list[list[int]]:
+    """The groups of each push."""
+    made = ([one.group for one in made.instructions if isinstance(one, Spill)] for made in handle.decisions)
+    return [groups for groups in made if groups]
 
 
 def test_a_sample_of_what_arrives_finds_less_than_joining_before_shedding(

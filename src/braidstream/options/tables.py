@@ -392,11 +392,9 @@ class Settings(Checked):
         Number(least=0), 0.5, 0.4, "A group with more than this share of an epoch is too large to be placed well (ours)"
     )
     merge_below: float = option(
-        Number(least=0),
-        0.1,
-        0.05,
+        Number(least=0), 0.1, 0.05,
         "Buddies that together need less than this share of an epoch are merged again (ours)",
-    )
+    )  # fmt: skip
     theta: str | int | None = option(
         Size(), None, "1.5 MB",
         "Groups are split above 2 theta of state, and merged with their buddies below theta (WSJ IV-D)",
@@ -414,9 +412,8 @@ class Settings(Checked):
         'When a slot is given up: "paper" (WSJ V-A) whenever nobody is a supplier; "steady" if the others can do it',
     )  # fmt: skip
     release: bool = option(
-        Flag(), False, True,
-        "Whether executors that hold no slot are ended, and asked for again as slots come (WSJ V-A); with declustering",
-    )  # fmt: skip
+        Flag(), False, True, "Whether executors without a slot are ended, and asked for again as slots come (WSJ V-A)"
+    )
     beta: float = option(
         Number(above=0, below=1), 0.5, 0.3, "Granularity of declustering (WSJ V-A): grow when N_sup > beta N_con"
     )
@@ -431,11 +428,9 @@ class Settings(Checked):
         Count(), None, 1 << 29, "The state a slot may hold", unset="[flow] memory if given; else memory is not balanced"
     )
     memory_above: float = option(
-        Number(least=0, most=1),
-        0.5,
-        0.6,
+        Number(least=0, most=1), 0.5, 0.6,
         "Memory is balanced once the fullest slot holds more than this share of it (ours)",
-    )
+    )  # fmt: skip
     memory_ratio: float = option(
         Number(above=0, below=1), 0.8, 0.7, "theta_d of D-CAPE 5.1: balance when M_l / M_m is below it"
     )

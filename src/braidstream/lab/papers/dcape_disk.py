@@ -10,15 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from braidstream.lab.papers.dcape_lines import (
-    OBTAINED,
-    least_productive,
-    lines,
-    memory_series,
-    result_series,
-    spread,
-    tick_s,
-)
+from braidstream.lab.papers.dcape_lines import OBTAINED, lines, low_output, memory_series, result_series, spread, tick_s
 from braidstream.lab.papers.registry import Check, Outcome, Run, experiment, judged, near
 from braidstream.lab.sim.dcape.machine import PACES, PAPER_PRICES
 from braidstream.lab.sim.dcape.one_run import Measured, Results
@@ -363,7 +355,7 @@ def fig12(run: Run) -> Outcome:
             "still slightly outperforms",
             "up to 15% (ours: the figure has no number)",
         ),
-        least_productive({"least productive": low.total, "random": lot.total, "most productive": high.total}),
+        low_output(low, lot, high),
         Check(
             "far less than with uneven ratios",
             (advantage - 1) < 0.25 * (of_uneven - 1),

@@ -8,7 +8,17 @@ from braidstream.lab.papers.registry import Check, Run, Series
 from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import MB, Point, run_point
 
-__all__ = ["OBTAINED", "least_productive", "lines", "memory_series", "result_series", "sampled", "spread", "tick_s"]
+__all__ = [
+    "OBTAINED",
+    "least_productive",
+    "lines",
+    "low_output",
+    "memory_series",
+    "result_series",
+    "sampled",
+    "spread",
+    "tick_s",
+]
 
 
 OBTAINED = (
@@ -76,3 +86,8 @@ def least_productive(results: Mapping[str, int], margin: float = 0.005) -> Check
     is_so = all(low > (1 + margin) * other for other in others)
     why = f"{margin:.1%} more than at random, too: orders drawn by lot differ by less"
     return Check("pushed are the least productive groups", is_so, told, "more results (4.4)", why)
+
+
+def low_output(low: Measured, lot: Measured, high: Measured) -> Check:
+    """Whether what is pushed are the least productive groups (4.3), of three runs."""
+    return least_productive({"least productive": low.total, "random": lot.total, "most productive": high.total})

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from braidstream.lab.papers.dcape_lines import (
-    OBTAINED,
-    least_productive,
-    lines,
-    memory_series,
-    result_series,
-    spread,
-    tick_s,
-)
+from braidstream.lab.papers.dcape_lines import OBTAINED, lines, low_output, memory_series, result_series, spread, tick_s
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
 from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import (
@@ -310,15 +302,10 @@ def fig17(run: Run) -> Outcome:
             "drops",
             "10%: beyond what the streams vary",
         ),
-        _low_output(disk, lot, high),
+        low_output(disk, lot, high),
         Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
     ]
     return judged(result_series(found), checks, notes, {_FIRST_PUSH: full_s / 60})
-
-
-def _low_output(low: Measured, lot: Measured, high: Measured) -> Check:
-    """What is pushed are the least productive groups (4.3)."""
-    return least_productive({"least productive": low.total, "random": lot.total, "most productive": high.total})
 
 
 @experiment(
@@ -372,7 +359,7 @@ def fig20(run: Run) -> Outcome:
             "all three machines eventually push; without, only one",
             "exactly",
         ),
-        _low_output(without, lot, high),
+        low_output(without, lot, high),
         Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
     ]
     return judged(result_series(found), checks, [f"relocations {lazy.n_moves}"])
