@@ -102,6 +102,16 @@ def test_check_refuses_a_kafka_stream_that_subscribes_to_nothing(braid: Braid, w
     assert "has no option subscribe or subscribePattern or assign" in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("spark_version", "named"), [("4.1.0", "4.1.0"), ("4.2.0", "4.2.0"), ("4.3.0", "4.2.0"), ("4.10.1.dev0", "4.2.0")]
+)
+def test_the_package_that_a_hint_names_was_published(
+    monkeypatch: pytest.MonkeyPatch, spark_version: str, named: str
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", spark_version)
+    assert _published("4.2.0") == named
+
+
 @pytest.fixture
 def no_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is installed here."""
