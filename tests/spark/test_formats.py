@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braidstream import Flow, SinkError, StreamError
-from braidstream.spark.formats import SINKS, SOURCES, check_sink, check_source
+from braidstream.spark.formats import SINKS, SOURCES, _published, check_sink, check_source
 from braidstream.spark.sinks import make_sink
 from tests.cli.workshop import Braid, Workshop
 
