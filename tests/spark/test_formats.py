@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from braidstream import Flow, SinkError, StreamError
-from braidstream.spark.formats import SINKS, SOURCES, check_sink, check_source
+from braidstream.spark.formats import SINKS, SOURCES, _published, check_sink, check_source
 from braidstream.spark.sinks import make_sink
 from tests.cli.workshop import Braid, Workshop
 
@@ -100,6 +100,16 @@ def test_check_refuses_a_kafka_stream_that_subscribes_to_nothing(braid: Braid, w
     outcome = braid("check", job)
     assert outcome.code == 2
     assert "has no option subscribe or subscribePattern or assign" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("spark_version", "named"), [("4.1.0", "4.1.0"), ("4.2.0", "4.2.0"), ("4.3.0", "4.2.0"), ("4.10.1.dev0", "4.2.0")]
+)
+def test_the_package_that_a_hint_names_was_published(
+    monkeypatch: pytest.MonkeyPatch, spark_version: str, named: str
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", spark_version)
+    assert _published("4.2.0") == named
 
 
 @pytest.fixture

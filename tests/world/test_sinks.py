@@ -168,7 +168,7 @@ def test_marks_are_in_the_table_that_is_named_for_them(
         run()
     run()
     assert readers.postgresql_rows(postgresql, table) == EXPECTED
-    assert postgresql.psql(f"SELECT DISTINCT outlet FROM {marks}") == [table]
+    assert postgresql.psql(f"SELECT DISTINCT outlet FROM {marks}") == [f"{table} in {table}"]
 
 
 def test_a_topic_that_is_missing_is_refused_with_the_command_that_makes_it(kafka: Kafka) -> None:
