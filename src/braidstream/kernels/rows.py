@@ -9,7 +9,7 @@ span of time are a contiguous part of it, and a group is a contiguous slice, all
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braidstream.kernels.loops import UNMARKED, marks, native
+from braidstream.kernels.kept_marks import kept_marks
+from braidstream.kernels.loops import marks, native
 from braidstream.kernels.sizes import joined, whole, widest
 from braidstream.model.columns import (
     DEADLINE,
@@ -55,8 +56,6 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-_WORTH = 8
-"""Marking a row costs so much less than searching for a needle."""
 
 
 def payload_names(table: pa.Table) -> list[str]:
@@ -72,6 +71,8 @@ class Rows:
     """Rows sorted by (hash, time)."""
 
     table: pa.Table
+    file: str = field(default="", compare=False)
+    """Of which file they are all rows, by a name that no other content has; empty for other rows."""
 
     @cached_property
     def hashes(self) -> U64:
@@ -85,7 +86,7 @@ class Rows:
 
     def marked(self, n_needles: int) -> U64:
         """What rules out most needles that have no row, where so many of them make that worth a look at all rows."""
-        return self._marks if n_needles * _WORTH >= len(self) else UNMARKED
+        return kept_marks(self.file, len(self), n_needles, lambda: self._marks)
 
     @cached_property
     def _marks(self) -> U64:

@@ -115,7 +115,7 @@ def open_segment(files: Files, segment: Segment) -> Rows:
         raise DamagedState(
             files.path(segment.name), f"this segment holds {table.num_rows} rows, its manifest says {segment.rows}"
         )
-    return Rows(_with_stored_names(whole(table), segment.store))
+    return Rows(_with_stored_names(whole(table), segment.store), f"{files.path(segment.name)} {segment.checksum}")
 
 
 def _with_stored_names(table: pa.Table, store: str) -> pa.Table:
