@@ -72,7 +72,8 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     reach("clean-up-results", epoch=before.epoch)
     delivered = time.perf_counter()
     after = cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning)
-    still = {join: since for join, since in after.notes.suspended.items() if join not in resumed}
+    # Nothing arrives in a step, so nothing is suspended by it: joins would take turns, and never be settled.
+    still = {join: since for join, since in before.notes.suspended.items() if join not in resumed}
     after = after.with_notes(changed(after.notes, steps=step, suspended=still))
     after = flow.checkpoint.commit(replace(after, delivered=together([after.delivered, placed])))
     reach("clean-up-end", epoch=before.epoch)

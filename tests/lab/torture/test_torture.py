@@ -36,6 +36,13 @@ def test_random_flows_that_crash_give_what_duckdb_gives(seed: int, tmp_path: Pat
     assert not (wrong := play(story, tmp_path).wrong), f"seed {seed}: {wrong}\n{described(story)}"
 
 
+@pytest.mark.timeout(60)
+def test_a_query_goes_while_joins_of_its_stages_would_take_turns_in_being_suspended(tmp_path: Path) -> None:
+    """What is owed is delivered in steps in which nothing arrives: one that suspends the other join never ends."""
+    story = drawn(598)
+    assert not (wrong := play(story, tmp_path).wrong), wrong
+
+
 @pytest.mark.acceptance
 def test_a_thousand_random_flows_that_crash_give_what_duckdb_gives() -> None:
     record = torture(range(1000))
