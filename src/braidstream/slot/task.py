@@ -66,6 +66,7 @@ from braidstream.state.cells import Cells
 from braidstream.state.files import Files, unwritable
 from braidstream.state.filters import filter_of, taken_in
 from braidstream.state.manifest import Segment
+from braidstream.state.opened import begin_task
 from braidstream.state.seals import seal_seconds
 from braidstream.state.segments import Place
 from braidstream.state.staging import Writer
@@ -132,6 +133,7 @@ def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
 
 def _guarded(task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> Iterator[Envelope]:
     """Damaged state and a full disk are reported instead of raised: trying again would not help."""
+    begin_task()
     try:
         yield from _Slot(task, stage, slot, received).run()
     except (RunError, OSError) as error:

@@ -27,6 +27,7 @@ from braidstream.model.directory import Group
 from braidstream.model.numbers import SlotId
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
+from braidstream.state.opened import kept_open
 from braidstream.state.seals import check_seal, sealing
 
 __all__ = ["FOLDER", "FOREVER", "Place", "copied", "open_segment", "owned_index", "owned_rows", "rows_between"]
@@ -105,6 +106,14 @@ def open_segment(files: Files, segment: Segment) -> Rows:
         with suppress(OSError, pa.ArrowInvalid):  # told below; what has to be fetched is counted here
             files.map(segment.name)
     check_seal(files, segment.name, segment.checksum, segment.bytes, run=files.run)
+    return (
+        kept_open(files.path(segment.name), lambda: _opened(files, segment))
+        if files.is_local
+        else _opened(files, segment)
+    )
+
+
+def _opened(files: Files, segment: Segment) -> Rows:
     try:
         table = pa.ipc.open_file(files.map(segment.name)).read_all()
     except FileNotFoundError:
