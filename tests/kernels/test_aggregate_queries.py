@@ -101,6 +101,9 @@ CASES = {
 }
 
 
+_ENOUGH = 20
+
+
 @pytest.mark.parametrize("keys", CASES)
 def test_every_aggregate_is_the_oracles_after_every_epoch_whatever_crashes(keys: str) -> None:
     ways: set[tuple[int, bool]] = set()
@@ -121,7 +124,8 @@ def test_every_aggregate_is_the_oracles_after_every_epoch_whatever_crashes(keys:
             check(case, query, harness.results("q"))
 
     holds()
-    assert ways >= ({(1, True), (1, False)} if keys == "one key" else {(2, False)})
+    both = {(1, True), (1, False)} if keys == "one key" else {(2, False)}
+    assert ways >= both if SOME.max_examples >= _ENOUGH else ways & both  # few examples need not have both
     assert (2, True) not in ways
 
 

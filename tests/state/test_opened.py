@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def test_another_file_of_that_name_is_seen_and_a_deleted_one_is_missed(tmp_path:
     path.write_bytes(b"rows")
     kept_open(str(path), rows_of(path, 1))
     (tmp_path / "b").write_bytes(b"rows")
-    os.replace(tmp_path / "b", path)
+    (tmp_path / "b").replace(path)
     assert len(kept_open(str(path), rows_of(path, 2))) == 2
     path.unlink()
     with pytest.raises(FileNotFoundError):
