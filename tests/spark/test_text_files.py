@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,9 @@ def test_an_expression_that_fails_on_a_row_stops_the_flow_and_the_hint_says_how_
     file.write_text(file.read_text().replace('time = "ts"', 'time = "ts"\noptions = { maxFilesPerTrigger = 1 }'))
     for name in "RS":
         for number, line in enumerate(lines("json")):
-            (tmp_path / name / f"{number}.json").write_text(f"{line}\n")
+            path = tmp_path / name / f"{number}.json"
+            path.write_text(f"{line}\n")
+            os.utime(path, (1_700_000_000 + number,) * 2)  # Spark reads by time, and files of one time in any order
     with pytest.raises(RunError) as failed:
         run(spark, file)
     assert "DIVIDE_BY_ZERO" in failed.value.wrong
