@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +13,7 @@ from braidstream.kernels.hashing import hash_columns
 from braidstream.lab.papers.on_spark import keys_by_part
 from braidstream.lab.papers.registry import Run, experiments, find
 from braidstream.model.directory import Directory
+from braidstream.model.slowness import WORK_VARIABLE
 from tests.lab.papers.known import is_as_known
 
 ON_SPARK = [one for one in experiments() if one.how == "spark"]
@@ -38,3 +42,18 @@ def test_the_claim_holds_as_far_as_is_known(name: str) -> None:
     outcome = find(*name.split(" ")).function(Run(quick=True))
     assert is_as_known(name, outcome)
     assert all(len(series.x) == len(series.y) > 0 for series in outcome.series)
+
+
+_TWO_SESSIONS = f"""
+from braidstream.lab.papers.on_spark import session
+for work in ((500.0, 20.0), None):
+    with session(1, work) as spark:
+        print("work", spark.sparkContext.getConf().get("spark.executorEnv.{WORK_VARIABLE}"))
+"""
+
+
+@pytest.mark.slow
+def test_work_that_was_asked_for_once_is_not_done_by_later_sessions() -> None:
+    """Spark's context takes what the first one of its JVM was told for its defaults."""
+    ran = subprocess.run([sys.executable, "-c", _TWO_SESSIONS], capture_output=True, text=True, check=True)
+    assert [line for line in ran.stdout.splitlines() if line.startswith("work")] == ["work 500:20", "work 0:0"]

@@ -33,7 +33,7 @@ from braidstream.spark.flow import Flow
 
 __all__: list[str] = []
 
-WINDOWS, EPOCHS = 8, 3
+WINDOWS, EPOCHS = 8, 5
 """In an epoch, and epochs: the first one warms up."""
 NS_A_STEP = 500.0
 THREADS = 8

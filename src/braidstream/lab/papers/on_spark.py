@@ -171,8 +171,9 @@ def session(n_threads: int = 2, work_us: tuple[float, float] | None = None) -> I
     """A local session of its own; with `work_us`, the price of a tuple and of a match at every slot."""
     if SparkSession.getActiveSession() is not None:
         raise InputError("a Spark session is active", "none: an experiment starts its own", "stop it, or run it apart")
-    work = {} if work_us is None else {f"spark.executorEnv.{WORK_VARIABLE}": f"{work_us[0]:g}:{work_us[1]:g}"}
-    spark = local_session(f"local[{n_threads}]", settings={"spark.ui.enabled": "false", **work})
+    a_tuple, a_match = work_us or (0.0, 0.0)  # told always: a later session has what the first one of its JVM was told
+    settings = {"spark.ui.enabled": "false", f"spark.executorEnv.{WORK_VARIABLE}": f"{a_tuple:g}:{a_match:g}"}
+    spark = local_session(f"local[{n_threads}]", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark

@@ -125,7 +125,8 @@ def fig5(run: Run) -> Outcome:
 
 _UNEVEN = {"placement": (4, 1, 1, 1)}
 _ON = Settings(every=2, epoch_s=1.0, groups_at_once=8, certainty=0.0, splitting=False)
-_N_LONG = 12
+_N_LONG = 20
+"""Enough for what waited before the groups moved to be joined."""
 
 
 @experiment(
