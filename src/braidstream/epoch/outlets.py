@@ -50,3 +50,7 @@ class Outlets(Protocol):
         Gives the files that a folder of results has of them, by the folder.
         """
         ...
+
+    def failed(self) -> Mapping[str, int]:
+        """Joined rows of which an expression failed since it was last asked, by the streams that they are of."""
+        ...

@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.cluster import EnvelopesT
-from braidstream.epoch.deliveries import deliver_epoch, staged_files
+from braidstream.epoch.deliveries import deliver_epoch, staged_files, with_failed
 from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.idleness import silence
@@ -123,6 +123,7 @@ def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Results and late tuples to their sinks."""
     reach("after-join", epoch=epoch.number)
     epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports))
+    epoch.after = with_failed(epoch.after, flow.outlets.failed())
     reach("after-results", epoch=epoch.number)
 
 

@@ -42,6 +42,7 @@ from braidstream.spark.bad_rows import BAD, BAD_TYPE, FILE_BAD_TYPE
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order, refuse_order_of_a_run
+from braidstream.spark.finishing import whole_name
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
 from braidstream.spark.kafka_source import KAFKA_TIME, refuse_silent_brokers, takes_kafka_time
 from braidstream.spark.moved import refuse_moved_streams
@@ -230,13 +231,21 @@ def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
         made[f"{at} sink"] = with_place(
             job, f"{at} sink", make_sink, entry.sink.format, entry.sink.path, entry.sink.options
         )
-        if entry.late is None:
-            continue
-        folder, options = entry.late.path, entry.late.options
-        for stream in queries[name].streams if name in queries else ():
-            path = None if folder is None else f"{folder}/stream={stream}"
-            made[f"{at} late {stream}"] = with_place(job, f"{at} late", make_sink, entry.late.format, path, options)
+        for what, one in (("late", entry.late), ("bad", entry.bad)):
+            if one is None:
+                continue
+            send = partial(with_place, job, f"{at} {what}", make_sink, one.format)
+            for stream in _parts(queries.get(name), what):
+                made[f"{at} {what} {stream}"] = send(one.path and f"{one.path}/stream={stream}", one.options)
     return made
+
+
+def _parts(query: Query | None, what: str) -> Iterator[str]:
+    """The folders of late tuples: one for each stream; of rows that fail one more, for joined rows."""
+    if query is not None:
+        yield from query.streams
+        if what == "bad":
+            yield whole_name(query)
 
 
 def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:

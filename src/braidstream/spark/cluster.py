@@ -9,7 +9,7 @@ copy of the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -42,10 +42,18 @@ __all__ = ["SparkCluster"]
 class SparkCluster:
     """Spark, for one start of a flow."""
 
-    def __init__(self, spark: SparkSession, root: str, run: str = "", executors: Executors | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        run: str = "",
+        executors: Executors | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._spark, self._root = spark, root
         self._folder = handover_folder(spark, root, run)
         forget_handed_over(spark, root)  # of tasks that went on after their job had failed; nothing of the flow runs
+        self._settings = {**QUERY_SETTINGS, **(settings or {})}
         self._pinned, self._executors = not is_single_executor(spark), executors
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None
@@ -58,7 +66,7 @@ class SparkCluster:
         def run(envelopes: DataFrame, epoch: int) -> None:
             session = envelopes.sparkSession
             if self._clone is None:
-                for name, value in QUERY_SETTINGS.items():
+                for name, value in self._settings.items():
                     session.conf.set(name, value)
             self._clone, self._tasks.epoch = session, epoch
             try:
@@ -106,7 +114,7 @@ class SparkCluster:
     @property
     def session(self) -> SparkSession:
         """Where jobs run."""
-        return own_session(self._spark, self._root) if self._clone is None else self._clone
+        return own_session(self._spark, self._root, self._settings) if self._clone is None else self._clone
 
     def _exchange(self, envelopes: DataFrame, before: Manifest) -> DataFrame:
         """Bring the envelopes to their slots; where there are many executors, pinned by a cached row for each slot."""

@@ -17,9 +17,10 @@ from braidstream.kernels.measures import EPOCH, WATERMARK, AggregatePlan
 from braidstream.kernels.rows import DEADLINE
 from braidstream.plan.told import TOLD
 from braidstream.query import Query
+from braidstream.spark.attempts import Tries, reason_of
 from braidstream.spark.names import column_of
 
-__all__ = ["composite_rows", "finish"]
+__all__ = ["composite_rows", "finish", "finish_apart", "whole_name"]
 
 
 def finish(query: Query, raw: DataFrame) -> DataFrame:
@@ -30,6 +31,34 @@ def finish(query: Query, raw: DataFrame) -> DataFrame:
     frame = _composites(query, raw, told, query.residual)
     outputs = (F.expr(output.sql).alias(output.name) for output in query.outputs)
     return frame.select(*outputs, *(F.col(_beside(column)).alias(column) for column in told))
+
+
+def finish_apart(query: Query, raw: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The same, but without joined rows of which an expression fails; and what is known of these.
+
+    One that a predicate rules out has not failed, whatever else would. Of others the outputs are computed.
+    """
+    told = [EPOCH, WATERMARK] if query.is_aggregate else [column for column in TOLD if column in raw.columns]
+    residual = () if query.is_aggregate else query.residual
+    frame = raw if query.is_aggregate else _composites(query, raw, told, ())
+    known = frame.columns if query.is_aggregate else [one.alias for one in query.inputs if one.columns]
+    conditions, outputs = Tries(residual), Tries([one.sql for one in query.outputs if one.column is None], after=True)
+    frame = conditions.over(frame).where(~conditions.rules_out(residual))
+    is_in = conditions.holds(residual)
+    frame = outputs.over(frame, is_in)
+    reason = reason_of([*conditions.failing(residual, ()), *outputs.failing((), [o.sql for o in query.outputs], is_in)])
+    own = {name: column_of(name if query.is_aggregate else _beside(name)) for name in told}
+    results = frame.where(reason.isNull()).select(
+        *(outputs.value(one.sql).alias(one.name) for one in query.outputs), *(own[n].alias(n) for n in told)
+    )
+    row = F.to_json(F.struct(*(column_of(name) for name in known)), {"ignoreNullFields": "false"})
+    bad = frame.select(F.lit(query.name).alias("query"), reason.alias("reason"), row.alias("row"))
+    return results, bad.where("reason IS NOT NULL")
+
+
+def whole_name(query: Query) -> str:
+    """What joined rows of a query are called where rows are called by their streams."""
+    return "+".join(entry.stream for entry in query.inputs)
 
 
 def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFrame:

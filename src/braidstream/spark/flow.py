@@ -37,6 +37,7 @@ from braidstream.model.directory import Directory, enough_groups
 from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
+from braidstream.plan.attempts import attempted_streams, refuse_bad
 from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
 from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
@@ -189,7 +190,15 @@ class Flow(FlowInputs):
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
-        return ContinuousQuery(parsed, recovered=recovered, bad=bad_of(self._bad, parsed))
+        unread = bad_of(self._bad, parsed)
+        return ContinuousQuery(parsed, recovered=recovered, unread=unread, failing=lambda: self._failing(parsed))
+
+    def _failing(self, query: Query) -> tuple[str, ...]:
+        """The streams of whose rows an expression may fail; refused where such a row would be put out all the same."""
+        schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
+        made = draft(query, self._meaning) if query.is_aggregate else None
+        refuse_bad(query, schemas, made)
+        return attempted_streams(query, schemas, made)
 
     def _new_name(self) -> str:
         """The next number that no query of this flow has had."""
@@ -418,7 +427,7 @@ class Flow(FlowInputs):
                 queries[name] = replace(known, since=entry.since)
             else:
                 again = sink_again(name, entry, known)
-                queries[name] = ContinuousQuery(query, again, entry.since, bad=bad_of(self._bad, query))
+                queries[name] = ContinuousQuery(query, again, entry.since, unread=bad_of(self._bad, query))
         return queries
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
@@ -430,7 +439,8 @@ class Flow(FlowInputs):
         trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
         shapes = shapes_of(self._all.used(queries))
         statistics = known_statistics(manifest, shapes, queries, trees)
-        plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning)
+        bad = {name for name, q in declared.items() if q.failed is not None}
+        plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning, bad)
         return told(plan, {name for name, q in declared.items() if q.recovered})
 
     def _identity(self, known: Identity | None) -> Identity:
