@@ -185,7 +185,7 @@ class EpochProgress:
             untimed={stream: one.untimed for stream, one in late.items() if one.untimed},
             warnings=(
                 *late_warnings(after.epoch, late, late_in_all(after)),
-                *(f"{name}: {n:,} rows of epoch {after.epoch} failed an expression, and are in bad" for name, n in bad),
+                *(f"rows of {name} on which an expression failed: {n:,} of epoch {after.epoch}" for name, n in bad),
                 *idle_warnings(before.notes.silence, after.notes.silence),
             ),
             idle=after.notes.silence.idle,

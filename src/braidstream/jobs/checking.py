@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from braidstream.epoch.ending import is_ended, refuse_ended
 from braidstream.errors import (
     CheckpointMismatch,
@@ -33,7 +35,9 @@ from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
 from braidstream.options import JobTableOptions
+from braidstream.plan.attempts import refuse_bad
 from braidstream.plan.catalogue import held_streams
+from braidstream.plan.joined_columns import arrow_type
 from braidstream.query import Query, Schema, parse
 from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
@@ -117,8 +121,17 @@ def check_job(job: Job) -> Checked:
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
+    _refuse_bad(job, known, queries)
     told = (expiring_groups(query, found.streams) for query in queries.values())
     return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
+
+
+def _refuse_bad(job: Job, known: Mapping[str, Schema], queries: Mapping[str, Query]) -> None:
+    """Where rows that fail cannot be told apart, as far as it is known without Spark."""
+    shapes = {name: pa.schema([(c.name, arrow_type(c.type)) for c in schema]) for name, schema in known.items()}
+    for name, query in queries.items():
+        if job.queries[name].bad is not None and not query.enriched and not query.is_aggregate:
+            with_place(job, f"[queries.{name}] bad", refuse_bad, query, shapes, None)
 
 
 @dataclass(frozen=True)

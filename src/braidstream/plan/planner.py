@@ -215,10 +215,9 @@ class _Planner:
         """The query with filters that rows do not pass of which an argument fails, if it has an output for these."""
         if query.name not in self._bad:
             return query
-        inputs = tuple(
-            replace(one, filter=tested(query, one.alias, self.streams[one.stream].schema, made)) for one in query.inputs
-        )
-        return replace(query, inputs=inputs)
+        filters = (tested(query, one.alias, self.streams[one.stream].schema, made) for one in query.inputs)
+        inputs = (replace(one, filter=own) for one, own in zip(query.inputs, filters, strict=True))
+        return replace(query, inputs=tuple(inputs))
 
     def draft(self, query: Query) -> Draft:
         """What follows of an aggregate query from its text and the types."""

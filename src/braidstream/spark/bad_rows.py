@@ -147,6 +147,10 @@ class FailedRows(_Some):
         super().__init__(sink)
         self.query = query
 
+    def deliver(self, delivery: Delivery) -> None:
+        """As an outlet of its own: several queries may have one table, which knows what it took by outlet."""
+        super().deliver(replace(delivery, outlet=f"{delivery.outlet} of {self.query}"))
+
     def taken(self, frame: DataFrame) -> DataFrame:
         """A row for each in which the query is named."""
         told = F.explode(F.from_json(column_of(FAILED), "array<struct<query string, reason string>>"))

@@ -69,6 +69,11 @@ class Failed:
     whole: Sink | None
     """Where joined rows go; None where nothing of them is computed."""
 
+    @property
+    def shown(self) -> str:
+        """The output in words."""
+        return make_sink(*self.of).description
+
 
 @dataclass
 class ContinuousQuery:
@@ -125,6 +130,18 @@ class ContinuousQuery:
         self.failed = Failed(of, tuple(self.failing()), whole)
         self._late = {}
         return self
+
+    @property
+    def answers(self) -> list[Sink]:
+        """What of it another query under its name would give otherwise: results, and what fails."""
+        late = [sink for sinks in self.late_sinks().values() for sink in sinks if isinstance(sink, FailedRows)]
+        whole = None if self.failed is None else self.failed.whole
+        return [one for one in (self.sink, whole, *late) if one is not None]
+
+    @property
+    def told(self) -> str:
+        """For `explain`: where rows go on which an expression fails."""
+        return "" if self.failed is None else f"; rows on which an expression fails: {self.failed.shown}"
 
     @property
     def outputs(self) -> list[Sink]:

@@ -219,7 +219,7 @@ class Flow(FlowInputs):
         better = better_trees(
             queries, plan.trees, known_statistics(manifest, shapes_of(self._all.used(queries)), queries, plan.trees)
         )
-        sinks = {name: q.sink.description for name, q in self._queries.items() if q.sink is not None}
+        sinks = {name: q.sink.description + q.told for name, q in self._queries.items() if q.sink is not None}
         streams = shapes_of(self._all.over({**self._streams, **self._arranged}).used(queries))
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         n_slots = self.slots or cores(self.spark)
@@ -334,9 +334,11 @@ class Flow(FlowInputs):
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
         noted = changes.noted(last)
         prepared = launch.prepare(self._recalled(noted), noted)
-        held: Mapping[str, ContinuousQuery] = {}
+        held: dict[str, ContinuousQuery] = {}
         if changes.ends and may_owe(last):
             held = held_before(changes, last, self._parsed, shown)
+            same = {name: self._queries[name].failed for name in held.keys() & self._queries.keys()}
+            held |= {name: replace(held[name], failed=failed) for name, failed in same.items()}
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
         warnings += gone_folders(prepared, last, store)
