@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,9 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
+from braidstream import Flow, QueryError, RunError, SinkError
 from braidstream.jobs.checking import check_job
-from braidstream.jobs.form import read, start
+from braidstream.jobs.form import build, read, start
 from braidstream.model.faults import armed
 
 pytestmark = pytest.mark.spark
@@ -208,3 +210,92 @@ def test_the_answer_is_the_join_over_rows_that_do_not_fail_also_after_a_crash(
         assert Counter(found) == Counter(database.execute(wanted).fetchall()), name
     for name, wanted in FAILING.items():
         assert Counter(failed_of(tmp_path, name)) == Counter(database.execute(wanted).fetchall()), name
+
+
+@pytest.mark.slow
+def test_a_flow_that_stopped_at_a_row_goes_on_when_its_query_has_an_output_for_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path, "R", 0, [("1", 1, 0), ("2", 2, 0)])
+    write(tmp_path, "R", 1, [("1", 3, 1), ("x", 4, 1)])
+    write(tmp_path, "R", 2, [("2", 5, 2)])
+    for number, v in enumerate((1, 2, 1)):
+        write(tmp_path, "S", number, [("a", v, number)])
+    left = f"SELECT R.v AS rv, S.v AS sv {FROM.replace(',', ' LEFT JOIN')} ON R.v = S.v"
+    queries = {
+        "q": f"SELECT R.v AS rv, S.v AS sv {FROM} WHERE CAST(R.s AS int) = S.v",
+        "same": f"SELECT R.id AS r {FROM} WHERE CAST(R.s AS int) = S.v",
+        "f": f"{left} WHERE CAST(R.s AS int) < 9",
+    }
+    with pytest.raises(RunError) as failed:
+        run(spark, job(tmp_path, queries))
+    assert "CAST_INVALID_INPUT" in failed.value.wrong
+    assert "'x'" in failed.value.wrong
+    assert 'or add bad = { format = "json", path = "bad" } to the query' in failed.value.fix
+    with pytest.raises(RunError, match="CAST_INVALID_INPUT"):  # a query without one stops at what it uses
+        run(spark, job(tmp_path, queries, ["q", "f"]))
+    run(spark, job(tmp_path, queries, ["q", "same", "f"], final=True))
+    assert results(spark, tmp_path, "q") == [(1, 1), (1, 1), (2, 2), (3, 1), (3, 1), (5, 2)]
+    assert results(spark, tmp_path, "same") == [(0,), (0,), (1,), (100,), (100,), (200,)]
+    assert results(spark, tmp_path, "f") == [(1, 1), (1, 1), (2, 2), (3, None), (5, None)]
+    for name in queries:
+        assert [(where, row["s"]) for where, _, row in bad(tmp_path, name)] == [("R", "x")]
+
+
+@pytest.mark.slow
+def test_in_python_rows_that_fail_and_late_tuples_part(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "RS":
+        write(tmp_path, name, 0, [("1", 1, 50), ("x", 2, 50)])
+        write(tmp_path, name, 1, [("1", 3, 0), ("y", 4, 0), ("1", 0, 51)])
+    flow = Flow(spark, slots=2, groups=4)
+    for name in "RS":
+        ddl = "id int, s string, v int, ts timestamp"
+        source = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).json(str(tmp_path / name))
+        flow.stream(name, source, time="ts")
+    seen: list[tuple[int, list[Any]]] = []
+    query = flow.query(f"SELECT R.id AS r, 10 div S.v AS d {FROM} WHERE CAST(R.s AS int) = S.v", name="q")
+    query.to("memory").late("json", path=str(tmp_path / "late"))
+    query.bad(lambda frame, epoch: seen.append((epoch, frame.collect())))
+    flow.query(f"SELECT R.id AS r, S.id AS s {FROM} WHERE R.s = S.s", name="other").to("memory")
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    table = query.table()
+    assert table is not None
+    assert sorted(table.to_pylist(), key=str) == [{"r": 0, "d": 10}, {"r": 102, "d": 10}]
+    assert [(one["query"], json.loads(one["row"])["s"]) for _, rows in seen for one in rows] == [("q", "x")]
+    late = [json.loads(line) for file in (tmp_path / "late").rglob("part-*") for line in file.read_text().splitlines()]
+    assert sorted(one["s"] for one in late) == ["1", "1", "y", "y"]
+
+
+@pytest.mark.parametrize(
+    ("cql", "wrong"),
+    [
+        (f"SELECT R.v AS v {FROM.replace(',', ' LEFT JOIN')} ON R.v = S.v AND 1 / R.v > 2", "1 / v > 2 may fail"),
+        (f"SELECT R.v AS v {FROM.replace(',', ' LEFT JOIN')} ON R.s = S.s AND R.v < 9 div S.v", "9 DIV v may fail"),
+        (f"SELECT COUNT(*) AS n, SUM(R.v / S.v) AS t {FROM} WHERE R.s = S.s", "R.v / S.v may fail"),
+    ],
+    ids=["a condition of ON on rows that are kept", "what ON compares", "an argument over two streams"],
+)
+def test_what_cannot_be_told_apart_is_refused(spark: SparkSession, tmp_path: Path, cql: str, wrong: str) -> None:
+    for name in "RS":
+        write(tmp_path, name, 0, [])
+    file = job(tmp_path, {"q": cql}, ["q"])
+    with pytest.raises(QueryError, match=re.escape(wrong)) as refused:
+        build(read(file), spark)
+    assert "[queries.q] bad" in refused.value.wrong
+    assert refused.value.fix
+    if "SUM" not in cql:  # what is aggregated of joined rows follows from types, which only Spark knows
+        with pytest.raises(QueryError, match=re.escape(wrong)):
+            check_job(read(file))
+    build(read(job(tmp_path, {"q": cql})), spark)
+
+
+def test_outputs_of_two_queries_are_not_one_folder(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "RS":
+        write(tmp_path, name, 0, [])
+    cql = f"SELECT R.v AS v {FROM} WHERE CAST(R.s AS int) = S.v"
+    file = job(tmp_path, {"a": cql, "b": cql}, ["a", "b"])
+    file.write_text(file.read_text().replace("bad-b", "bad-a"))
+    with pytest.raises(SinkError, match="bad-a"):
+        check_job(read(file))
+    with pytest.raises(SinkError, match="bad-a"):
+        build(read(file), spark).check(tmp_path / "ck")
