@@ -17,8 +17,8 @@ from braidstream.kernels.measures import EPOCH, WATERMARK, AggregatePlan
 from braidstream.kernels.rows import DEADLINE
 from braidstream.plan.told import TOLD
 from braidstream.query import Query
-from braidstream.spark.attempts import Tries, reason_of
 from braidstream.spark.names import column_of
+from braidstream.spark.trying import Tries, reason_of
 
 __all__ = ["composite_rows", "finish", "finish_apart", "whole_name"]
 

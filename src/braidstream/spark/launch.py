@@ -44,7 +44,6 @@ from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
 from braidstream.query.model import Enriched
 from braidstream.spark.arrow_types import arrow_schema
-from braidstream.spark.attempts import SETTINGS
 from braidstream.spark.bad_rows import FAILED_ROWS, bare
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps
@@ -62,6 +61,7 @@ from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
 from braidstream.spark.starting import own_seconds, record_start
+from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.foreign_changes import foreign_changes

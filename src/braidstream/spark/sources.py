@@ -33,10 +33,10 @@ from braidstream.query import describe_duration
 from braidstream.slot.allocators import spare_what_stays
 from braidstream.slot.epoch_task import read_manifest, routes_of
 from braidstream.slot.handover import handed_over
-from braidstream.spark.attempts import Tries, failed_column
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
 from braidstream.spark.tasks import ENVELOPE, batch_id
+from braidstream.spark.trying import Tries, failed_column
 
 __all__ = [
     "DIRECT_OPTIONS",

@@ -19,11 +19,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.query.model import Lookup
-from braidstream.spark.attempts import Tries
 from braidstream.spark.joined_tables import enriched_frame
 from braidstream.spark.names import column_of
 from braidstream.spark.sources import Router, Stream, general_columns, general_frame
 from braidstream.spark.tasks import ENVELOPE
+from braidstream.spark.trying import Tries
 
 __all__ = ["variants_frame"]
 
