@@ -8,10 +8,13 @@ import random
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -299,3 +302,36 @@ def test_outputs_of_two_queries_are_not_one_folder(spark: SparkSession, tmp_path
         check_job(read(file))
     with pytest.raises(SinkError, match="bad-a"):
         build(read(file), spark).check(tmp_path / "ck")
+
+
+@pytest.mark.slow
+def test_files_tables_totals_and_a_join_without_an_equality(spark: SparkSession, tmp_path: Path) -> None:
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    kinds = pa.schema([("id", pa.int32()), ("s", pa.string()), ("v", pa.int32()), ("ts", pa.timestamp("us", "UTC"))])
+    for name, texts in (("R", ["1", "2", "x", "3"]), ("S", ["2", "y", "3", "9"])):
+        (tmp_path / name).mkdir()
+        rows = [{"id": i, "s": s, "v": i % 2, "ts": start} for i, s in enumerate(texts)]
+        pq.write_table(pa.Table.from_pylist(rows, kinds), tmp_path / name / "0.parquet")
+    flow = Flow(spark, slots=2, groups=4)
+    for name in "RS":
+        flow.files(name, tmp_path / name, schema="id int, s string, v int, ts timestamp", time="ts")
+    flow.table("names", spark.createDataFrame([("1", "5"), ("2", "no"), ("3", "7")], "s string, n string"))
+    texts = {
+        "tabled": f"SELECT R.id AS r, CAST(names.n AS int) AS n {FROM} JOIN names ON names.s = R.s"
+        " WHERE R.v = S.v AND CAST(names.n AS int) > 5",
+        "totals": f"SELECT R.v AS v, COUNT(*) AS n, 12 div (COUNT(*) - 4) AS d {FROM} WHERE R.v = S.v GROUP BY R.v",
+        "band": f"SELECT R.id AS r, S.id AS s {FROM} WHERE CAST(R.s AS int) < CAST(S.s AS int)",
+    }
+    for name, cql in texts.items():
+        query = flow.query(cql, name, allow="no-equality").to("parquet", path=str(tmp_path / name))
+        query.bad("json", path=str(tmp_path / f"bad-{name}"))
+    flow.query(f"SELECT R.id AS r, S.id AS s {FROM} WHERE R.v = S.v", "plain").to("memory")
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    assert results(spark, tmp_path, "tabled") == [(3, 7), (3, 7)]
+    assert [(where[:7], row["s"], row["names.n"]) for where, _, row in bad(tmp_path, "tabled")] == [
+        ("R+names", "2", "no")
+    ]
+    assert bad(tmp_path, "totals")[0][1] == "12 DIV (n - 4) cannot be computed"
+    assert sorted(row["v"] for _, _, row in bad(tmp_path, "totals")) == [0, 1]
+    assert results(spark, tmp_path, "band") == [(0, 0), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)]
+    assert [(where, row["s"]) for where, _, row in bad(tmp_path, "band")] == [("R", "x"), ("S", "y")]

@@ -164,7 +164,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Test:
+class Passing:
     """A filter of stores as its conditions, and the values that have to be computable: it fails on no row."""
 
     filter: str
@@ -187,7 +187,7 @@ class Branch:
     attempts: tuple[Attempt, ...] = ()
     tried: tuple[str, ...] = ()
     """The expressions that may fail on a row, for nobody wants the flow to stop at them: they are NULL there."""
-    tests: tuple[Test, ...] = ()
+    tests: tuple[Passing, ...] = ()
     """The filters that do not fail."""
 
     @property

@@ -25,7 +25,7 @@ from sqlglot.errors import SqlglotError
 from braidstream.errors import QueryError
 from braidstream.model.columns import FAILED
 from braidstream.model.join_kinds import JoinKind
-from braidstream.model.stores import Attempt, Branch, Test
+from braidstream.model.stores import Attempt, Branch, Passing
 from braidstream.plan.aggregate_plan import Draft
 from braidstream.plan.direct_keys import ARROW_TYPES
 from braidstream.plan.keys import cast, comparable
@@ -55,7 +55,7 @@ class Attempts:
     _made: dict[str, list[Attempt]] = field(default_factory=dict)
     _tried: dict[str, dict[str, None]] = field(default_factory=dict)
     _strict: dict[str, set[str]] = field(default_factory=dict)
-    _tests: dict[str, dict[str, Test]] = field(default_factory=dict)
+    _tests: dict[str, dict[str, Passing]] = field(default_factory=dict)
 
     def add(self, query: Query, draft: Draft | None = None, *, is_bad: bool) -> None:
         """A query; `is_bad` says whether it has an output for bad rows."""
@@ -75,9 +75,9 @@ class Attempts:
             tests = self._tests.setdefault(stream, {})
             if (text := tested(query, alias, schema, draft)) is not None:
                 arguments = _arguments(query, alias, draft) if text != entry.filter else ()
-                tests[text] = Test(text, made.conditions, tuple(arguments))
+                tests[text] = Passing(text, made.conditions, tuple(arguments))
             if entry.match is not None and (both := matching(entry)) is not None:
-                tests[both] = Test(both, (*made.conditions, entry.match))
+                tests[both] = Passing(both, (*made.conditions, entry.match))
 
     def on(self, branch: Branch) -> Branch:
         """A branch with what is tried of its rows; what fails goes the way of late tuples."""

@@ -82,8 +82,9 @@ def make_plan(
     """
     planner = _Planner(streams, since or {}, filters or {}, types, bad)
     chosen: dict[str, Node] = {}
-    for query in queries:
+    for query in queries if bad else ():
         planner.attempts.add(query, planner.draft(query) if query.is_aggregate else None, is_bad=query.name in bad)
+    for query in queries:
         if query.type == 2:
             chosen[query.name] = (trees or {}).get(query.name) or plan_tree(query, statistics)
             planner.add_tree(query, chosen[query.name])
@@ -276,8 +277,7 @@ class _Planner:
             inputs = [AggregateInput(kept[0], 0, None, made.measures[0])] if made.enumeration is not None else []
             for (address, window_us, condition), measures in zip(uses, made.measures, strict=made.enumeration is None):
                 store = self.stores[address]
-                bit = None if condition is None or not store.masked else store.filters.index(condition)
-                inputs.append(AggregateInput(store.index, window_us, bit, measures))
+                inputs.append(AggregateInput(store.index, window_us, bit_of(store, condition), measures))
             aggregation = Aggregation(
                 name, tuple(inputs), made.grouped, made.group_by, made.local, made.aggregates, made.schema
             )

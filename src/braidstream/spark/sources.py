@@ -27,7 +27,7 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_na
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.columns import FAILED
 from braidstream.model.envelopes import Content, Envelope, Kind
-from braidstream.model.stores import Branch, Test
+from braidstream.model.stores import Branch, Passing
 from braidstream.model.values import changed
 from braidstream.query import describe_duration
 from braidstream.slot.allocators import spare_what_stays
@@ -201,7 +201,7 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
     return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
-def _mask(filters: Sequence[str], tries: Tries, tests: Sequence[Test]) -> Column:
+def _mask(filters: Sequence[str], tries: Tries, tests: Sequence[Passing]) -> Column:
     mask, tested = F.lit(0).cast("long"), {test.filter: tries.passes(test) for test in tests}
     for bit, condition in enumerate(filters):
         holds = tested[condition] if condition in tested else F.expr(condition)

@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.model.stores import Attempt, Test
+from braidstream.model.stores import Attempt, Passing
 from braidstream.plan.attempts import shown_value
 from braidstream.spark.names import column_of
 
@@ -76,7 +76,7 @@ class Tries:
         each = (~self.fails(text) & ~F.coalesce(self.value(text), F.lit(False)) for text in texts)
         return reduce(Column.__or__, each, F.lit(False))
 
-    def passes(self, test: Test) -> Column:
+    def passes(self, test: Passing) -> Column:
         """Whether a row passes a filter, and its values can be computed."""
         return reduce(Column.__and__, (~self.fails(text) for text in test.values), self.holds(test.conditions))
 
