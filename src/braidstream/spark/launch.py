@@ -185,6 +185,7 @@ class Launch:
         taken += [(f"the folder of table {name!r}", path) for name, path in flow.tables.folders()]
         outputs = [(name, q.sink) for name, q in queries.items() if q.sink is not None]
         outputs += [(f"late {s}", one) for s, sink in late.items() for one in sink.parts]
+        outputs += [(f"bad {q.query.name}", q.failed.whole) for q in queries.values() if q.failed and q.failed.whole]
         if new:
             refuse_overlaps(outputs, [*taken, ("the checkpoint", self.checkpoint.root)])
         for sink in (sink for query in new for sink in query.outputs):
