@@ -106,10 +106,10 @@ def test_what_would_be_put_out_all_the_same_is_refused(text: str, wrong: str) ->
     schemas = {name: Schema.from_ddl(DDL) for name in "RSQ"}
     query = parse(f"SELECT R.k AS k {text}", schemas, "q")
     if not wrong:
-        refuse_bad(query, dict.fromkeys("RSQ", COLUMNS), None)
+        refuse_bad(query, dict.fromkeys("RSQ", COLUMNS))
         return
     with pytest.raises(QueryError) as refused:
-        refuse_bad(query, dict.fromkeys("RSQ", COLUMNS), None)
+        refuse_bad(query, dict.fromkeys("RSQ", COLUMNS))
     assert wrong in refused.value.wrong
     assert refused.value.expected
     assert refused.value.fix

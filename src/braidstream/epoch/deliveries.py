@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from braidstream.epoch.cluster import EnvelopesT
 from braidstream.epoch.flow_run import FlowRun
+from braidstream.epoch.outlets import Composites
 from braidstream.model.reports import Report, StagedFile, slot_reports
 from braidstream.model.snapshots import Placed
 from braidstream.state.manifest import Manifest
@@ -25,12 +26,15 @@ Delivered: TypeAlias = "Mapping[str, tuple[Placed, ...]]"
 """By folder: the files that were put there."""
 
 
-def deliver_epoch(flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Report]) -> Delivered:
+def deliver_epoch(
+    flow: FlowRun[EnvelopesT], epoch: int, reports: Sequence[Report], composites: Mapping[str, Composites]
+) -> Delivered:
     """Hand over the results of all queries, and late tuples: to every sink, also where there are none."""
     flow.checkpoint.fence()
     placed = list[Delivered]()
     for query in flow.queries:
-        placed.append(flow.outlets.deliver(flow.result_of(query), epoch, staged_files(query, reports)))
+        outlet = replace(flow.result_of(query), composites=composites.get(query))
+        placed.append(flow.outlets.deliver(outlet, epoch, staged_files(query, reports)))
     for stream in flow.late:
         files = [report.late[stream] for report in slot_reports(reports) if stream in report.late]
         placed.append(flow.outlets.deliver(flow.late_of(stream), epoch, files))

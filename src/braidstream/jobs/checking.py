@@ -130,8 +130,8 @@ def _refuse_bad(job: Job, known: Mapping[str, Schema], queries: Mapping[str, Que
     """Where rows that fail cannot be told apart, as far as it is known without Spark."""
     shapes = {name: pa.schema([(c.name, arrow_type(c.type)) for c in schema]) for name, schema in known.items()}
     for name, query in queries.items():
-        if job.queries[name].bad is not None and not query.enriched and not query.is_aggregate:
-            with_place(job, f"[queries.{name}] bad", refuse_bad, query, shapes, None)
+        if job.queries[name].bad is not None and not query.enriched:
+            with_place(job, f"[queries.{name}] bad", refuse_bad, query, shapes)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def _arguments(query: Query, alias: str, draft: Draft | None) -> Iterator[str]:
         yield from (one.key for one in draft.computed[query.aliases.index(alias)])
 
 
-def refuse_bad(query: Query, schemas: Schemas, draft: Draft | None) -> None:
+def refuse_bad(query: Query, schemas: Schemas) -> None:
     """Refuse an output for bad rows where a row that fails would still be a result, or be taken for another one."""
     for entry in query.inputs:
         schema = schemas[entry.stream]
@@ -156,12 +156,6 @@ def refuse_bad(query: Query, schemas: Schemas, draft: Draft | None) -> None:
             if entry.alias in edge.aliases and may_fail(cast(edge, entry.alias), schema):
                 fix = f"compute it in stream {entry.stream}, or use try_cast or try_divide there"
                 raise _refused(query, cast(edge, entry.alias), "a key of LEFT JOINs over other joins", fix)
-    if draft is not None and draft.enumeration is not None:
-        texts = (*draft.enumeration.residual, *(sql for _, sql in draft.enumeration.columns))
-        failing = next((one for one in texts if not _is_column(one)), None)
-        if failing is not None:
-            fix = "leave bad out and use try_cast or try_divide there, or aggregate the results of a query with bad"
-            raise _refused(query, failing, "what an aggregate computes of joined rows", fix)
 
 
 def _refused(query: Query, text: str, what: str, fix: str) -> QueryError:
@@ -241,9 +235,3 @@ def _widens(node: exp.Cast, schema: pa.Schema) -> bool:
     numbers = pa.types.is_integer(own) and pa.types.is_integer(target) and own.bit_width <= target.bit_width
     floats = (pa.types.is_integer(own) or pa.types.is_floating(own)) and pa.types.is_floating(target)
     return bool(numbers or floats or own == target or pa.types.is_string(target))
-
-
-def _is_column(text: str) -> bool:
-    """Whether it is a column of an input, maybe in brackets, as the start of a window is."""
-    node = _parsed(text)
-    return node is not None and isinstance(node.unnest(), exp.Column)

@@ -197,7 +197,7 @@ class Flow(FlowInputs):
         """The streams of whose rows an expression may fail; refused where such a row would be put out all the same."""
         schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
         made = draft(query, self._meaning) if query.is_aggregate else None
-        refuse_bad(query, schemas, made)
+        refuse_bad(query, schemas)
         return attempted_streams(query, schemas, made)
 
     def _new_name(self) -> str:

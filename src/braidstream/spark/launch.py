@@ -111,9 +111,9 @@ class Prepared:
         return {name: one.whole for name, one in found.items() if one is not None and one.whole is not None}
 
     @property
-    def settings(self) -> Mapping[str, str]:
-        """What the sessions are set to that run them."""
-        return _settings(self.queries)
+    def apart(self) -> frozenset[str]:
+        """The queries of which rows are told apart on which an expression fails."""
+        return frozenset(name for name, query in self.queries.items() if query.failed is not None)
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Launch:
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
         executors = Executors(flow.spark) if _releases(flow.controller) else None
-        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.run, executors, prepared.settings)
+        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.run, executors, prepared.apart)
         durable = self.checkpoint.durable
         outlets = SparkOutlets(
             lambda: cluster.session,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
 from braidstream.epoch.outlets import Outlet
 from braidstream.model.reports import StagedFile
 from braidstream.model.snapshots import Placed
-from braidstream.spark.finishing import finish, finish_apart, whole_name
+from braidstream.query import Query
+from braidstream.spark.finishing import composite_rows_apart, finish, finish_apart, whole_name
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import deliver, staged_frame
 from braidstream.state.files import Files
@@ -45,9 +47,9 @@ class SparkOutlets:
         names = check_staged(staging.root or self._root, files)
 
         sums = {one.name: one.checksum for one in files}
-        is_apart = query is not None and not outlet.finished and outlet.name in self._bad
-        if is_apart:
-            self._set_apart(outlet, number, names, sums)
+        is_apart = query is not None and outlet.name in self._bad and not outlet.finished
+        if query is not None and outlet.name in self._bad and (is_apart or outlet.composites is not None):
+            self._set_apart(outlet, query, number, names)
 
         def frame() -> DataFrame:
             raw = self._raw(outlet, names)
@@ -58,26 +60,31 @@ class SparkOutlets:
         deliver(sink, Delivery(outlet.shown, number, names, frame, outlet.finished, sums, self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
-        return {**sink.placed, **(self._bad[outlet.name].placed if is_apart else {})}
+        return {**sink.placed, **(self._bad[outlet.name].placed if outlet.name in self._bad else {})}
 
     def failed(self) -> Mapping[str, int]:
         """Joined rows of which an expression failed, since it was last asked."""
         found, self._failed = self._failed, {}
         return found
 
-    def _set_apart(self, outlet: Outlet, number: int, names: Sequence[str], sums: Mapping[str, int]) -> None:
+    def _set_apart(self, outlet: Outlet, query: Query, number: int, names: Sequence[str]) -> None:
         """Deliver the joined rows of which an expression fails."""
-        query = outlet.query
-        assert query is not None
+        made = outlet.composites
+        staged = [*names, *([] if made is None else made.names)]
 
         def bad() -> DataFrame:
-            return finish_apart(query, self._raw(outlet, names))[1]
+            found = [] if outlet.finished else [finish_apart(query, self._raw(outlet, names))[1]]
+            if made is not None:
+                raw = staged_frame(self._session(), self._root, made.names, made.schema)
+                found.append(composite_rows_apart(query, made.plan, raw)[1])
+            return reduce(DataFrame.unionByName, found)
 
-        n_failed = bad().count() if names else 0
+        n_failed = bad().count() if staged else 0
         if n_failed:
             name = whole_name(query)
             self._failed[name] = self._failed.get(name, 0) + n_failed
-        delivery = Delivery(f"bad {outlet.shown}", number, names if n_failed else (), bad, False, sums, self._durable)
+        named = staged if n_failed else ()
+        delivery = Delivery(f"bad {outlet.shown}", number, named, bad, finished=False, durable=self._durable)
         deliver(self._bad[outlet.name], delivery)
 
     def _raw(self, outlet: Outlet, names: Sequence[str]) -> DataFrame:
