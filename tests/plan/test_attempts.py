@@ -82,6 +82,19 @@ def test_what_is_tried_of_a_stream_is_what_nobody_wants_to_stop_at() -> None:
     assert other.attempts == ()
 
 
+def test_a_filter_that_is_remembered_and_that_nobody_has_is_not_computed() -> None:
+    shapes = {name: StreamShape(name, COLUMNS, "ts") for name in "RS"}
+    schemas = {name: Schema.from_ddl(DDL) for name in "RS"}
+    query = parse(f"SELECT R.k AS k {FROM} WHERE R.k = S.k AND R.i > 3", schemas, "q")
+    name = make_plan(shapes, [query], {}).stores[0].name
+    remembered = {name: ("1 / `k` > 2", "`i` > 3", "all /* where CAST(s AS INT) can be computed */")}
+    (store, _), (branch, _) = (made := make_plan(shapes, [query], {}, filters=remembered)).stores, made.branches
+    assert store.filters == remembered[name]
+    assert [(one.filter, one.conditions) for one in branch.tests] == [
+        (text, ("false",)) for text in remembered[name] if text != "`i` > 3"
+    ]
+
+
 def test_expressions_are_shown_as_the_user_knows_them() -> None:
     assert shown_value("CAST(CAST(`s` AS INT) AS bigint)") == "CAST(s AS INT)"
     assert shown_value("CAST(`s` AS bigint)") == "CAST(s AS bigint)"

@@ -188,7 +188,7 @@ class Branch:
     tried: tuple[str, ...] = ()
     """The expressions that may fail on a row, for nobody wants the flow to stop at them: they are NULL there."""
     tests: tuple[Passing, ...] = ()
-    """The filters that do not fail."""
+    """The filters that do not fail: those of which that is wanted, and those that nobody has any more."""
 
     @property
     def payload(self) -> list[str]:

@@ -45,6 +45,8 @@ _SAFE = (
     exp.In, exp.Between,
 )  # fmt: skip
 """What compares, of which no row can fail where both sides are of one family of types."""
+_NEVER = ("false",)
+"""The condition of a filter that no query has any more: nobody asks, so no row is to fail in it."""
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Attempts:
     _tried: dict[str, dict[str, None]] = field(default_factory=dict)
     _strict: dict[str, set[str]] = field(default_factory=dict)
     _tests: dict[str, dict[str, Passing]] = field(default_factory=dict)
+    _used: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, query: Query, draft: Draft | None = None, *, is_bad: bool) -> None:
         """A query; `is_bad` says whether it has an output for bad rows."""
@@ -79,9 +82,16 @@ class Attempts:
             if entry.match is not None and (both := matching(entry)) is not None:
                 tests[both] = Passing(both, (*made.conditions, entry.match))
 
+    def uses(self, stream: str, condition: str | None) -> None:
+        """A filter that some query has; stores remember those of others, too, for the sake of their bits."""
+        if condition is not None:
+            self._used.setdefault(stream, set()).add(condition)
+
     def on(self, branch: Branch) -> Branch:
         """A branch with what is tried of its rows; what fails goes the way of late tuples."""
-        made = self._made.get(branch.stream)
+        used, made = self._used.get(branch.stream, set()), self._made.get(branch.stream)
+        known = dict.fromkeys(text for store in branch.stores for text in store.filters)
+        branch = replace(branch, tests=tuple(Passing(text, _NEVER) for text in known if text not in used))
         if made is None or not branch.late_columns:
             return branch
         strict = self._strict.get(branch.stream, set())
@@ -90,7 +100,7 @@ class Attempts:
             late_columns=(*branch.late_columns, FAILED),
             attempts=tuple(made),
             tried=tuple(one for one in self._tried[branch.stream] if one not in strict),
-            tests=tuple(test for text, test in self._tests[branch.stream].items() if text not in strict),
+            tests=(*branch.tests, *(one for text, one in self._tests[branch.stream].items() if text not in strict)),
         )
 
 

@@ -202,8 +202,7 @@ class _Planner:
         timeless = replace(taken, inputs=tuple(replace(entry, window_us=0) for entry in taken.inputs))
         uses = []
         for place, entry in enumerate(taken.inputs):
-            for added in made.computed[place]:
-                self.computed.setdefault(entry.stream, {})[added.name] = added
+            self.computed.setdefault(entry.stream, {}).update({added.name: added for added in made.computed[place]})
             address = self._flat_leaf(timeless, entry.alias, made.columns[place])
             uses.append((address, entry.window_us, entry.filter))
         kept = tuple(self._summary_store(query, entry.alias, entry.window_us, 0) for entry in query.inputs)
@@ -259,7 +258,7 @@ class _Planner:
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
         classes, needed = sorted_classes(query), [*columns, *self._compare(query, alias)]
-        keys = [cast(c, alias) for c in classes]
+        keys = [cast(one, alias) for one in classes]
         return self._leaf(query, alias, keys, [c.type for c in classes], 0, needed, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
@@ -442,6 +441,7 @@ class _Planner:
         return address
 
     def _with_use(self, store: Store, columns: Sequence[str], window_us: int | None, condition: str | None) -> Store:
+        self.attempts.uses(store.stream, condition)
         known = [*stored_names(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
         needed = {*store.columns, *columns}
         wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)
