@@ -346,3 +346,23 @@ def test_files_tables_totals_and_a_join_without_an_equality(spark: SparkSession,
     assert sorted(row["v"] for _, _, row in bad(tmp_path, "totals")) == [0, 1]
     assert results(spark, tmp_path, "band") == [(0, 0), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)]
     assert [(where, row["s"]) for where, _, row in bad(tmp_path, "band")] == [("R", "x"), ("S", "y")]
+
+
+@pytest.mark.slow
+def test_what_a_query_filtered_by_until_now_does_not_stop_the_flow(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "RS":
+        write(tmp_path, name, 0, [("1", 1, 0)])
+        write(tmp_path, name, 1, [("1", 0, 1), ("x", 2, 1)])
+    joined = f"{FROM} WHERE R.s = S.s"
+    queries = {
+        "all": f"SELECT R.v AS rv, S.v AS sv {joined}",
+        "some": f"SELECT R.v AS rv, S.v AS sv {joined} AND 10 div R.v > 1",
+        "sums": f"SELECT R.s AS g, SUM(CAST(R.s AS int)) AS t {joined} GROUP BY R.s",
+    }
+    with pytest.raises(RunError, match="DIVIDE_BY_ZERO"):
+        run(spark, job(tmp_path, queries, ["sums"]))
+    del queries["sums"]
+    queries["some"] = queries["some"].replace("10 div R.v", "try_divide(10, R.v)")
+    run(spark, job(tmp_path, queries))
+    assert results(spark, tmp_path, "all") == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2)]
+    assert results(spark, tmp_path, "some") == [(1, 1), (2, 2)]  # as another query, it begins after the first epoch
