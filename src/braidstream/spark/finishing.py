@@ -18,7 +18,7 @@ from braidstream.kernels.rows import DEADLINE
 from braidstream.plan.told import TOLD
 from braidstream.query import Query
 from braidstream.spark.names import column_of
-from braidstream.spark.trying import Tries, reason_of
+from braidstream.spark.trying import Tries, fails_in, reason_of
 
 __all__ = ["composite_rows", "composite_rows_apart", "finish", "finish_apart", "whole_name"]
 
@@ -73,12 +73,11 @@ def _apart(
     is_in = conditions.holds(residual)
     frame = computed.over(frame, is_in)
     failing = [*conditions.failing(residual, ()), *computed.failing((), list(outputs.values()), is_in)]
-    reason = reason_of(failing)
-    made = (computed.value(sql).alias(name) for name, sql in outputs.items())
-    results = frame.where(reason.isNull()).select(*made, *(column.alias(name) for name, column in own.items()))
+    fails, made = fails_in(failing), (computed.value(sql).alias(name) for name, sql in outputs.items())
+    results = frame.where(~fails).select(*made, *(column.alias(name) for name, column in own.items()))
     row = F.to_json(F.struct(*(column_of(name) for name in known)), {"ignoreNullFields": "false"})
-    bad = frame.select(F.lit(query).alias("query"), reason.alias("reason"), row.alias("row"))
-    return results, bad.where("reason IS NOT NULL")
+    told = F.lit(query).alias("query"), reason_of(failing).alias("reason"), row.alias("row")
+    return results, frame.where(fails).select(*told)
 
 
 def whole_name(query: Query) -> str:

@@ -23,7 +23,7 @@ from braidstream.model.stores import Attempt, Passing
 from braidstream.plan.attempts import shown_value
 from braidstream.spark.names import column_of
 
-__all__ = ["SETTINGS", "Tries", "failed_column", "tried"]
+__all__ = ["SETTINGS", "Failing", "Tries", "failed_column", "fails_in", "reason_of", "tried"]
 
 SETTINGS = {"spark.sql.subexpressionElimination.enabled": "false"}
 _TRY = "__braidstream try"
@@ -80,24 +80,34 @@ class Tries:
         """Whether a row passes a filter, and its values can be computed."""
         return reduce(Column.__and__, (~self.fails(text) for text in test.values), self.holds(test.conditions))
 
-    def failing(self, conditions: Sequence[str], values: Sequence[str], where: Column | None = None) -> list[Column]:
-        """What fails of a row, a column for each expression: NULL, or what to say of it. Values are those `where`."""
+    def failing(self, conditions: Sequence[str], values: Sequence[str], where: Column | None = None) -> list[Failing]:
+        """What may fail of a row, an entry for each expression. Values are computed `where` the conditions hold."""
         is_out, is_in = self.rules_out(conditions), self.holds(conditions) if where is None else where
-        told = [F.when(self.fails(one) & ~is_out, F.lit(one.replace("`", ""))) for one in conditions]
-        return told + [F.when(self.fails(one) & is_in, F.lit(shown_value(one))) for one in values]
+        found = [(self.fails(one) & ~is_out, one.replace("`", "")) for one in conditions if one in self._names]
+        return found + [(self.fails(one) & is_in, shown_value(one)) for one in values if one in self._names]
+
+
+Failing = tuple[Column, str]
+"""Whether an expression fails, and what it is called."""
 
 
 def failed_column(attempts: Sequence[Attempt], tries: Tries) -> Column:
     """What failed of a row, as JSON: an array with an entry for each query; NULL if nothing."""
-    entries = []
+    entries, all_failing = [], list[Failing]()
     for query, own in groupby(sorted(attempts, key=lambda one: one.query), key=lambda one: one.query):
-        told = reason_of([column for one in own for column in tries.failing(one.conditions, one.values)])
-        entries.append(F.when(told.isNotNull(), F.struct(F.lit(query).alias("query"), told.alias("reason"))))
-    found = F.array_compact(F.array(*entries))
-    return F.when(F.size(found) > 0, F.to_json(found))
+        failing = [pair for one in own for pair in tries.failing(one.conditions, one.values)]
+        told = F.struct(F.lit(query).alias("query"), reason_of(failing).alias("reason"))
+        entries.append(F.when(fails_in(failing), told))
+        all_failing += failing
+    return F.when(fails_in(all_failing), F.to_json(F.array_compact(F.array(*entries))))
 
 
-def reason_of(told: Sequence[Column]) -> Column:
-    """What to say of all that failed; NULL if nothing did."""
-    known = F.array_distinct(F.array_compact(F.array(*told)))
-    return F.when(F.size(known) > 0, F.concat(F.array_join(known, "; "), F.lit(" cannot be computed")))
+def fails_in(failing: Sequence[Failing]) -> Column:
+    """Whether one of them fails."""
+    return reduce(Column.__or__, (fails for fails, _ in failing), F.lit(False))
+
+
+def reason_of(failing: Sequence[Failing]) -> Column:
+    """What to say of all that fail."""
+    told = F.array(F.lit(None).cast("string"), *(F.when(fails, F.lit(what)) for fails, what in failing))
+    return F.concat(F.array_join(F.array_distinct(told), "; "), F.lit(" cannot be computed"))
