@@ -22,6 +22,8 @@ from braidstream import Flow, QueryError, RunError, SinkError
 from braidstream.jobs.checking import check_job
 from braidstream.jobs.form import build, read, start
 from braidstream.model.faults import armed
+from tests.spark.stage import declare, pairs, some_epochs
+from tests.spark.stage import write as write_epochs
 
 pytestmark = pytest.mark.spark
 
@@ -366,3 +368,22 @@ def test_what_a_query_filtered_by_until_now_does_not_stop_the_flow(spark: SparkS
     run(spark, job(tmp_path, queries))
     assert results(spark, tmp_path, "all") == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2)]
     assert results(spark, tmp_path, "some") == [(1, 1), (2, 2)]  # as another query, it begins after the first epoch
+
+
+@pytest.mark.slow
+def test_what_a_last_clean_up_joins_parts_as_well(spark: SparkSession, tmp_path: Path) -> None:
+    epochs = some_epochs(1, n_epochs=4)
+    flow = declare(Flow(spark, slots=2, groups=8, memory="6 KB"), write_epochs(tmp_path, epochs))
+    text = "SELECT R.v AS rv, S.v AS sv, 7 div (R.v % 5) AS d FROM R [RANGE UNBOUNDED], S [RANGE 60 SECONDS]"
+    query = flow.query(f"{text} WHERE R.k = S.k", "q", recovered=True).to("parquet", path=str(tmp_path / "out"))
+    query.bad("json", path=str(tmp_path / "bad-q"))
+    handle = flow.start(tmp_path / "ck", warm=False)
+    handle.await_termination()
+    joined = [(r["v"], s["v"]) for r, s in pairs(epochs, (None, 60))]
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert {row.recovered for row in found} == {True, False}
+    assert Counter((row.rv, row.sv) for row in found) == Counter(pair for pair in joined if pair[0] % 5)
+    failing = Counter((row["R"]["v"], row["S"]["v"]) for _, _, row in bad(tmp_path, "q"))
+    assert failing == Counter(pair for pair in joined if not pair[0] % 5)
+    assert handle.totals["R+S.bad"] == failing.total()
+    assert any(one.bad for one in handle.progress if one.step)

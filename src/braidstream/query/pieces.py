@@ -133,10 +133,10 @@ def conjuncts_of(condition: str) -> tuple[str, ...]:
     tokens = sqlglot.tokenize(condition, dialect=DIALECT)
     depth, opened, parts = 0, 0, list[str]()
     for at, token in enumerate(tokens):
-        is_between = depth == 0 and bool(parts) and token.token_type == TokenType.AND and at == opened
-        opened = at + 1 if is_between else opened
+        is_and = depth == 0 and bool(parts) and token.token_type == TokenType.AND and at == opened
+        opened = at + 1 if is_and else opened
         depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
-        if depth or is_between:
+        if depth or is_and:
             continue
         if tokens[opened].token_type != TokenType.L_PAREN:
             return (condition,)
