@@ -387,3 +387,21 @@ def test_what_a_last_clean_up_joins_parts_as_well(spark: SparkSession, tmp_path:
     assert failing == Counter(pair for pair in joined if not pair[0] % 5)
     assert handle.totals["R+S.bad"] == failing.total()
     assert any(one.bad for one in handle.progress if one.step)
+
+
+@pytest.mark.slow
+def test_what_a_stream_cannot_read_and_what_a_query_cannot_compute_part(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "RS":
+        write(tmp_path, name, 0, [("1", 1, 0), ("x", 2, 0)])
+    (tmp_path / "R" / "1.json").write_text("no JSON\n")
+    file = job(tmp_path, {"q": f"SELECT R.v AS rv, S.v AS sv {FROM} WHERE CAST(R.s AS int) = S.v"}, ["q"])
+    own = 'time = "ts"\nbad = { format = "json", path = "unread" }'
+    file.write_text(file.read_text().replace('time = "ts"', own, 1))
+    check_job(read(file))
+    run(spark, file)
+    assert results(spark, tmp_path, "q") == [(1, 1)]
+    unread = [line for part in (tmp_path / "unread").glob("part-*") for line in part.read_text().splitlines()]
+    assert [json.loads(line)["message"] for line in unread] == ["no JSON"]
+    assert [(where, row) for where, _, row in bad(tmp_path, "q")] == [
+        ("R", {"id": 1, "s": "x", "v": 2, "ts": "2026-01-01T00:00:00.000Z"})
+    ]
