@@ -51,7 +51,7 @@ PARTNERS: dict[str, dict[str, Any]] = {
     "strategies": {"degrees": [2, 2], "split": "cut:halves", "combine": "cut:whole"},
     "min_slots": {"max_slots": 64},
     "value": {"format": "kafka", "schema": "k long, ts timestamp"},
-    "bad": {"format": "kafka", "schema": "k long, ts timestamp", "value": "json"},
+    "streams.R.bad": {"format": "kafka", "schema": "k long, ts timestamp", "value": "json"},
 }
 """What an option needs beside it."""
 CASES = [
@@ -94,7 +94,10 @@ def table(place: str, values: dict[str, Any]) -> JobTable:
 
 @pytest.mark.parametrize(("place", "one"), CASES)
 def test_its_example_is_accepted_by_a_call_and_by_a_job_file(place: str, one: Option) -> None:
-    form, values = FORMS[place], {one.name: one.example, **PARTNERS.get(one.name, {})}
+    form, values = (
+        FORMS[place],
+        {one.name: one.example, **PARTNERS.get(one.name, PARTNERS.get(f"{place}.{one.name}", {}))},
+    )
     made = table(place, values).read(form)
     if not isinstance(one.example, dict):
         assert vars(made)[one.name] == one.example

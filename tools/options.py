@@ -40,9 +40,9 @@ SECTIONS: tuple[tuple[type, str, str, str], ...] = (
         options.JobQuery,
         "Queries",
         "`[queries.NAME]`, and `flow.query(...)`",
-        "In Python the sinks are `.to(...)` and `.late(...)`.",
+        "In Python the sinks are `.to(...)`, `.late(...)` and `.bad(...)`.",
     ),
-    (options.JobSink, "Sinks", "`sink` and `late` of a query, and `.to(format, path, **options)`", ""),
+    (options.JobSink, "Sinks", "`sink`, `late` and `bad` of a query, and `.to(format, path, **options)`", ""),
     (
         options.FunctionOptions,
         "Functions",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from braidstream import JobError, RunError, StreamError
+from braidstream import JobError, RunError
 from braidstream.jobs.checking import check_job
-from braidstream.jobs.form import build, read, start
+from braidstream.jobs.form import read, start
 
 pytestmark = pytest.mark.spark
 
@@ -123,10 +123,10 @@ def test_a_mode_of_the_users_stays(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10), (2, 20, 20)]
 
 
-def test_a_mode_beside_an_output_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_mode_beside_an_output_is_refused(tmp_path: Path) -> None:
     file = job(tmp_path, "json", f'options = {{ Mode = "PERMISSIVE" }}\n{BAD}')
-    with pytest.raises(StreamError, match="has bad, and the option 'Mode'"):
-        build(read(file), spark)
+    with pytest.raises(JobError, match=r"\[streams.R\].*bad, and the option 'Mode'"):
+        read(file)
 
 
 @pytest.mark.parametrize("format_", ["orc", "rate"])

@@ -147,6 +147,8 @@ def _totals(before: Manifest, epoch: int, tallies: Mapping[str, Tally], reports:
     totals["epochs"] += before.epoch < epoch
     for stream, tally in tallies.items():
         totals.update({f"{stream}.rows": tally.rows, f"{stream}.late": tally.late, f"{stream}.keyless": tally.keyless})
+        if tally.failed:
+            totals[f"{stream}.bad"] += tally.failed
     for report in reports:
         totals.update({f"{query}.matches": result.rows for query, result in report.results.items()})
     for report in slot_reports(reports):

@@ -11,12 +11,23 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from braidstream.kernels.measures import AggregatePlan
 from braidstream.model.reports import StagedFile
 from braidstream.model.snapshots import Placed
 from braidstream.query import Query
 from braidstream.state.staging import Staging
 
-__all__ = ["Outlet", "Outlets"]
+__all__ = ["Composites", "Outlet", "Outlets"]
+
+
+@dataclass(frozen=True)
+class Composites:
+    """What slots have staged of composites that were aggregated in the same epoch."""
+
+    names: Sequence[str]
+    """Checked, in the checkpoint."""
+    schema: pa.Schema
+    plan: AggregatePlan
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,8 @@ class Outlet:
     """Whether that is the result itself, or the engine still has to evaluate predicates and expressions."""
     query: Query | None = None
     is_late: bool = False
+    composites: Composites | None = None
+    """Of an aggregate query that enumerates: some of them may not be aggregated, because an expression fails."""
 
     @property
     def shown(self) -> str:
@@ -49,4 +62,8 @@ class Outlets(Protocol):
 
         Gives the files that a folder of results has of them, by the folder.
         """
+        ...
+
+    def failed(self) -> Mapping[str, int]:
+        """Joined rows of which an expression failed since it was last asked, by the streams that they are of."""
         ...

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.cluster import EnvelopesT
-from braidstream.epoch.deliveries import deliver_step, together
+from braidstream.epoch.deliveries import deliver_step, together, with_failed
 from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.joining import resume_joins
@@ -71,7 +71,7 @@ def run_step(flow: FlowRun[EnvelopesT], before: Manifest) -> tuple[Manifest, Epo
     placed = deliver_step(flow, step, reports)
     reach("clean-up-results", epoch=before.epoch)
     delivered = time.perf_counter()
-    after = cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning)
+    after = with_failed(cleaned(flow, fold(flow, before, before.epoch, reports)[0], cleaning), flow.outlets.failed())
     # Nothing arrives in a step, so nothing is suspended by it: joins would take turns, and never be settled.
     still = {join: since for join, since in before.notes.suspended.items() if join not in resumed}
     after = after.with_notes(changed(after.notes, steps=step, suspended=still))

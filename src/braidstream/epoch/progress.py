@@ -104,6 +104,9 @@ class EpochProgress:
     idle: tuple[str, ...] = ()
     """Streams that the watermark does not wait for any more, because they say nothing."""
 
+    bad: Mapping[str, int] = field(default_factory=dict)
+    """Rows that went to a query's `bad`, as an expression failed, by stream; joined rows by their streams, `R+S`."""
+
     @property
     def rows_per_s(self) -> float:
         """Rows of all streams through this epoch, per second."""
@@ -122,7 +125,7 @@ class EpochProgress:
         """The progress of the epoch between two manifests."""
         slots = slot_reports(reports)
         tallies = tallies_of(slots)
-        late = late_in_epoch(tallies, before.newest)
+        late, bad = late_in_epoch(tallies, before.newest), _bad(before, after)
         matches: dict[str, int] = defaultdict(int)
         produced: dict[str, int] = defaultdict(int)
         recovered: dict[str, int] = defaultdict(int)
@@ -182,10 +185,19 @@ class EpochProgress:
             untimed={stream: one.untimed for stream, one in late.items() if one.untimed},
             warnings=(
                 *late_warnings(after.epoch, late, late_in_all(after)),
+                *(f"rows of {name} on which an expression failed: {n:,} of epoch {after.epoch}" for name, n in bad),
                 *idle_warnings(before.notes.silence, after.notes.silence),
             ),
             idle=after.notes.silence.idle,
+            bad=dict(bad),
         )
+
+
+def _bad(before: Manifest, after: Manifest) -> list[tuple[str, int]]:
+    """What failed between two manifests, by the streams it is of."""
+    names = (name for name in after.totals if name.endswith(".bad"))
+    found = ((name.removesuffix(".bad"), after.totals[name] - before.totals.get(name, 0)) for name in names)
+    return [(name, n) for name, n in found if n]
 
 
 def tallies_of(reports: Sequence[SlotReport]) -> dict[str, Tally]:

@@ -16,11 +16,12 @@ from typing import Any, Generic
 
 from braidstream.epoch.assignment import epoch_task
 from braidstream.epoch.cluster import EnvelopesT
-from braidstream.epoch.deliveries import deliver_epoch, staged_files
+from braidstream.epoch.deliveries import deliver_epoch, staged_files, with_failed
 from braidstream.epoch.flow_run import FlowRun, Reports
 from braidstream.epoch.fold import fold
 from braidstream.epoch.idleness import silence
 from braidstream.epoch.joining import join_stages, resume_joins, wake_joins
+from braidstream.epoch.outlets import Composites
 from braidstream.epoch.owed import clean, cleaned
 from braidstream.epoch.phases import Steps, commit, retire, run_phases
 from braidstream.epoch.progress import EpochProgress, tallies_of
@@ -52,6 +53,7 @@ class Epoch(Generic[EnvelopesT]):
     reports: Reports = field(default_factory=list)
     spare_s: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
+    composites: dict[str, Composites] = field(default_factory=dict)
 
 
 def run_epoch(
@@ -79,17 +81,16 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
     cluster, task, before = flow.cluster, epoch.task, epoch.before
     root = flow.checkpoint.root
     staged = {p.query: check_staged(root, staged_files(composites_of(p), epoch.reports)) for p in plans}
+    schemas = {plan.query: flow.plan.schema_of(composites_of(plan)) for plan in plans}
     parts = [cluster.ticks(before.n_slots)]
     for plan in (plan for plan in plans if staged[plan.query]):
         route = route_composites(plan, task.manifest, routes_of)
-        schema = flow.plan.schema_of(composites_of(plan))
-        parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schema, route))
+        parts.append(cluster.composites(flow.queries[plan.query], plan, staged[plan.query], schemas[plan.query], route))
     seen = tallies_of(slot_reports(epoch.reports)).values()
     reached = reached_watermark(before.newest, seen, task.delays_us, before.watermark, task.idle)
     last = SlotTask(replace(task, reached=reached), Stage.COMPOSITES)
     epoch.reports += flow.ran(cluster.together(parts), [last], before)
-    for name in (name for names in staged.values() for name in names):
-        flow.checkpoint.files.delete(name)
+    epoch.composites = {p.query: Composites(staged[p.query], schemas[p.query], p) for p in plans}
 
 
 def wake_silent(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
@@ -122,7 +123,10 @@ def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Results and late tuples to their sinks."""
     reach("after-join", epoch=epoch.number)
-    epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports))
+    epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports, epoch.composites))
+    for name in (name for one in epoch.composites.values() for name in one.names):
+        flow.checkpoint.files.delete(name)
+    epoch.after = with_failed(epoch.after, flow.outlets.failed())
     reach("after-results", epoch=epoch.number)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from braidstream.epoch.ending import is_ended, refuse_ended
 from braidstream.errors import (
     CheckpointMismatch,
@@ -33,7 +35,9 @@ from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
 from braidstream.options import JobTableOptions
+from braidstream.plan.attempts import refuse_bad
 from braidstream.plan.catalogue import held_streams
+from braidstream.plan.joined_columns import arrow_type
 from braidstream.query import Query, Schema, parse
 from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
@@ -42,6 +46,7 @@ from braidstream.spark.bad_rows import BAD, BAD_TYPE, FILE_BAD_TYPE
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order, refuse_order_of_a_run
+from braidstream.spark.finishing import whole_name
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
 from braidstream.spark.kafka_source import KAFKA_TIME, refuse_silent_brokers, takes_kafka_time
 from braidstream.spark.moved import refuse_moved_streams
@@ -116,8 +121,17 @@ def check_job(job: Job) -> Checked:
         left += [f"the function {called} of query {name} is looked up when Spark runs" for called in unknown]
     left += [f"the types of function {name} are compared with its stream when Spark runs" for name in job.functions]
     left += [f"whether Spark has the format {told} is known when it runs" for told in _to_be_found(job, sinks)]
+    _refuse_bad(job, known, queries)
     told = (expiring_groups(query, found.streams) for query in queries.values())
     return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
+
+
+def _refuse_bad(job: Job, known: Mapping[str, Schema], queries: Mapping[str, Query]) -> None:
+    """Where rows that fail cannot be told apart, as far as it is known without Spark."""
+    shapes = {name: pa.schema([(c.name, arrow_type(c.type)) for c in schema]) for name, schema in known.items()}
+    for name, query in queries.items():
+        if job.queries[name].bad is not None and not query.enriched:
+            with_place(job, f"[queries.{name}] bad", refuse_bad, query, shapes)
 
 
 @dataclass(frozen=True)
@@ -230,13 +244,21 @@ def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
         made[f"{at} sink"] = with_place(
             job, f"{at} sink", make_sink, entry.sink.format, entry.sink.path, entry.sink.options
         )
-        if entry.late is None:
-            continue
-        folder, options = entry.late.path, entry.late.options
-        for stream in queries[name].streams if name in queries else ():
-            path = None if folder is None else f"{folder}/stream={stream}"
-            made[f"{at} late {stream}"] = with_place(job, f"{at} late", make_sink, entry.late.format, path, options)
+        for what, one in (("late", entry.late), ("bad", entry.bad)):
+            if one is None:
+                continue
+            send = partial(with_place, job, f"{at} {what}", make_sink, one.format)
+            for stream in _parts(queries.get(name), what):
+                made[f"{at} {what} {stream}"] = send(one.path and f"{one.path}/stream={stream}", one.options)
     return made
+
+
+def _parts(query: Query | None, what: str) -> Iterator[str]:
+    """The folders of late tuples: one for each stream; of rows that fail one more, for joined rows."""
+    if query is not None:
+        yield from query.streams
+        if what == "bad":
+            yield whole_name(query)
 
 
 def _refuse_overlaps(job: Job, sinks: Mapping[str, Sink]) -> None:

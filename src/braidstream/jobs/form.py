@@ -3,7 +3,8 @@
     [flow]                  checkpoint, and the options of the flow and its start
     [streams.NAME]          format, time, and as the format needs them path, schema, delay, order, options
     [tables.NAME]           format, and as wanted path, schema, refresh, options
-    [queries.NAME]          cql, sink = { format, path, options }, and optionally late, a sink for late tuples
+    [queries.NAME]          cql, sink = { format, path, options }, and optionally late and bad, sinks for late tuples
+                            and for rows of which an expression fails
     [types.NAME]            the fields of a stream type (docs/functions.md)
     [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
     [control]               the controller's settings, and enabled (docs/controller.md)
@@ -112,6 +113,8 @@ def build(job: Job, spark: Any) -> Flow:
         with_place(job, f"[queries.{name}] sink", _send, query.to, spark, entry.sink)
         if entry.late is not None:
             with_place(job, f"[queries.{name}] late", _send, query.late, spark, entry.late)
+        if entry.bad is not None:
+            with_place(job, f"[queries.{name}] bad", _send, query.bad, spark, entry.bad)
     for name, function in job.functions.items():
         from braidstream.spark.functions import attach_job_function, ship_modules_of  # noqa: PLC0415
 
@@ -217,8 +220,8 @@ def _stream(file: Path, table: JobTable) -> JobStream:
 
 def _query(file: Path, table: JobTable) -> JobQuery:
     query = table.read(JobQuery)
-    late = None if query.late is None else _at_home(file, query.late)
-    return replace(query, sink=_at_home(file, query.sink), late=late)
+    late, bad = (None if one is None else _at_home(file, one) for one in (query.late, query.bad))
+    return replace(query, sink=_at_home(file, query.sink), late=late, bad=bad)
 
 
 def _functions(

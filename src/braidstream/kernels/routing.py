@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braidstream.kernels import sizes
 from braidstream.kernels.biclique import PROBE, STORED, Biclique
@@ -26,6 +27,7 @@ from braidstream.kernels.loops import native
 from braidstream.kernels.rows import HASH, I64, MASK, TIME, take
 from braidstream.kernels.sizes import cut, cuts, table_bytes, whole
 from braidstream.kernels.stripes import HeavyKeys, stripes
+from braidstream.model.columns import FAILED
 from braidstream.model.envelopes import Content, Envelope, Kind
 from braidstream.model.reports import Tally
 from braidstream.model.stores import Branch, Store
@@ -90,8 +92,14 @@ def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelop
         late |= untimed
     n_late = int(late.sum())
     envelopes: list[Envelope] = []
-    if n_late and branch.late_columns:
-        rows = whole(table.select(list(branch.late_columns)).filter(pa.array(late)))
+    n_failed = 0
+    if FAILED in branch.late_columns:
+        table, aside = _failed(table, late)
+        n_failed = int(aside.sum()) - n_late
+    else:
+        aside = late
+    if (n_late or n_failed) and branch.late_columns:
+        rows = whole(table.select(list(branch.late_columns)).filter(pa.array(aside)))
         envelopes += _packed(0, Kind(Content.LATE, branch.index), rows)
     keyless = 0
     indexed = 0
@@ -105,7 +113,16 @@ def route(table: pa.Table, branch: Branch, routes: Routes) -> tuple[list[Envelop
     n_untimed = 0 if untimed is None else int(untimed.sum())
     behind = clock[late if untimed is None else late & ~untimed]
     oldest = int(behind.min()) if len(behind) else None
-    return envelopes, Tally(branch.stream, table.num_rows, indexed, n_late, keyless, newest, n_untimed, oldest)
+    counts = (table.num_rows, indexed, n_late, keyless, newest, n_untimed, oldest)
+    return envelopes, Tally(branch.stream, *counts, failed=n_failed)
+
+
+def _failed(table: pa.Table, late: npt.NDArray[np.bool_]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The rows that are late or failed; what failed of a late row does not matter, for no query takes it."""
+    told = pc.if_else(pa.array(late), pa.scalar(None, pa.string()), table.column(FAILED).cast(pa.string()))
+    at = table.column_names.index(FAILED)
+    aside = late | np.asarray(told.is_valid())
+    return table.set_column(at, FAILED, told), aside
 
 
 def _times(table: pa.Table) -> pa.Array:
@@ -122,6 +139,9 @@ def _route_store(
     missing, skipped = 0, None
     if hashes.null_count:
         null = np.asarray(hashes.is_null().to_numpy(zero_copy_only=False))
+        if (failed := store.branch_column(FAILED)) in table.column_names:  # not rows without a key: no rows at all
+            fails = np.asarray(table.column(failed))
+            dropped, null = fails if dropped is None else dropped | fails, null & ~fails
         missing = int(null.sum())
         dropped = null if dropped is None else dropped | null
         hashes = hashes.fill_null(0)

@@ -10,12 +10,15 @@ under another one (`stored_name`), so that no name of a user is ever taken for o
 from __future__ import annotations
 
 __all__ = [
-    "DEADLINE", "HASH", "HASH_OF", "KEY", "MARK", "MASK", "OWN", "TIME", "VALUE_OF", "stored_name", "user_name",
+    "DEADLINE", "FAILED", "HASH", "HASH_OF", "KEY", "MARK", "MASK", "OWN", "TIME", "VALUE_OF", "stored_name",
+    "user_name",
 ]  # fmt: skip
 
 HASH, TIME, MASK, KEY, DEADLINE = "__h", "__t", "__m", "__k", "__e"
 MARK = "__d"
 """True for a row of the sample that a shedding filter would have dropped (`kernels.sampling`)."""
+FAILED = "__braidstream failed"
+"""What could not be computed of a row, by query, as JSON; NULL of most (`Attempt`)."""
 HASH_OF, VALUE_OF = "hash of ", "value of "
 """How the names of columns begin that routing computes: the hash of an expression, or its value."""
 OWN = "__"

@@ -60,6 +60,8 @@ class Tally(Value, frozen=True):
     began: float = 0.0
     """When the task began, in seconds since 1970 on its machine's clock; 0: it does not say."""
     ended: float = 0.0
+    failed: int = 0
+    """Rows of which some query could not compute an expression, and which went to its output for bad rows."""
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
@@ -76,6 +78,7 @@ class Tally(Value, frozen=True):
             min(late) if late else None,
             min((t for t in (self.began, other.began) if t), default=0.0),
             max(self.ended, other.ended),
+            self.failed + other.failed,
         )
 
     def pack(self) -> bytes:

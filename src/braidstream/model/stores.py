@@ -14,11 +14,12 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from braidstream.model.columns import DEADLINE, HASH, KEY, MASK, TIME
+from braidstream.model.columns import DEADLINE, FAILED, HASH, KEY, MASK, TIME
 from braidstream.model.join_kinds import JoinKind
 
 __all__ = [
     "UNKEYED_KEY",
+    "Attempt",
     "Branch",
     "Closing",
     "Comparison",
@@ -150,6 +151,28 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """What a query with an output for bad rows computes of each row of a stream: one of which that fails goes there.
+
+    Bare expressions. A row that a condition rules out has not failed, whatever else would; values are computed of rows
+    that pass all conditions.
+    """
+
+    query: str
+    conditions: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A filter of stores as its conditions, and the values that have to be computable: it fails on no row."""
+
+    filter: str
+    conditions: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Branch:
     """The routing of one stream to its stores."""
 
@@ -161,12 +184,18 @@ class Branch:
     computed: tuple[Computed, ...] = ()
     tells_all: bool = False
     """Whether every slot is told what was read: aggregates need the watermark after the epoch while it runs."""
+    attempts: tuple[Attempt, ...] = ()
+    tried: tuple[str, ...] = ()
+    """The expressions that may fail on a row, for nobody wants the flow to stop at them: they are NULL there."""
+    tests: tuple[Passing, ...] = ()
+    """The filters that do not fail: those of which that is wanted, and those that nobody has any more."""
 
     @property
     def payload(self) -> list[str]:
         """The stored names of the columns that are read of the stream, beside time and keys."""
         added = {computed.name for computed in self.computed}
         needed = [*(c for store in self.stores for c in store.columns), *self.late_columns]
+        added.add(FAILED)
         return [name for name in dict.fromkeys(needed) if name not in added]
 
 

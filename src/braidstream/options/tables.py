@@ -49,6 +49,8 @@ PUSHED = ("unproductive", "random", "productive")
 ORDERS = ("time", "name", "modified")
 VALUES = ("json", "avro")
 ALLOWED = ("no-equality",)
+OWN_WAYS = ("mode", "columnnameofcorruptrecord")
+"""Options of Spark's that say what becomes of rows that cannot be read."""
 DURABILITIES = ("power", "process")
 DECLUSTERING = ("steady", "paper")
 LEVELS = ("distribute", "split")
@@ -172,11 +174,9 @@ class StartOptions(Checked):
         Text("a folder", is_path=True, is_needed=True), MISSING, "ck", "The folder of the flow's state"
     )
     epoch: str | timedelta = option(
-        Duration(("available",)),
-        "available",
-        "2 seconds",
+        Duration(("available",)), "available", "2 seconds",
         'How long an epoch is; "available": what is there, then stop',
-    )
+    )  # fmt: skip
     keep: int = option(Count(2, 1 << 20), 10, 20, "How many epochs' snapshots are kept")
     history: int = option(
         Count(0, 1 << 20), 4096, 100_000, "How many epochs the history remembers (docs/dashboard.md); 0: there is none"
@@ -214,7 +214,7 @@ class JobFlow(FlowOptions, StartOptions):
 
 @dataclass(frozen=True)
 class JobSink(Checked):
-    """`sink` and `late` of a query, `bad` of a stream: files, a table, a topic, "memory" or "noop"."""
+    """`sink`, `late` and `bad` of a query, `bad` of a stream: files, a table, a topic, "memory" or "noop"."""
 
     format: str = option(
         Text(), MISSING, "parquet", 'A batch format of Spark, "postgresql", "memory" or "noop" (docs/connections.md)'
@@ -266,6 +266,10 @@ class JobStream(Checked):
         if self.bad is not None and not takes_bad:
             can = "bad for Kafka with a value, JSON or CSV with a schema"
             raise InputError(f"bad for a {self.format} stream", can, 'add value = "json", or a schema, or leave it out')
+        theirs = [] if self.bad is None or is_kafka else [one for one in self.options if one.lower() in OWN_WAYS]
+        if theirs:
+            can = "one way for rows that cannot be read"
+            raise InputError(f"bad, and the option {theirs[0]!r}", can, "leave one of them out")
         if is_kafka and self.schema is not None and self.value is None:
             raise InputError("schema for a Kafka stream without a value", "what values are", 'add value = "json"')
 
@@ -292,12 +296,14 @@ class JobQuery(Checked):
     cql: str = option(Text(), MISSING, _CQL, "The query")
     sink: JobSink = option(Inner(JobSink), MISSING, _SINK, "Where results go")
     late: JobSink | None = option(
-        Inner(JobSink),
-        None,
-        {"format": "parquet", "path": "out/late"},
-        "Where late tuples go",
+        Inner(JobSink), None, {"format": "parquet", "path": "out/late"}, "Where late tuples go",
         unset="nowhere: counted",
-    )
+    )  # fmt: skip
+    bad: JobSink | None = option(
+        Inner(JobSink), None, {"format": "json", "path": "out/failed"},
+        "Where rows go of which an expression fails (docs/connections.md)",
+        unset="nowhere: the flow stops at the first",
+    )  # fmt: skip
     allow: str | None = option(
         Choice(ALLOWED), None, "no-equality",
         'What is else refused for its cost; "no-equality": a join that may look at every pair of rows in the windows',
@@ -349,12 +355,9 @@ class Settings(Checked):
         "Epochs in a reorganization epoch (WSJ table 1: t_r = 20 s of t_d = 2 s; its section VI-A says 4 s)",
     )  # fmt: skip
     epoch_s: float | None = option(
-        Number(above=0),
-        None,
-        2.0,
-        "How long an epoch may take (WSJ's t_d)",
+        Number(above=0), None, 2.0, "How long an epoch may take (WSJ's t_d)",
         unset="the trigger's interval, if it has one",
-    )
+    )  # fmt: skip
     buffer_epochs: float = option(
         Number(above=0), 0.5, 1.0, "How much excess busy time is a full buffer, in epochs (ours)"
     )
@@ -372,11 +375,9 @@ class Settings(Checked):
         "How many groups a supplier may yield at once (WSJ: one); with 64 groups over few slots, 4 to 8 are as good",
     )  # fmt: skip
     margin: float = option(
-        Number(least=0, below=1),
-        0.05,
-        0.1,
+        Number(least=0, below=1), 0.05, 0.1,
         "A move leaves the supplier's load above the consumer's by this share (ours)",
-    )
+    )  # fmt: skip
     certainty: float = option(
         Number(least=0), 4.0, 0.0,
         "By how many standard errors of its epochs a load must exceed another before anything moves (ours; WSJ: 0)",

@@ -23,7 +23,7 @@ def direct_keys(stream: StreamShape, branch: Branch) -> Mapping[int | str, Seque
 
     None of a store whose rows all have one key.
     """
-    if stream.readable is None or any(store.filters for store in branch.stores):
+    if stream.readable is None or branch.attempts or any(store.filters for store in branch.stores):
         return None
     read = {stream.time, *(user_name(name) for name in branch.payload)}
     if not read.intersection(stream.schema.names) <= stream.readable:

@@ -21,6 +21,7 @@ from braidstream.query import Query
 from braidstream.query.tree import Leaf, Node
 
 __all__ = [
+    "arrow_type",
     "bit_of",
     "carried_classes",
     "carried_schema",
@@ -95,13 +96,13 @@ def _carried_types(query: Query, alias: str, schema: pa.Schema) -> Iterator[tupl
     yield from ((stored_name(field.name), field.type) for field in schema)
     for edge in (edge for edge in query.join_edges if alias in edge.aliases):
         yield hash_name(edge, alias), pa.int64()
-        yield value_name(edge, alias), _arrow_type(edge.type)
+        yield value_name(edge, alias), arrow_type(edge.type)
     for column in compared_columns(query, alias, schema):
         if column.computed is not None:
-            yield column.name, _arrow_type(column.type)
+            yield column.name, arrow_type(column.type)
 
 
-def _arrow_type(kind: str) -> pa.DataType:
+def arrow_type(kind: str) -> pa.DataType:
     """The type of a computed column; what is not known here takes that of other rows."""
     decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
     if decimal is not None:

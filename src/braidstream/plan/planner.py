@@ -11,7 +11,7 @@ between streams, they put out the columns these need and Spark's SQL engine fini
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from braidstream.model.stores import (
     Store,
 )  # fmt: skip
 from braidstream.plan.aggregate_plan import Draft, draft
+from braidstream.plan.attempts import Attempts, tested
 from braidstream.plan.direct_keys import direct_keys
 from braidstream.plan.joined_columns import (
     bit_of,
@@ -71,14 +72,18 @@ def make_plan(
     filters: Mapping[str, Sequence[str]] | None = None,
     trees: Mapping[str, Node] | None = None,
     types: Types | None = None,
+    bad: Collection[str] = (),
 ) -> Plan:
     """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted.
 
     `filters` gives the filters that a store's rows were marked with so far, which keep their bits; `trees` the trees
-    of the queries that have state already, which is arranged by them. `types` tells those of aggregates.
+    of the queries that have state already, which is arranged by them. `types` tells those of aggregates. `bad` names
+    the queries that have an output for rows of which an expression fails.
     """
-    planner = _Planner(streams, since or {}, filters or {}, types)
+    planner = _Planner(streams, since or {}, filters or {}, types, bad)
     chosen: dict[str, Node] = {}
+    for query in queries if bad else ():
+        planner.attempts.add(query, planner.draft(query) if query.is_aggregate else None, is_bad=query.name in bad)
     for query in queries:
         if query.type == 2:
             chosen[query.name] = (trees or {}).get(query.name) or plan_tree(query, statistics)
@@ -97,13 +102,15 @@ def make_plan(
         {*summarized_stores(aggregates), *decided_stores(joins)},
     )
     branches = tuple(
-        Branch(
-            index,
-            name,
-            tuple(store for store in stores if store.stream == name and not store.derived),
-            stored_names(streams[name].schema.names) if late.get(name) else (),
-            tuple(planner.computed.get(name, {}).values()),
-            tells_all=bool(planner.drafts) or any(join.closings for join in joins),
+        planner.attempts.on(
+            Branch(
+                index,
+                name,
+                tuple(store for store in stores if store.stream == name and not store.derived),
+                stored_names(streams[name].schema.names) if late.get(name) else (),
+                tuple(planner.computed.get(name, {}).values()),
+                tells_all=bool(planner.drafts) or any(join.closings for join in joins),
+            )
         )
         for index, name in enumerate(streams)
     )
@@ -126,8 +133,10 @@ class _Planner:
         since: Mapping[str, int],
         filters: Mapping[str, Sequence[str]],
         types: Types | None,
+        bad: Collection[str] = (),
     ) -> None:
-        self.streams, self.since, self.filters, self._types = streams, since, filters, types
+        self.streams, self.since, self.filters, self._types, self._bad = streams, since, filters, types, bad
+        self.attempts = Attempts({name: shape.schema for name, shape in streams.items()})
         self.stores: dict[_Address, Store] = {}
         self.computed: dict[str, dict[str, Computed]] = {}
         self.siblings: dict[str, frozenset[str]] = {}
@@ -183,17 +192,17 @@ class _Planner:
 
     def add_aggregate(self, query: Query) -> None:
         """An aggregate query: rows are routed as for a join, but summaries of them are kept instead."""
-        made = self._draft(query)
+        made = self.draft(query)
         if made.enumeration is not None:
             self._add_composites(
                 query, made, {e.alias: (i, "") for i, e in enumerate(query.inputs)}, self._flat_uses(query), 0
             )
             return
-        timeless = replace(query, inputs=tuple(replace(entry, window_us=0) for entry in query.inputs))
+        taken = self._tested(query, made)
+        timeless = replace(taken, inputs=tuple(replace(entry, window_us=0) for entry in taken.inputs))
         uses = []
-        for place, entry in enumerate(query.inputs):
-            for added in made.computed[place]:
-                self.computed.setdefault(entry.stream, {})[added.name] = added
+        for place, entry in enumerate(taken.inputs):
+            self.computed.setdefault(entry.stream, {}).update({added.name: added for added in made.computed[place]})
             address = self._flat_leaf(timeless, entry.alias, made.columns[place])
             uses.append((address, entry.window_us, entry.filter))
         kept = tuple(self._summary_store(query, entry.alias, entry.window_us, 0) for entry in query.inputs)
@@ -202,7 +211,16 @@ class _Planner:
         leases = self._summary_store(query, "leases", 0, 1) if leased and not made.local else None
         self.drafts.append((query.name, made, uses, kept, totals, leases))
 
-    def _draft(self, query: Query) -> Draft:
+    def _tested(self, query: Query, made: Draft) -> Query:
+        """The query with filters that rows do not pass of which an argument fails, if it has an output for these."""
+        if query.name not in self._bad:
+            return query
+        filters = (tested(query, one.alias, self.streams[one.stream].schema, made) for one in query.inputs)
+        inputs = (replace(one, filter=own) for one, own in zip(query.inputs, filters, strict=True))
+        return replace(query, inputs=tuple(inputs))
+
+    def draft(self, query: Query) -> Draft:
+        """What follows of an aggregate query from its text and the types."""
         if self._types is None:
             wrong = f"query {query.name!r} has aggregates, and nobody says of which types they are"
             raise QueryError(wrong, "a plan that is told the types of expressions", "make_plan(..., types=...)")
@@ -240,7 +258,7 @@ class _Planner:
     def _flat_leaf(self, query: Query, alias: str, columns: Sequence[str]) -> _Address:
         """The store of one input of a query of type 1."""
         classes, needed = sorted_classes(query), [*columns, *self._compare(query, alias)]
-        keys = [cast(c, alias) for c in classes]
+        keys = [cast(one, alias) for one in classes]
         return self._leaf(query, alias, keys, [c.type for c in classes], 0, needed, n_hashed=len(keys))
 
     def _summary_store(self, query: Query, part: str, window_us: int | None, stage: int) -> int:
@@ -258,8 +276,7 @@ class _Planner:
             inputs = [AggregateInput(kept[0], 0, None, made.measures[0])] if made.enumeration is not None else []
             for (address, window_us, condition), measures in zip(uses, made.measures, strict=made.enumeration is None):
                 store = self.stores[address]
-                bit = None if condition is None or not store.masked else store.filters.index(condition)
-                inputs.append(AggregateInput(store.index, window_us, bit, measures))
+                inputs.append(AggregateInput(store.index, window_us, bit_of(store, condition), measures))
             aggregation = Aggregation(
                 name, tuple(inputs), made.grouped, made.group_by, made.local, made.aggregates, made.schema
             )
@@ -294,7 +311,7 @@ class _Planner:
                 name = query.name if above is None else derived_name(query, node)
                 self._kept[name] = {0: (uses[0][2], self._without_key(uses[0][0]))}
             if above is None and query.is_aggregate:
-                self._add_composites(query, self._draft(query), place, uses, stage)
+                self._add_composites(query, self.draft(query), place, uses, stage)
             elif above is None:
                 self._add_result(query, place, uses, stage)
             else:
@@ -424,6 +441,7 @@ class _Planner:
         return address
 
     def _with_use(self, store: Store, columns: Sequence[str], window_us: int | None, condition: str | None) -> Store:
+        self.attempts.uses(store.stream, condition)
         known = [*stored_names(self.streams[store.stream].schema.names), *self.computed.get(store.stream, {})]
         needed = {*store.columns, *columns}
         wider = None if window_us is None or store.window_us is None else max(store.window_us, window_us)

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 from braidstream.errors import QueryError
 from braidstream.query.source import DIALECT, Source, bare_sql, sql_of
 
-__all__ = ["is_clear", "mark", "same_tokens", "written"]
+__all__ = ["conjuncts_of", "is_clear", "mark", "same_tokens", "written"]
 
 _PIECE, _UNCLEAR = "piece", "unclear"
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
@@ -126,6 +126,23 @@ def written(source: Source, node: exp.Expr, *, bare: bool) -> str | None:
 def is_clear(node: exp.Expr) -> bool:
     """Whether the sides of an equality are what they seem, by Spark's precedence as well."""
     return not node.meta.get(_UNCLEAR)
+
+
+def conjuncts_of(condition: str) -> tuple[str, ...]:
+    """The parts of a condition that `predicates.conjunction` made: each in brackets, or the only one."""
+    tokens = sqlglot.tokenize(condition, dialect=DIALECT)
+    depth, opened, parts = 0, 0, list[str]()
+    for at, token in enumerate(tokens):
+        is_and = depth == 0 and bool(parts) and token.token_type == TokenType.AND and at == opened
+        opened = at + 1 if is_and else opened
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if depth or is_and:
+            continue
+        if tokens[opened].token_type != TokenType.L_PAREN:
+            return (condition,)
+        parts.append(condition[tokens[opened].end + 1 : token.start])
+        opened = at + 1
+    return tuple(parts) if len(parts) > 1 else (condition,)
 
 
 def same_tokens(one: str, other: str) -> bool:

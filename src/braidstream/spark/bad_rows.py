@@ -1,9 +1,10 @@
-"""Rows that could not be read go to an output of their own, each once, and the flow goes on.
+"""Rows that could not be read, or computed, go to an output of their own, each once, and the flow goes on.
 
 A stream that asks for it has a column more, `_bad`: what is known of a row that is not what its schema says. Such a row
 has no other value, so it has no time, is counted like a row without one, and joins nothing. It takes the way of late
 tuples: staged by a slot, delivered with the epoch. There the rows part: those with a `_bad` go to the output for bad
-rows, the others to that for late tuples, if there is one.
+rows, the others to that for late tuples, if there is one. Rows of which an expression of a query failed (`FAILED` says
+which) go the same way, to the query's output; queries that do not use that expression have them all the same.
 
 Cost: none for rows that are right; Spark reads the staged late tuples of an epoch once more for each output.
 """
@@ -14,14 +15,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
 
+from braidstream.model.columns import FAILED
 from braidstream.model.declarations import Target
 from braidstream.spark.causes import in_expression
 from braidstream.spark.names import column_of
 from braidstream.spark.sink import Delivery, Sink
 
-__all__ = ["BAD", "BAD_TYPE", "FILE_BAD_TYPE", "BadRows", "GoodRows", "skipping"]
+__all__ = ["BAD", "BAD_TYPE", "FAILED_ROWS", "FILE_BAD_TYPE", "BadRows", "FailedRows", "GoodRows", "bare", "skipping"]
 
 BAD = "_bad"
 BAD_TYPE = "struct<reason:string,message:string,topic:string,partition:int,offset:bigint>"
@@ -40,7 +43,8 @@ def skipping(error: BaseException) -> str:
         return ""
     return (
         f"a value is not what {expression or 'an expression'} takes: repair the source; or let the query pass such rows"
-        " over, with try_cast, try_divide, nullif or CASE WHEN, which give NULL for them, and start again"
+        " over, with try_cast, try_divide, nullif or CASE WHEN, which give NULL for them; or add"
+        ' bad = { format = "json", path = "bad" } to the query, where such rows then go; and start again'
     )
 
 
@@ -126,9 +130,45 @@ class GoodRows(_Some):
     """Takes the others."""
 
     def taken(self, frame: DataFrame) -> DataFrame:
-        """The rows without a `_bad`."""
-        return frame.where(column_of(BAD).isNull()).drop(BAD)
+        """The rows without a `_bad`, and of which nothing failed."""
+        for name in _OURS:
+            frame = frame.where(column_of(name).isNull()) if name in frame.columns else frame
+        return frame.select(*(column_of(name) for name in frame.columns if name not in _OURS))
 
     def kept(self, schema: StructType) -> StructType:
-        """All columns but `_bad`."""
-        return StructType([field for field in schema.fields if field.name != BAD])
+        """All columns but these."""
+        return StructType([field for field in schema.fields if field.name not in _OURS])
+
+
+class FailedRows(_Some):
+    """Takes the rows of which an expression of a query failed: the query, the reason, and the row as JSON."""
+
+    def __init__(self, sink: Sink, query: str) -> None:
+        super().__init__(sink)
+        self.query = query
+
+    def deliver(self, delivery: Delivery) -> None:
+        """As an outlet of its own: several queries may have one table, which knows what it took by outlet."""
+        super().deliver(replace(delivery, outlet=f"{delivery.outlet} of {self.query}"))
+
+    def taken(self, frame: DataFrame) -> DataFrame:
+        """A row for each in which the query is named."""
+        told = F.explode(F.from_json(column_of(FAILED), "array<struct<query string, reason string>>"))
+        own = (column_of(name) for name in frame.columns if name not in _OURS)
+        row = F.to_json(F.struct(*own), {"ignoreNullFields": "false"})
+        found = frame.where(column_of(FAILED).isNotNull()).select(told.alias("told"), row.alias("row"))
+        return found.where(F.col("told.query") == self.query).select("told.query", "told.reason", "row")
+
+    def kept(self, schema: StructType) -> StructType:
+        """The same whatever the stream."""
+        return FAILED_ROWS
+
+
+_OURS = (BAD, FAILED)
+FAILED_ROWS = StructType([StructField(name, StringType()) for name in ("query", "reason", "row")])
+"""What is known of a row, or of joined rows, of which an expression fails."""
+
+
+def bare(sink: Sink) -> Sink:
+    """The sink itself, of one that is given some of the rows."""
+    return sink.sink if isinstance(sink, _Some) else sink

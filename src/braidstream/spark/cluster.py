@@ -9,7 +9,7 @@ copy of the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from braidstream.model.envelopes import Content, Kind
 from braidstream.query import Query
 from braidstream.slot.handover import clear
 from braidstream.spark.executors import Executors
-from braidstream.spark.finishing import composite_rows
+from braidstream.spark.finishing import composite_rows, composite_rows_apart
 from braidstream.spark.session import (
     QUERY_SETTINGS,
     forget_handed_over,
@@ -34,6 +34,7 @@ from braidstream.spark.session import (
 )
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.tasks import ENVELOPE, NODE_ENVELOPE, REPORTS, EpochTasks
+from braidstream.spark.trying import SETTINGS
 from braidstream.state.manifest import Manifest
 
 __all__ = ["SparkCluster"]
@@ -42,10 +43,18 @@ __all__ = ["SparkCluster"]
 class SparkCluster:
     """Spark, for one start of a flow."""
 
-    def __init__(self, spark: SparkSession, root: str, run: str = "", executors: Executors | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        run: str = "",
+        executors: Executors | None = None,
+        apart: Collection[str] = (),
+    ) -> None:
         self._spark, self._root = spark, root
         self._folder = handover_folder(spark, root, run)
         forget_handed_over(spark, root)  # of tasks that went on after their job had failed; nothing of the flow runs
+        self._apart, self._settings = apart, {**QUERY_SETTINGS, **(SETTINGS if apart else {})}
         self._pinned, self._executors = not is_single_executor(spark), executors
         self._clone: SparkSession | None = None
         self._anchor: DataFrame | None = None
@@ -58,7 +67,7 @@ class SparkCluster:
         def run(envelopes: DataFrame, epoch: int) -> None:
             session = envelopes.sparkSession
             if self._clone is None:
-                for name, value in QUERY_SETTINGS.items():
+                for name, value in self._settings.items():
                     session.conf.set(name, value)
             self._clone, self._tasks.epoch = session, epoch
             try:
@@ -97,7 +106,9 @@ class SparkCluster:
     ) -> DataFrame:
         """Spark's SQL engine evaluates."""
         raw = staged_frame(self.session, self._root, files, schema)
-        return composite_rows(query, plan, raw).mapInArrow(route, ENVELOPE)
+        is_apart = query.name in self._apart
+        rows = composite_rows_apart(query, plan, raw)[0] if is_apart else composite_rows(query, plan, raw)
+        return rows.mapInArrow(route, ENVELOPE)
 
     def together(self, parts: Sequence[DataFrame]) -> DataFrame:
         """The union."""
@@ -106,7 +117,7 @@ class SparkCluster:
     @property
     def session(self) -> SparkSession:
         """Where jobs run."""
-        return own_session(self._spark, self._root) if self._clone is None else self._clone
+        return own_session(self._spark, self._root, self._settings) if self._clone is None else self._clone
 
     def _exchange(self, envelopes: DataFrame, before: Manifest) -> DataFrame:
         """Bring the envelopes to their slots; where there are many executors, pinned by a cached row for each slot."""

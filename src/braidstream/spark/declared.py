@@ -7,7 +7,7 @@ Everything here happens before anything starts; what is wrong is refused with wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from braidstream.errors import InputError, SinkError, StreamError
 from braidstream.model.secrets import kept_options, refuse_hidden
 from braidstream.options import JobStream, options_of, texts_of
+from braidstream.plan.joined_columns import is_plain
 from braidstream.query import Query, parse_duration
-from braidstream.spark.bad_rows import BadRows, GoodRows
+from braidstream.spark.bad_rows import BadRows, FailedRows, GoodRows
+from braidstream.spark.finishing import whole_name
 from braidstream.spark.names import resolved
 from braidstream.spark.sinks import CallableSink, MemorySink, Sink, make_sink
 from braidstream.spark.staged_folder import STAGING
@@ -57,6 +59,22 @@ def bad_of(known: Mapping[str, BadTarget], query: Query) -> dict[str, BadTarget]
     return {stream: known[own] for stream in query.streams if (own := base.get(stream, stream)) in known}
 
 
+@dataclass(frozen=True)
+class Failed:
+    """Where rows go of which an expression fails."""
+
+    of: BadTarget
+    streams: tuple[str, ...]
+    """Of whose rows one may fail."""
+    whole: Sink | None
+    """Where joined rows go; None where nothing of them is computed."""
+
+    @property
+    def shown(self) -> str:
+        """The output in words."""
+        return make_sink(*self.of).description
+
+
 @dataclass
 class ContinuousQuery:
     """A query of a flow and where its results go."""
@@ -68,8 +86,12 @@ class ContinuousQuery:
     late_sink: tuple[Any, str | Path | None, Mapping[str, str]] | None = None
     recovered: bool = False
     """Whether results carry the columns `recovered` and `epoch`."""
-    bad: Mapping[str, BadTarget] = field(default_factory=dict)
+    unread: Mapping[str, BadTarget] = field(default_factory=dict)
     """Where rows that cannot be read go, by stream."""
+    failing: Callable[[], Collection[str]] = tuple
+    """The streams of whose rows some expression may fail; refuses an output for them that would not have all."""
+    failed: Failed | None = None
+    """Where rows go of which an expression fails."""
     _late: dict[str, tuple[Sink, ...]] = field(default_factory=dict)
 
     def to(
@@ -95,29 +117,66 @@ class ContinuousQuery:
         self._late = {}
         return self
 
+    def bad(
+        self, target: str | Callable[[DataFrame, int], Any], path: str | Path | None = None, **options: Any
+    ) -> ContinuousQuery:
+        """Send rows, and joined rows, of which an expression fails to a sink of their own, and go on without them.
+
+        Files go to a folder for each stream, `stream=R`, and one for joined rows, `stream=R+S`.
+        """
+        of = (target, path, texts_of(options))
+        whole = None if is_plain(self.query) else _for_stream(of, whole_name(self.query))
+        make_sink(*of)
+        self.failed = Failed(of, tuple(self.failing()), whole)
+        self._late = {}
+        return self
+
+    @property
+    def answers(self) -> list[Sink]:
+        """What of it another query under its name would give otherwise: results, and what fails."""
+        late = [sink for sinks in self.late_sinks().values() for sink in sinks if isinstance(sink, FailedRows)]
+        whole = None if self.failed is None else self.failed.whole
+        return [one for one in (self.sink, whole, *late) if one is not None]
+
+    @property
+    def told(self) -> str:
+        """For `explain`: where rows go on which an expression fails."""
+        return "" if self.failed is None else f"; rows on which an expression fails: {self.failed.shown}"
+
     @property
     def outputs(self) -> list[Sink]:
-        """All that is written for it: its results, and late tuples."""
+        """All that is written for it: its results, late tuples, and what fails."""
         late = [sink for sinks in self.late_sinks().values() for sink in sinks]
-        return [*([] if self.sink is None else [self.sink]), *late]
+        whole = None if self.failed is None else self.failed.whole
+        return [one for one in (self.sink, whole, *late) if one is not None]
 
     def late_sinks(self) -> dict[str, tuple[Sink, ...]]:
         """Where late tuples and bad rows of its streams go, if they are asked for; the same objects each time."""
         if not self._late:
-            found = {stream: (*self._late_to(stream), *self._bad_to(stream)) for stream in self.query.streams}
+            kinds = (self._late_to, self._bad_to, self._failed_to)
+            found = {stream: tuple(one for to in kinds for one in to(stream)) for stream in self.query.streams}
             self._late = {stream: sinks for stream, sinks in found.items() if sinks}
         return self._late
 
     def _late_to(self, stream: str) -> Iterator[Sink]:
         if self.late_sink is not None:
-            target, path, options = self.late_sink
-            own = {name: value.replace("{stream}", stream) for name, value in options.items()}
-            made = make_sink(target, None if path is None else f"{path}/stream={stream}", own)
-            yield GoodRows(made) if stream in self.bad else made
+            made = _for_stream(self.late_sink, stream)
+            yield GoodRows(made) if stream in self.unread else made
 
     def _bad_to(self, stream: str) -> Iterator[Sink]:
-        if stream in self.bad:
-            yield BadRows(make_sink(*self.bad[stream]))
+        if stream in self.unread:
+            yield BadRows(make_sink(*self.unread[stream]))
+
+    def _failed_to(self, stream: str) -> Iterator[Sink]:
+        if self.failed is not None and stream in self.failed.streams:
+            yield FailedRows(_for_stream(self.failed.of, stream), self.query.name)
+
+
+def _for_stream(of: BadTarget, stream: str) -> Sink:
+    """The part of an output that rows of a stream go to."""
+    target, path, options = of
+    own = {name: value.replace("{stream}", stream) for name, value in options.items()}
+    return make_sink(target, None if path is None else f"{path}/stream={stream}", own)
 
 
 def check_session(spark: Any) -> None:

@@ -186,7 +186,7 @@ def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], 
     """Refuse to replay an epoch into a table that may have it already, and would not take it from another query."""
     for step in found.steps:
         query = queries.get(step.name)
-        if query is not None and query.sink is not None and query.sink.recognizes and step.kind in _OTHERS:
+        if query is not None and any(one.recognizes for one in query.answers) and step.kind in _OTHERS:
             raise CheckpointMismatch(
                 f"epoch {begun} of the checkpoint {shown} was begun, and its results may be in the table of query "
                 f"{step.name!r} already",

@@ -37,6 +37,7 @@ from braidstream.model.directory import Directory, enough_groups
 from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
+from braidstream.plan.attempts import attempted_streams, refuse_bad
 from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
 from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
@@ -189,7 +190,15 @@ class Flow(FlowInputs):
         if recovered:
             check_told(parsed)
         self._names.add(chosen)
-        return ContinuousQuery(parsed, recovered=recovered, bad=bad_of(self._bad, parsed))
+        unread = bad_of(self._bad, parsed)
+        return ContinuousQuery(parsed, recovered=recovered, unread=unread, failing=lambda: self._failing(parsed))
+
+    def _failing(self, query: Query) -> tuple[str, ...]:
+        """The streams of whose rows an expression may fail; refused where such a row would be put out all the same."""
+        schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
+        made = draft(query, self._meaning) if query.is_aggregate else None
+        refuse_bad(query, schemas)
+        return attempted_streams(query, schemas, made)
 
     def _new_name(self) -> str:
         """The next number that no query of this flow has had."""
@@ -210,7 +219,7 @@ class Flow(FlowInputs):
         better = better_trees(
             queries, plan.trees, known_statistics(manifest, shapes_of(self._all.used(queries)), queries, plan.trees)
         )
-        sinks = {name: q.sink.description for name, q in self._queries.items() if q.sink is not None}
+        sinks = {name: q.sink.description + q.told for name, q in self._queries.items() if q.sink is not None}
         streams = shapes_of(self._all.over({**self._streams, **self._arranged}).used(queries))
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         n_slots = self.slots or cores(self.spark)
@@ -325,9 +334,11 @@ class Flow(FlowInputs):
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
         noted = changes.noted(last)
         prepared = launch.prepare(self._recalled(noted), noted)
-        held: Mapping[str, ContinuousQuery] = {}
+        held: dict[str, ContinuousQuery] = {}
         if changes.ends and may_owe(last):
             held = held_before(changes, last, self._parsed, shown)
+            same = {name: self._queries[name].failed for name in held.keys() & self._queries.keys()}
+            held |= {name: replace(held[name], failed=failed) for name, failed in same.items()}
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
         warnings += gone_folders(prepared, last, store)
@@ -418,7 +429,7 @@ class Flow(FlowInputs):
                 queries[name] = replace(known, since=entry.since)
             else:
                 again = sink_again(name, entry, known)
-                queries[name] = ContinuousQuery(query, again, entry.since, bad=bad_of(self._bad, query))
+                queries[name] = ContinuousQuery(query, again, entry.since, unread=bad_of(self._bad, query))
         return queries
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
@@ -430,7 +441,8 @@ class Flow(FlowInputs):
         trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
         shapes = shapes_of(self._all.used(queries))
         statistics = known_statistics(manifest, shapes, queries, trees)
-        plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning)
+        bad = {name for name, q in declared.items() if q.failed is not None}
+        plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning, bad)
         return told(plan, {name for name, q in declared.items() if q.recovered})
 
     def _identity(self, known: Identity | None) -> Identity:

@@ -9,12 +9,13 @@ Cost: one copy of the late tuples for each output beyond the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from braidstream.spark.bad_rows import FailedRows, GoodRows, bare
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.state.files import Files
@@ -90,17 +91,19 @@ def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
         for stream, sinks in query.late_sinks().items():
             for sink in sinks:
                 found.setdefault(stream, {}).setdefault(_address(sink), sink)
-    return {stream: _together(own) for stream, own in found.items()}
+    return {stream: _together(list(own.values())) for stream, own in found.items()}
 
 
-def _together(sinks: Mapping[Any, Sink]) -> Sink:
-    own = list(sinks.values())
+def _together(sinks: Sequence[Sink]) -> Sink:
+    """Several as one; where some are given failed rows, the others are given the rest."""
+    parts = any(isinstance(one, FailedRows) for one in sinks)
+    own = [GoodRows(one) if parts and one is bare(one) else one for one in sinks]
     return own[0] if len(own) == 1 else SeveralSinks(own)
 
 
 def _address(sink: Sink) -> Any:
     """What tells two outputs apart: a folder and how it is written, or the sink itself."""
     target = sink.target
-    if target.path is not None:
+    if target.path is not None and not isinstance(sink, FailedRows):
         return target.path, target.to, tuple(sorted(target.options.items()))
     return id(sink)

@@ -21,6 +21,7 @@ from functools import cached_property, partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
@@ -36,11 +37,14 @@ from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.epoch.single_grids import with_grids
 from braidstream.errors import SinkError
+from braidstream.model.columns import FAILED
+from braidstream.model.stores import Branch
 from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
 from braidstream.query.model import Enriched
 from braidstream.spark.arrow_types import arrow_schema
+from braidstream.spark.bad_rows import FAILED_ROWS, bare
 from braidstream.spark.cluster import SparkCluster
 from braidstream.spark.declared import ContinuousQuery, refuse_overlaps
 from braidstream.spark.ended import Ended
@@ -57,6 +61,7 @@ from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame
 from braidstream.spark.starting import own_seconds, record_start
+from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.foreign_changes import foreign_changes
@@ -96,7 +101,19 @@ class Prepared:
     @property
     def file_sinks(self) -> list[FileSink]:
         """All that write to folders."""
-        return [sink for q in self.queries.values() for sink in q.outputs if isinstance(sink, FileSink)]
+        outputs = (bare(sink) for query in self.queries.values() for sink in query.outputs)
+        return [sink for sink in outputs if isinstance(sink, FileSink)]
+
+    @property
+    def bad(self) -> dict[str, Sink]:
+        """The sinks of joined rows of which an expression fails, by query."""
+        found = {name: query.failed for name, query in self.queries.items()}
+        return {name: one.whole for name, one in found.items() if one is not None and one.whole is not None}
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The queries of which rows are told apart on which an expression fails."""
+        return frozenset(name for name, query in self.queries.items() if query.failed is not None)
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,7 @@ class Launch:
     def _framed(self, queries: Mapping[str, ContinuousQuery], plan: Plan, manifest: Manifest) -> Prepared:
         run = uuid.uuid4().hex
         enriched = list(dict.fromkeys(one for query in queries.values() for one in query.query.enriched))
-        frame = self._union(plan, run, enriched, manifest)
+        frame = self._union(plan, run, enriched, manifest, _settings(queries))
         return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame)
 
     def _check_sinks(self, queries: Mapping[str, ContinuousQuery], new: Sequence[ContinuousQuery]) -> None:
@@ -168,6 +185,7 @@ class Launch:
         taken += [(f"the folder of table {name!r}", path) for name, path in flow.tables.folders()]
         outputs = [(name, q.sink) for name, q in queries.items() if q.sink is not None]
         outputs += [(f"late {s}", one) for s, sink in late.items() for one in sink.parts]
+        outputs += [(f"bad {q.query.name}", q.failed.whole) for q in queries.values() if q.failed and q.failed.whole]
         if new:
             refuse_overlaps(outputs, [*taken, ("the checkpoint", self.checkpoint.root)])
         for sink in (sink for query in new for sink in query.outputs):
@@ -182,6 +200,8 @@ class Launch:
                 raw = staged_frame(self.flow.spark, self.checkpoint.root, (), plan.schema_of(name))
                 rows = raw if plan.finished[name] else finish(query.query, raw)
                 query.sink.check_rows(rows.schema)
+            if query.failed is not None and query.failed.whole is not None:
+                query.failed.whole.check_rows(FAILED_ROWS)
             for stream, sinks in query.late_sinks().items():
                 for sink in sinks:
                     sink.check_rows(self.flow._all[stream].schema)
@@ -240,10 +260,15 @@ class Launch:
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
         executors = Executors(flow.spark) if _releases(flow.controller) else None
-        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.run, executors)
+        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.run, executors, prepared.apart)
         durable = self.checkpoint.durable
         outlets = SparkOutlets(
-            lambda: cluster.session, self.checkpoint.root, prepared.sinks, prepared.late, durable=durable
+            lambda: cluster.session,
+            self.checkpoint.root,
+            prepared.sinks,
+            prepared.late,
+            durable=durable,
+            bad=prepared.bad,
         )
         running = FlowRun(
             self.checkpoint,
@@ -251,7 +276,7 @@ class Launch:
             plan,
             {name: q.query for name, q in prepared.queries.items()},
             {b.stream: self.streams[b.stream].delay_us for b in plan.branches if b.stores},
-            {stream: arrow_schema(self.streams[stream].schema) for stream in prepared.late},
+            {b.stream: self._late_schema(b) for b in plan.branches if b.stream in prepared.late},
             cluster,
             outlets,
             None if flow.silence is None else parse_duration(flow.silence),
@@ -262,7 +287,14 @@ class Launch:
         )
         return EpochRunner(running, manifest, self.progress), cluster
 
-    def _union(self, plan: Plan, run: str, enriched: Sequence[Enriched], manifest: Manifest) -> DataFrame:
+    def _late_schema(self, branch: Branch) -> pa.Schema:
+        """What is staged of rows that are late, or of which an expression failed."""
+        schema = arrow_schema(self.streams[branch.stream].schema)
+        return schema.append(pa.field(FAILED, pa.string())) if branch.attempts else schema
+
+    def _union(
+        self, plan: Plan, run: str, enriched: Sequence[Enriched], manifest: Manifest, settings: Mapping[str, str]
+    ) -> DataFrame:
         """All streams, in the order of declaration, because Spark knows a query's sources by their order.
 
         On a session of our own with settings of ours.
@@ -271,7 +303,7 @@ class Launch:
         folder = handover_folder(self.flow.spark, root, run)
         schemas = {b.stream: arrow_schema(streams[b.stream].schema) for b in plan.branches}
         routers = {b.stream: Router(root, run, b, schemas[b.stream], folder) for b in plan.branches}
-        spark, n_tasks = own_session(self.flow.spark, root), cores(self.flow.spark)
+        spark, n_tasks = own_session(self.flow.spark, root, settings), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
         tables = self.flow.tables.frames(manifest.notes.tables, needed)
         frames: list[DataFrame] = []
@@ -289,6 +321,11 @@ class Launch:
     def _direct(self, plan: Plan, router: Router) -> DirectRouter:
         name = router.branch.stream
         return DirectRouter(router, self.streams[name].time, plan.direct[name], is_case_sensitive(self.flow.spark))
+
+
+def _settings(queries: Mapping[str, ContinuousQuery]) -> Mapping[str, str]:
+    """What sessions have to be set to where rows of which an expression fails are told apart."""
+    return SETTINGS if any(query.failed is not None for query in queries.values()) else {}
 
 
 def _releases(controller: Controller | None) -> bool:

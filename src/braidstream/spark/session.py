@@ -88,7 +88,7 @@ def _may_use_unix_sockets(master: str) -> bool:
     return master.startswith("local") and len(tempfile.gettempdir()) <= _LONGEST
 
 
-def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
+def own_session(spark: SparkSession, checkpoint: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session of ours beside the user's: a copy of it, with the settings that serve a streaming query best.
 
     A copy, because what an expression means depends on the session: its time zone, its functions, its other settings.
@@ -97,7 +97,7 @@ def own_session(spark: SparkSession, checkpoint: str) -> SparkSession:
     own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # there is no public way
     for listener in spark._jsparkSession.streams().listListeners():
         own._jsparkSession.streams().addListener(listener)
-    for name, value in QUERY_SETTINGS.items():
+    for name, value in {**QUERY_SETTINGS, **(settings or {})}.items():
         own.conf.set(name, value)
     if "://" not in checkpoint and (manager := local_file_manager(spark)) is not None:
         own.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)

@@ -25,8 +25,9 @@ from braidstream.kernels.hashing import hash_columns, unkeyed_hashes
 from braidstream.kernels.routing import Routes, Tally, route
 from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_name
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
+from braidstream.model.columns import FAILED
 from braidstream.model.envelopes import Content, Envelope, Kind
-from braidstream.model.stores import Branch
+from braidstream.model.stores import Branch, Passing
 from braidstream.model.values import changed
 from braidstream.query import describe_duration
 from braidstream.slot.allocators import spare_what_stays
@@ -35,6 +36,7 @@ from braidstream.slot.handover import handed_over
 from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
 from braidstream.spark.tasks import ENVELOPE, batch_id
+from braidstream.spark.trying import Tries, failed_column
 
 __all__ = [
     "DIRECT_OPTIONS",
@@ -161,17 +163,21 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 def general_columns(time: str, branch: Branch) -> dict[str, Column]:
     """What routing needs of a stream's rows, as Spark computes it, in the order in which routing takes it."""
-    columns = {TIME: column_of(time)}
+    columns, tries = {TIME: column_of(time)}, Tries(branch.tried)
     for store in branch.stores:
-        keys = [F.expr(key) for key in store.key]
+        keys = [tries.value(key) for key in store.key]
         present = reduce(Column.__and__, [key.isNotNull() for key in keys])
         columns[store.branch_column(HASH)] = F.when(present, F.xxhash64(*keys))
         if store.verified:
-            columns |= {store.branch_column(f"{KEY}{i}"): F.expr(key) for i, key in enumerate(store.compared)}
+            columns |= {store.branch_column(f"{KEY}{i}"): tries.value(key) for i, key in enumerate(store.compared)}
         if store.filters:
-            columns[store.branch_column(MASK)] = _mask(store.filters)
+            columns[store.branch_column(MASK)] = _mask(store.filters, tries, branch.tests)
+        if store.keyless is not None and tries.are_in(store.key):
+            columns[store.branch_column(FAILED)] = reduce(Column.__or__, map(tries.fails, store.key))
+    if branch.attempts:
+        columns[FAILED] = failed_column(branch.attempts, tries)
     for added in branch.computed:
-        key = F.expr(added.key)
+        key = tries.value(added.key)
         columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
     return columns | {name: column_of(user_name(name)) for name in branch.payload}
 
@@ -186,15 +192,20 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
         return router.envelopes(router.cast(table) for table in tables)
 
     # mapInArrow resolves columns by name, and chokes on dots and quotes: numbers instead.
-    needed = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns.values())))
+    needed = (
+        Tries(router.branch.tried)
+        .over(stream.frame)
+        .select(*(column.alias(f"c{i}") for i, column in enumerate(columns.values())))
+    )
     needed = needed if router.branch.stores else needed.where(F.lit(False))
     return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
-def _mask(filters: Sequence[str]) -> Column:
-    mask = F.lit(0).cast("long")
+def _mask(filters: Sequence[str], tries: Tries, tests: Sequence[Passing]) -> Column:
+    mask, tested = F.lit(0).cast("long"), {test.filter: tries.passes(test) for test in tests}
     for bit, condition in enumerate(filters):
-        mask = mask.bitwiseOR(F.when(F.expr(condition), F.lit(1 << bit)).otherwise(F.lit(0)).cast("long"))
+        holds = tested[condition] if condition in tested else F.expr(condition)
+        mask = mask.bitwiseOR(F.when(holds, F.lit(1 << bit)).otherwise(F.lit(0)).cast("long"))
     return mask
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from braidstream.errors import StreamError
+from braidstream.options.tables import OWN_WAYS
 from braidstream.spark.bad_rows import BAD
 from braidstream.spark.formats import open_stream
 from braidstream.spark.names import column_of
@@ -30,7 +30,6 @@ __all__ = ["TEXT_FILES", "text_frame"]
 
 TEXT_FILES = ("json", "csv")
 _CORRUPT = "__corrupt"
-_THEIRS = ("mode", "columnnameofcorruptrecord")
 _DEFAULT_CORRUPT = "_corrupt_record"
 
 
@@ -45,15 +44,12 @@ def text_frame(
     keeps_bad: bool,
 ) -> DataFrame:
     """The rows of files. With `keeps_bad`, one that is not what the schema says is NULLs, but for its column `_bad`."""
-    theirs = [option for option in options if option.lower() in _THEIRS]
+    theirs = [option for option in options if option.lower() in OWN_WAYS]
     # Spark leaves columns of a CSV line out that nobody asks for, and then does not see that the line has too few
     whole = {"columnPruning": "false", **options} if format_.lower() == "csv" else dict(options)
     if not keeps_bad:
         is_theirs = bool(theirs) or _DEFAULT_CORRUPT in schema
         return open_stream(spark, name, format_, path, schema, options if is_theirs else {**whole, "mode": "FAILFAST"})
-    if theirs:
-        wrong = f"stream {name!r} has bad, and the option {theirs[0]!r}"
-        raise StreamError(wrong, "one way for rows that cannot be read", "leave one of them out")
     own = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     frame = open_stream(spark, name, format_, path, f"{schema}, {_CORRUPT} string", {**whole, **own})
     is_bad = F.col(_CORRUPT).isNotNull()

@@ -23,6 +23,7 @@ from braidstream.spark.joined_tables import enriched_frame
 from braidstream.spark.names import column_of
 from braidstream.spark.sources import Router, Stream, general_columns, general_frame
 from braidstream.spark.tasks import ENVELOPE
+from braidstream.spark.trying import Tries
 
 __all__ = ["variants_frame"]
 
@@ -46,6 +47,7 @@ def variants_frame(stream: Stream, ways: Sequence[Way], tables: Mapping[str, Dat
         names.append(list(needed))
         own = F.struct(*(column.alias(f"c{i}") for i, column in enumerate(needed.values())))
         joined = enriched_frame(frame, [_only(lookup, place) for lookup in lookups], tables)
+        joined = Tries(router.branch.tried).over(joined)
         made = F.when(column_of(_WAY) == place, own).alias(f"{_MADE} {place}")
         frame = joined.select(*(column_of(name) for name in columns), made)
         columns = frame.columns

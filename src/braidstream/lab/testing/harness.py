@@ -406,6 +406,10 @@ class LocalOutlets:
             sink.end(Files(staging.root), names)
         return sink.placed
 
+    def failed(self) -> Mapping[str, int]:
+        """Nothing is told apart here."""
+        return {}
+
     def _sink(self, outlet: Outlet) -> FileSink:
         return self._late[outlet.name] if outlet.is_late else self._sinks[outlet.name]
 
