@@ -56,10 +56,10 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, handover_folder, in_session, own_session
+from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
-from braidstream.spark.sources import DirectRouter, Router, direct_frame
+from braidstream.spark.sources import DirectRouter, Router, direct_frame, is_narrow
 from braidstream.spark.starting import own_seconds, record_start
 from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
@@ -92,6 +92,8 @@ class Prepared:
     late: Mapping[str, Sink]
     run: str
     frame: DataFrame
+    is_narrow: bool
+    """Whether rows that Spark hands to routing are of a fixed width, and large envelopes go another way."""
 
     @property
     def sinks(self) -> dict[str, Sink]:
@@ -175,7 +177,14 @@ class Launch:
         run = uuid.uuid4().hex
         enriched = list(dict.fromkeys(one for query in queries.values() for one in query.query.enriched))
         frame = self._union(plan, run, enriched, manifest, _settings(queries))
-        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame)
+        narrow = self._is_narrow(plan, enriched)
+        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame, narrow)
+
+    def _is_narrow(self, plan: Plan, enriched: Sequence[Enriched]) -> bool:
+        others = {one.stream for one in enriched}
+        sent = [b for b in plan.branches if b.stores and b.stream not in plan.direct]
+        is_near = is_single_executor(self.flow.spark)
+        return is_near and all(b.stream not in others and is_narrow(self.streams[b.stream], b) for b in sent)
 
     def _check_sinks(self, queries: Mapping[str, ContinuousQuery], new: Sequence[ContinuousQuery]) -> None:
         """No two outputs in one folder, none in one that is read or in the checkpoint, each one that can be used."""
@@ -260,7 +269,14 @@ class Launch:
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan
         executors = Executors(flow.spark) if _releases(flow.controller) else None
-        cluster = SparkCluster(flow.spark, self.checkpoint.root, prepared.run, executors, prepared.apart)
+        cluster = SparkCluster(
+            flow.spark,
+            self.checkpoint.root,
+            prepared.run,
+            executors,
+            prepared.apart,
+            is_narrow=prepared.is_narrow,
+        )
         durable = self.checkpoint.durable
         outlets = SparkOutlets(
             lambda: cluster.session,

@@ -24,6 +24,9 @@ from braidstream.errors import RunError
 from braidstream.spark.log_files import local_file_manager
 
 __all__ = [
+    "BYTES_AT_ONCE",
+    "QUERY_SETTINGS",
+    "UNWEIGHED",
     "cores",
     "default_memory",
     "forget_handed_over",
@@ -35,10 +38,13 @@ __all__ = [
     "warm_up",
 ]
 
+BYTES_AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
+UNWEIGHED = str(2**31 - 1)
+"""At this number of bytes, and no other, Spark does not look."""
 QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(256 << 20),
+    BYTES_AT_ONCE: str(256 << 20),
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",

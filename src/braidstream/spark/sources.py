@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, DateType, NumericType, StructType, TimestampNTZType, TimestampType
 
 from braidstream.kernels.hashing import hash_columns, unkeyed_hashes
 from braidstream.kernels.routing import Routes, Tally, route
@@ -47,6 +47,7 @@ __all__ = [
     "direct_frame",
     "general_columns",
     "general_frame",
+    "is_narrow",
 ]
 
 DIRECT_OPTIONS = frozenset(
@@ -58,6 +59,7 @@ DIRECT_OPTIONS = frozenset(
 )  # fmt: skip
 """Options that say which files are read, not how: a stream with only these can be read directly."""
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
+_FIXED = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 1 << 27
 _FIRST_FILES = 8
 
@@ -199,6 +201,15 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
     )
     needed = needed if router.branch.stores else needed.where(F.lit(False))
     return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
+
+
+def is_narrow(stream: Stream, branch: Branch) -> bool:
+    """Whether what Spark hands to routing of each row is of a fixed width, so that so many rows are so many bytes."""
+    if branch.attempts:
+        return False
+    columns = general_columns(stream.time, branch).values()
+    sent = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns))).schema
+    return all(isinstance(field.dataType, _FIXED) for field in sent)
 
 
 def _mask(filters: Sequence[str], tries: Tries, tests: Sequence[Passing]) -> Column:
