@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
+from braidstream.spark.session import BYTES_AT_ONCE, QUERY_SETTINGS, UNWEIGHED
 from tests.spark.stage import DDL, SCHEMA, declare, in_order, pairs, rows_of, some_epochs, write
 
 pytestmark = pytest.mark.spark
@@ -127,3 +128,25 @@ def test_the_session_decides_what_expressions_mean(
     ]
     assert [row[:5] for row in found] == [row[:5] for row in in_order(expected)]
     assert [row[5].astimezone(timezone.utc) for row in found] == [row[5] for row in in_order(expected)]
+
+
+@pytest.mark.parametrize(("output", "limit"), [("R.v", UNWEIGHED), ("S.name", QUERY_SETTINGS[BYTES_AT_ONCE])])
+def test_only_rows_of_a_fixed_width_are_not_weighed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, limit: str
+) -> None:
+    """And only while the job runs that routes them."""
+    frames, limits = type(spark.range(1)), []
+    collect = frames.collect
+
+    def looked_at(frame: Any) -> Any:
+        limits.append(frame.sparkSession.conf.get(BYTES_AT_ONCE))
+        return collect(frame)
+
+    monkeypatch.setattr(frames, "collect", looked_at)
+    flow = declare(Flow(spark, slots=2, groups=3), write(tmp_path, EPOCHS[:1]), directly=False)
+    seen = list[str]()
+    query = flow.query(f"SELECT R.k, {output} AS o FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k")
+    query.to(lambda frame, _: seen.append(frame.sparkSession.conf.get(BYTES_AT_ONCE) or ""))
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    assert limits == [limit]
+    assert set(seen) == {QUERY_SETTINGS[BYTES_AT_ONCE]}
