@@ -46,6 +46,22 @@ def test_the_log_is_plain_files_and_goes_on_whoever_wrote_it(spark: SparkSession
     assert ran(spark, data, checkpoint)[0] == [6]
 
 
+def test_sources_that_another_session_declared_write_their_log_as_ours(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(0, 4, 1, 2).write.parquet(str(tmp_path / "data"))
+    theirs = spark.newSession()
+    reader = theirs.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+    both = reader.parquet(str(tmp_path / "data")).where("id > 0").union(reader.parquet(str(tmp_path / "data")))
+    own = session.own_session(theirs, str(tmp_path / "ck"))
+    frame = session.in_session(both, own)
+    theirs.conf.set("spark.sql.streaming.checkpointFileManagerClass", "no.such.Manager")
+    seen: list[int] = []
+    writer = frame.writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
+    writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(seen) == [0, 1, 1, 2, 2, 3, 3]
+    with mock.patch.object(log_files, "_with_sources_in", side_effect=AttributeError):  # another Spark's internals
+        assert log_files.sources_in(both._jdf.queryExecution().analyzed(), own) is not None
+
+
 def test_the_checksums_are_hadoops(spark: SparkSession, tmp_path: Path) -> None:
     for i in range(12):
         spark.range(i, i + 1).coalesce(1).write.parquet(str(tmp_path / "data" / f"{i:0120d}"))

@@ -3,7 +3,8 @@
 Spark writes four small files or more an epoch: offsets, commits, and what each file source has read. On a local disk
 Hadoop sets the permissions of each new file, and of its checksum beside it, by running `chmod` in a process of its own,
 unless its native library is there, which PySpark does not bring: eight processes and 30 ms an epoch. Spark lets one
-choose the class that writes those files. The one here is Spark's own but for opening a file, which is the JVM's plain
+choose the class that writes those files, by a setting of the session that a source was declared in; so sources of files
+are declared anew in ours (`sources_in`). The one here is Spark's own but for opening a file, which is the JVM's plain
 way: a name that begins with a dot, renamed when it is complete, as before. It is Java source, compiled in the JVM by
 Janino, which Spark generates code with.
 
@@ -19,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-__all__ = ["local_file_manager"]
+__all__ = ["local_file_manager", "sources_in"]
 
 _PACKAGES = ("org.apache.spark.sql.execution.streaming.checkpointing", "org.apache.spark.sql.execution.streaming")
 """Where Spark has it: 4.1 and later, and before."""
@@ -91,6 +92,35 @@ def local_file_manager(spark: SparkSession) -> str | None:
         except Exception:  # another Janino, another JVM: Spark's class does it too, only slower
             return base
     return own if _class_of(jvm, own) is not None else base
+
+
+def sources_in(plan: Any, session: SparkSession) -> Any:
+    """An analyzed plan whose sources of files are declared in a session; as it is where Spark has other classes."""
+    try:
+        return _with_sources_in(plan, session)
+    except Exception:  # Spark's internals are not promised: the sources' log is written by child processes then
+        return plan
+
+
+def _with_sources_in(plan: Any, session: SparkSession) -> Any:
+    gateway, objects = session.sparkContext._gateway, session._jvm.java.lang.Object
+    assert gateway is not None
+    if str(plan.getClass().getSimpleName()) != "StreamingRelation":
+        children = plan.children()
+        if not children.size():
+            return plan
+        made = [_with_sources_in(children.apply(i), session) for i in range(children.size())]
+        return plan.withNewChildren(session._jvm.PythonUtils.toSeq(made))
+    source = plan.dataSource()
+    fields = gateway.new_array(objects, source.productArity())
+    for i in range(source.productArity()):
+        fields[i] = source.productElement(i)
+    fields[0] = session._jsparkSession
+    own = source.getClass().getConstructors()[0].newInstance(fields)
+    parts = gateway.new_array(objects, plan.productArity())
+    for i in range(plan.productArity()):
+        parts[i] = own if i == 0 else plan.productElement(i)
+    return plan.makeCopy(parts)
 
 
 def _class_of(jvm: Any, name: str) -> Any:

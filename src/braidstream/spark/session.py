@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
-from braidstream.spark.log_files import local_file_manager
+from braidstream.spark.log_files import local_file_manager, sources_in
 
 __all__ = [
     "BYTES_AT_ONCE",
@@ -113,9 +113,9 @@ def own_session(spark: SparkSession, checkpoint: str, settings: Mapping[str, str
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     """The same DataFrame in another session, which jobs and queries of it run on: its plan is analyzed already.
 
-    What its sources were declared with stays theirs.
+    What its sources were declared with stays theirs; those of files write their log as that session has it.
     """
-    analyzed = frame._jdf.queryExecution().analyzed()
+    analyzed = sources_in(frame._jdf.queryExecution().analyzed(), session)
     datasets = session._jvm.org.apache.spark.sql.classic.Dataset
     return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
 
