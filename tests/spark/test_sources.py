@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from braidstream.lab.workloads import append_files
 from braidstream.spark.flow import Flow
-from braidstream.spark.session import BYTES_AT_ONCE, QUERY_SETTINGS, UNWEIGHED
+from braidstream.spark.session import QUERY_SETTINGS, unweighed
+from braidstream.spark.sources import fixed_width
 from tests.spark.stage import DDL, SCHEMA, declare, in_order, pairs, rows_of, some_epochs, write
 
 pytestmark = pytest.mark.spark
@@ -130,23 +131,45 @@ def test_the_session_decides_what_expressions_mean(
     assert [row[5].astimezone(timezone.utc) for row in found] == [row[5] for row in in_order(expected)]
 
 
-@pytest.mark.parametrize(("output", "limit"), [("R.v", UNWEIGHED), ("S.name", QUERY_SETTINGS[BYTES_AT_ONCE])])
+@pytest.mark.parametrize(("output", "limits"), [("R.v", unweighed(8 * 4)), ("S.name", {})])
 def test_only_rows_of_a_fixed_width_are_not_weighed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, limit: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, limits: dict[str, str]
 ) -> None:
     """And only while the job runs that routes them."""
-    frames, limits = type(spark.range(1)), []
-    collect = frames.collect
+    names, frames = list(unweighed(1)), type(spark.range(1))
+    collect, seen = frames.collect, list[dict[str, str]]()
+
+    def limits_of(frame: Any) -> dict[str, str]:
+        return {name: frame.sparkSession.conf.get(name) for name in names}
 
     def looked_at(frame: Any) -> Any:
-        limits.append(frame.sparkSession.conf.get(BYTES_AT_ONCE))
+        seen.append(limits_of(frame))
         return collect(frame)
 
     monkeypatch.setattr(frames, "collect", looked_at)
     flow = declare(Flow(spark, slots=2, groups=3), write(tmp_path, EPOCHS[:1]), directly=False)
-    seen = list[str]()
+    put_out = list[dict[str, str]]()
     query = flow.query(f"SELECT R.k, {output} AS o FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k")
-    query.to(lambda frame, _: seen.append(frame.sparkSession.conf.get(BYTES_AT_ONCE) or ""))
+    query.to(lambda frame, _: put_out.append(limits_of(frame)))
     flow.start(tmp_path / "ck", warm=False).await_termination()
-    assert limits == [limit]
-    assert set(seen) == {QUERY_SETTINGS[BYTES_AT_ONCE]}
+    usual = {name: QUERY_SETTINGS[name] for name in names}
+    assert seen == [usual | limits]
+    assert put_out
+    assert all(one == usual for one in put_out)
+
+
+def test_wide_rows_are_so_many_at_once_that_a_batch_stays_as_large(spark: SparkSession, tmp_path: Path) -> None:
+    assert unweighed(1) == unweighed(256)
+    rows, of_a_byte = (int(next(v for n, v in unweighed(w).items() if "Records" in n)) for w in (4096, 1))
+    assert rows * 4096 == 256 << 20
+    assert of_a_byte == 1_000_000
+    (tmp_path / "R").mkdir()
+    names = [f"c{i}" for i in range(20)]
+    stream = spark.readStream.schema("k long, ts timestamp, " + ", ".join(f"{n} decimal(38, 2)" for n in names))
+    flow = Flow(spark, slots=2).stream("R", stream.parquet(str(tmp_path / "R")), time="ts")
+    flow.stream("S", stream.parquet(str(tmp_path / "R")), time="ts")
+    for kept, width in ((["c0"], 8 * 2 + 16), (names, 8 * 2 + 20 * 16)):
+        taken = ", ".join(f"R.{name} AS {name}" for name in kept)
+        query = f"SELECT {taken} FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
+        plan = flow._plan({"q": flow.query(query, name=f"q{width}").to("noop")})
+        assert fixed_width(flow._all["R"], plan.branches[0]) == width

@@ -27,13 +27,12 @@ from braidstream.slot.handover import clear
 from braidstream.spark.executors import Executors
 from braidstream.spark.finishing import composite_rows, composite_rows_apart
 from braidstream.spark.session import (
-    BYTES_AT_ONCE,
     QUERY_SETTINGS,
-    UNWEIGHED,
     forget_handed_over,
     handover_folder,
     is_single_executor,
     own_session,
+    unweighed,
 )
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.tasks import ENVELOPE, NODE_ENVELOPE, REPORTS, EpochTasks
@@ -54,9 +53,9 @@ class SparkCluster:
         executors: Executors | None = None,
         apart: Collection[str] = (),
         *,
-        is_narrow: bool = False,
+        width: int | None = None,
     ) -> None:
-        self._is_narrow = is_narrow
+        self._unweighed = {} if width is None else unweighed(width)
         self._arrived: DataFrame | None = None
         self._spark, self._root = spark, root
         self._folder = handover_folder(spark, root, run)
@@ -91,26 +90,22 @@ class SparkCluster:
             frame = self._tasks.mapped(self._exchange(frame, before), stage, ENVELOPE)
         frame = self._tasks.mapped(self._exchange(frame, before), stages[-1], REPORTS)
         try:
-            with self._unweighed(envelopes):
+            with self._routing(envelopes):
                 return [bytes(row.report) for row in frame.collect()]
         finally:
             clear(self._folder)
 
     @contextmanager
-    def _unweighed(self, envelopes: DataFrame) -> Iterator[None]:
-        """While the job runs that routes: rows of a fixed width are counted, not weighed.
-
-        To keep Arrow's batches below a number of bytes, Spark asks its writer for their size before every row: half of
-        the time that rows take from the JVM to Python.
-        """
-        if not self._is_narrow or envelopes is not self._arrived:
-            yield
-            return
-        self.session.conf.set(BYTES_AT_ONCE, UNWEIGHED)
+    def _routing(self, envelopes: DataFrame) -> Iterator[None]:
+        """While the job runs that routes: rows of a fixed width are counted, not weighed (`session.unweighed`)."""
+        settings = self._unweighed if envelopes is self._arrived else {}
         try:
+            for name, value in settings.items():
+                self.session.conf.set(name, value)
             yield
         finally:
-            self.session.conf.set(BYTES_AT_ONCE, QUERY_SETTINGS[BYTES_AT_ONCE])
+            for name in settings:
+                self.session.conf.set(name, QUERY_SETTINGS[name])
 
     def run_nodes(self, rows: DataFrame, stages: Sequence[NodeStage]) -> list[bytes]:
         """A Spark job: the first stage is one task over all partitions, others have one task a node."""

@@ -59,7 +59,7 @@ from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
-from braidstream.spark.sources import DirectRouter, Router, direct_frame, is_narrow
+from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width
 from braidstream.spark.starting import own_seconds, record_start
 from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
@@ -92,8 +92,8 @@ class Prepared:
     late: Mapping[str, Sink]
     run: str
     frame: DataFrame
-    is_narrow: bool
-    """Whether rows that Spark hands to routing are of a fixed width, and large envelopes go another way."""
+    width: int | None
+    """The most bytes of a row that Spark hands to routing, where no row has more and large envelopes go another way."""
 
     @property
     def sinks(self) -> dict[str, Sink]:
@@ -177,14 +177,15 @@ class Launch:
         run = uuid.uuid4().hex
         enriched = list(dict.fromkeys(one for query in queries.values() for one in query.query.enriched))
         frame = self._union(plan, run, enriched, manifest, _settings(queries))
-        narrow = self._is_narrow(plan, enriched)
-        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame, narrow)
+        return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame, self._width(plan, enriched))
 
-    def _is_narrow(self, plan: Plan, enriched: Sequence[Enriched]) -> bool:
-        others = {one.stream for one in enriched}
+    def _width(self, plan: Plan, enriched: Sequence[Enriched]) -> int | None:
         sent = [b for b in plan.branches if b.stores and b.stream not in plan.direct]
-        is_near = is_single_executor(self.flow.spark)
-        return is_near and all(b.stream not in others and is_narrow(self.streams[b.stream], b) for b in sent)
+        if not is_single_executor(self.flow.spark) or {one.stream for one in enriched} & {b.stream for b in sent}:
+            return None
+        widths = [fixed_width(self.streams[b.stream], b) for b in sent]
+        known = [width for width in widths if width is not None]
+        return max(known, default=1) if len(known) == len(widths) else None
 
     def _check_sinks(self, queries: Mapping[str, ContinuousQuery], new: Sequence[ContinuousQuery]) -> None:
         """No two outputs in one folder, none in one that is read or in the checkpoint, each one that can be used."""
@@ -275,7 +276,7 @@ class Launch:
             prepared.run,
             executors,
             prepared.apart,
-            is_narrow=prepared.is_narrow,
+            width=prepared.width,
         )
         durable = self.checkpoint.durable
         outlets = SparkOutlets(

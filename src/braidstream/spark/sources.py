@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BooleanType, DateType, NumericType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType
 
 from braidstream.kernels.hashing import hash_columns, unkeyed_hashes
 from braidstream.kernels.routing import Routes, Tally, route
@@ -37,6 +37,7 @@ from braidstream.spark.names import column_of, pattern_of
 from braidstream.spark.parquet import ParquetReader
 from braidstream.spark.tasks import ENVELOPE, batch_id
 from braidstream.spark.trying import Tries, failed_column
+from braidstream.spark.utc_schemas import utc_schema
 
 __all__ = [
     "DIRECT_OPTIONS",
@@ -45,9 +46,9 @@ __all__ = [
     "Router",
     "Stream",
     "direct_frame",
+    "fixed_width",
     "general_columns",
     "general_frame",
-    "is_narrow",
 ]
 
 DIRECT_OPTIONS = frozenset(
@@ -59,7 +60,6 @@ DIRECT_OPTIONS = frozenset(
 )  # fmt: skip
 """Options that say which files are read, not how: a stream with only these can be read directly."""
 _PATHS = "path string, modificationTime timestamp, length long, content binary"
-_FIXED = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 1 << 27
 _FIRST_FILES = 8
 
@@ -203,13 +203,19 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
     return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
-def is_narrow(stream: Stream, branch: Branch) -> bool:
-    """Whether what Spark hands to routing of each row is of a fixed width, so that so many rows are so many bytes."""
+def fixed_width(stream: Stream, branch: Branch) -> int | None:
+    """The bytes that Spark hands to routing of each row, where every row has as many; None where rows differ."""
     if branch.attempts:
-        return False
+        return None
     columns = general_columns(stream.time, branch).values()
-    sent = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns))).schema
-    return all(isinstance(field.dataType, _FIXED) for field in sent)
+    sent = utc_schema(stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns))).schema)
+    if not all(_is_fixed(field.type) for field in sent):
+        return None
+    return sum(-(-int(field.type.bit_width) // 8) for field in sent)
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
 def _mask(filters: Sequence[str], tries: Tries, tests: Sequence[Passing]) -> Column:
