@@ -22,6 +22,8 @@ from braidstream import Flow, QueryError, RunError, SinkError
 from braidstream.jobs.checking import check_job
 from braidstream.jobs.form import build, read, start
 from braidstream.model.faults import armed
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest
 from tests.spark.stage import declare, pairs, some_epochs
 from tests.spark.stage import write as write_epochs
 
@@ -147,7 +149,11 @@ def test_what_spark_would_compute_once_before_the_expression_is_tried_with_it(
         " WHERE R.v = S.v AND 10 div (R.v + S.v - 4) BETWEEN -9 AND 9",
         "sums": f"SELECT R.v AS v, SUM(nullif(CAST(R.s AS int), 7)) AS t {FROM} WHERE R.v = S.v GROUP BY R.v",
     }
-    run(spark, job(tmp_path, queries, list(queries), final=True))
+    run(spark, job(tmp_path, queries, list(queries)))
+    delivered = Manifest.read(Files(str(tmp_path / "ck")), 0).delivered  # what a start tells deleted files by
+    assert {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("part-*")} <= {
+        str(Path(folder).relative_to(tmp_path)) for folder in delivered
+    }
     assert results(spark, tmp_path, "between") == [("1", "1")]
     assert [(where, row["s"]) for where, _, row in bad(tmp_path, "between")] == [("R", "x")]
     assert results(spark, tmp_path, "nullif") == [("4", "y")]
