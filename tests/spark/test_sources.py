@@ -182,7 +182,7 @@ def test_where_python_functions_run_on_the_way_batches_are_weighed(
     """What they are handed, a text here, is no wider than 256 MB either."""
     (tmp_path / "R").mkdir()
     stream = spark.readStream.schema("k long, name string, ts timestamp").parquet(str(tmp_path / "R"))
-    length = spark.udf.register("length_of", lambda text: len(text), "int")
+    length = spark.udf.register("length_of", len, "int")
     frame = stream
     if at == "column":
         frame = stream.withColumn("k", length("name").cast("long"))

@@ -4,9 +4,9 @@ Spark writes four small files or more an epoch: offsets, commits, and what each 
 Hadoop sets the permissions of each new file, and of its checksum beside it, by running `chmod` in a process of its own,
 unless its native library is there, which PySpark does not bring: eight processes and 30 ms an epoch. Spark lets one
 choose the class that writes those files, by a setting of the session that a source was declared in; so sources of files
-are declared anew in ours (`sources_in`), unless theirs has settings of its own: a zone, say. The one here is Spark's own but for opening a file, which is the JVM's plain
-way: a name that begins with a dot, renamed when it is complete, as before. It is Java source, compiled in the JVM by
-Janino, which Spark generates code with.
+are declared anew in ours (`sources_in`), unless theirs has settings of its own: a zone, say. The class here is Spark's
+own but for opening a file, which is the JVM's plain way: a name that begins with a dot, renamed when it is complete, as
+before. It is Java source, compiled in the JVM by Janino, which Spark generates code with.
 
 Invariant: what is written and how it becomes visible stay the same, the checksum beside each file included (Hadoop's
 form: of every 512 bytes), by which Hadoop and `braid verify` find damage; only permissions are those of the process.
@@ -116,7 +116,8 @@ def _with_sources_in(plan: Any, session: SparkSession, ours: Sequence[str]) -> A
         return plan.withNewChildren(session._jvm.PythonUtils.toSeq(made))
     source = plan.dataSource()
     own = session._jsparkSession
-    if not str(source.sourceInfo().name()).startswith("FileSource[") or not _are_alike(source.sparkSession(), own, ours):
+    is_of_files = str(source.sourceInfo().name()).startswith("FileSource[")
+    if not is_of_files or not _are_alike(source.sparkSession(), own, ours):
         return plan
     known = {  # its schema as well: a source without one would look at the files anew, and these have changed
         "sparkSession": own,

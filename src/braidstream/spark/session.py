@@ -124,8 +124,8 @@ def unweighed(width: int) -> dict[str, str]:
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     """The same DataFrame in another session, which jobs and queries of it run on: its plan is analyzed already.
 
-    What its sources were declared with stays theirs; those of files write their log as that session has it, if their own
-    has the same settings otherwise.
+    What its sources were declared with stays theirs; those of files write their log as that session has it, if it has
+    their session's settings otherwise.
     """
     analyzed = sources_in(frame._jdf.queryExecution().analyzed(), session, [*QUERY_SETTINGS, *SETTINGS])
     datasets = session._jvm.org.apache.spark.sql.classic.Dataset

@@ -3,7 +3,7 @@
 Catalyst's `TryEval` makes NULL of whatever its child raises. Around a struct of the expression, which is never NULL
 itself, NULL means that it failed, and the value is what it was. No public function makes one, so this goes through the
 JVM. Spark must not take common parts of expressions out of it and compute them first: sessions that run such a plan
-have `SETTINGS`. Nor may its optimizer, which computes `x` of `x BETWEEN a AND b` and of `nullif(x, a)` once for the row,
+have `SETTINGS`. Nor may its optimizer, which computes `x` of `x BETWEEN a AND b` and of `nullif(x, a)` once a row,
 before the expression; in a branch of a CASE it does not, so each expression is in one. What a Python function raises is
 raised outside, by its own operator, and stops the flow.
 
