@@ -22,6 +22,8 @@ from braidstream import Flow, QueryError, RunError, SinkError
 from braidstream.jobs.checking import check_job
 from braidstream.jobs.form import build, read, start
 from braidstream.model.faults import armed
+from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest
 from tests.spark.stage import declare, pairs, some_epochs
 from tests.spark.stage import write as write_epochs
 
@@ -132,6 +134,34 @@ def test_keys_conditions_and_outputs_that_fail_of_several_queries(spark: SparkSe
     assert sum((Counter(one.bad) for one in handle.progress), Counter()) == {"R": 2, "S": 1, "R+S": 2}
     assert "rows of R+S on which an expression failed: 2 of epoch 0" in handle.progress[0].warnings
     assert "rows on which an expression fails: json files in" in handle.explain()
+
+
+@pytest.mark.slow
+def test_what_spark_would_compute_once_before_the_expression_is_tried_with_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path, "R", 0, [("1", 1, 0), ("x", 2, 0), ("7", 2, 0), ("4", 3, 0)])
+    write(tmp_path, "S", 0, [("1", 1, 0), ("y", 4, 0), ("2", 2, 0)])
+    queries = {
+        "between": f"SELECT R.s AS r, S.s AS s {FROM} WHERE R.v = S.v AND CAST(R.s AS int) BETWEEN 1 AND 5",
+        "nullif": f"SELECT R.s AS r, S.s AS s {FROM} WHERE nullif(CAST(R.s AS int), 1) = S.v",
+        "both": f"SELECT R.s AS r, S.s AS s, nullif(CAST(S.s AS int), 1) AS n {FROM}"
+        " WHERE R.v = S.v AND 10 div (R.v + S.v - 4) BETWEEN -9 AND 9",
+        "sums": f"SELECT R.v AS v, SUM(nullif(CAST(R.s AS int), 7)) AS t {FROM} WHERE R.v = S.v GROUP BY R.v",
+    }
+    run(spark, job(tmp_path, queries, list(queries)))
+    delivered = Manifest.read(Files(str(tmp_path / "ck")), 0).delivered  # what a start tells deleted files by
+    assert {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("part-*")} <= {
+        str(Path(folder).relative_to(tmp_path)) for folder in delivered
+    }
+    assert results(spark, tmp_path, "between") == [("1", "1")]
+    assert [(where, row["s"]) for where, _, row in bad(tmp_path, "between")] == [("R", "x")]
+    assert results(spark, tmp_path, "nullif") == [("4", "y")]
+    assert [(where, row["s"]) for where, _, row in bad(tmp_path, "nullif")] == [("R", "x")]
+    assert results(spark, tmp_path, "both") == [("1", "1", None)]
+    assert [(where, row["R"]["v"]) for where, _, row in bad(tmp_path, "both")] == [("R+S", 2), ("R+S", 2)]
+    assert {row[:2] for row in results(spark, tmp_path, "sums")} == {(1, 1), (2, None)}
+    assert [(where, row["s"]) for where, _, row in bad(tmp_path, "sums")] == [("R", "x")]
 
 
 QUERIES = {

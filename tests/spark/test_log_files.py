@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 from unittest import mock
+from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -54,12 +57,38 @@ def test_sources_that_another_session_declared_write_their_log_as_ours(spark: Sp
     own = session.own_session(theirs, str(tmp_path / "ck"))
     frame = session.in_session(both, own)
     theirs.conf.set("spark.sql.streaming.checkpointFileManagerClass", "no.such.Manager")
-    seen: list[int] = []
-    writer = frame.writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
-    writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start().awaitTermination()
-    assert sorted(seen) == [0, 1, 1, 2, 2, 3, 3]
+    assert sorted(rows_of(frame, tmp_path / "ck")) == [(i,) for i in (0, 1, 1, 2, 2, 3, 3)]
     with mock.patch.object(log_files, "_with_sources_in", side_effect=AttributeError):  # another Spark's internals
         assert log_files.sources_in(both._jdf.queryExecution().analyzed(), own) is not None
+
+
+def test_a_source_declared_anew_has_the_columns_that_it_had(spark: SparkSession, tmp_path: Path) -> None:
+    """Without a schema, Spark took them from the files that were there."""
+    (tmp_path / "0.json").write_text('{"k": 1, "v": 2}\n')
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.streaming.schemaInference", "true")
+    frame = theirs.readStream.json(str(tmp_path / "*.json"))
+    (tmp_path / "1.json").write_text('{"a": 1, "k": 3, "v": 4}\n')
+    moved = session.in_session(frame, session.own_session(theirs, str(tmp_path / "ck")))
+    assert sorted(rows_of(moved, tmp_path / "ck")) == [(1, 2), (3, 4)]
+
+
+def test_a_source_of_a_session_with_other_settings_is_read_as_that_says(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "0.json").write_text('{"at": "2026-01-01 00:00:00"}\n')
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.session.timeZone", "America/New_York")
+    frame = theirs.readStream.schema("at timestamp").json(str(tmp_path / "*.json")).selectExpr("CAST(at AS long)")
+    moved = session.in_session(frame, session.own_session(spark, str(tmp_path / "ck")))
+    midnight = datetime(2026, 1, 1, tzinfo=ZoneInfo("America/New_York"))
+    assert rows_of(moved, tmp_path / "ck") == [(int(midnight.timestamp()),)]
+
+
+def rows_of(frame: DataFrame, checkpoint: Path) -> list[tuple[Any, ...]]:
+    """What a streaming query of a frame reads."""
+    seen: list[tuple[Any, ...]] = []
+    writer = frame.writeStream.foreachBatch(lambda batch, _: seen.extend(map(tuple, batch.collect())))
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    return seen
 
 
 def test_the_checksums_are_hadoops(spark: SparkSession, tmp_path: Path) -> None:

@@ -173,3 +173,26 @@ def test_wide_rows_are_so_many_at_once_that_a_batch_stays_as_large(spark: SparkS
         query = f"SELECT {taken} FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
         plan = flow._plan({"q": flow.query(query, name=f"q{width}").to("noop")})
         assert fixed_width(flow._all["R"], plan.branches[0]) == width
+
+
+@pytest.mark.parametrize("at", ["column", "frame", "filter"])
+def test_where_python_functions_run_on_the_way_batches_are_weighed(
+    spark: SparkSession, tmp_path: Path, at: str
+) -> None:
+    """What they are handed, a text here, is no wider than 256 MB either."""
+    (tmp_path / "R").mkdir()
+    stream = spark.readStream.schema("k long, name string, ts timestamp").parquet(str(tmp_path / "R"))
+    length = spark.udf.register("length_of", len, "int")
+    frame = stream
+    if at == "column":
+        frame = stream.withColumn("k", length("name").cast("long"))
+    elif at == "frame":
+        frame = stream.mapInArrow(lambda batches: batches, stream.schema)
+    flow = Flow(spark, slots=2).stream("R", frame, time="ts").stream("S", stream, time="ts")
+    where = "R.k = S.k"
+    if at == "filter":
+        where += " AND length_of(R.name) > 3"
+    query = f"SELECT R.k AS k FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE {where}"
+    plan = flow._plan({"q": flow.query(query, name="q").to("noop")})
+    widths = {b.stream: fixed_width(flow._all[b.stream], b) for b in plan.branches}
+    assert widths == {"R": None, "S": 16}

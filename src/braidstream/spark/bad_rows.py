@@ -110,6 +110,7 @@ class _Some(Sink):
 
         staged = delivery.staged if delivery.staged and not frame().isEmpty() else ()
         self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False))
+        self.placed = self.sink.placed
 
 
 class BadRows(_Some):

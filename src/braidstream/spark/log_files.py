@@ -4,9 +4,9 @@ Spark writes four small files or more an epoch: offsets, commits, and what each 
 Hadoop sets the permissions of each new file, and of its checksum beside it, by running `chmod` in a process of its own,
 unless its native library is there, which PySpark does not bring: eight processes and 30 ms an epoch. Spark lets one
 choose the class that writes those files, by a setting of the session that a source was declared in; so sources of files
-are declared anew in ours (`sources_in`). The one here is Spark's own but for opening a file, which is the JVM's plain
-way: a name that begins with a dot, renamed when it is complete, as before. It is Java source, compiled in the JVM by
-Janino, which Spark generates code with.
+are declared anew in ours (`sources_in`), unless theirs has settings of its own: a zone, say. The class here is Spark's
+own but for opening a file, which is the JVM's plain way: a name that begins with a dot, renamed when it is complete, as
+before. It is Java source, compiled in the JVM by Janino, which Spark generates code with.
 
 Invariant: what is written and how it becomes visible stay the same, the checksum beside each file included (Hadoop's
 form: of every 512 bytes), by which Hadoop and `braid verify` find damage; only permissions are those of the process.
@@ -16,6 +16,7 @@ until it is complete.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -26,6 +27,7 @@ _PACKAGES = ("org.apache.spark.sql.execution.streaming.checkpointing", "org.apac
 """Where Spark has it: 4.1 and later, and before."""
 _BASE = "FileSystemBasedCheckpointFileManager"
 _PACKAGE, _NAME = "io.braidstream", "PlainLocalFiles"
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _SOURCE = """
 package {package};
 
@@ -94,33 +96,54 @@ def local_file_manager(spark: SparkSession) -> str | None:
     return own if _class_of(jvm, own) is not None else base
 
 
-def sources_in(plan: Any, session: SparkSession) -> Any:
-    """An analyzed plan whose sources of files are declared in a session; as it is where Spark has other classes."""
+def sources_in(plan: Any, session: SparkSession, ours: Collection[str] = ()) -> Any:
+    """An analyzed plan whose sources of files are declared in a session; as it is where Spark has other classes.
+
+    Only those of sessions that have its settings, but for `ours`: of others what is read might be read otherwise.
+    """
     try:
-        return _with_sources_in(plan, session)
+        return _with_sources_in(plan, session, [_MANAGER, *ours])
     except Exception:  # Spark's internals are not promised: the sources' log is written by child processes then
         return plan
 
 
-def _with_sources_in(plan: Any, session: SparkSession) -> Any:
-    gateway, objects = session.sparkContext._gateway, session._jvm.java.lang.Object
-    assert gateway is not None
+def _with_sources_in(plan: Any, session: SparkSession, ours: Sequence[str]) -> Any:
     if str(plan.getClass().getSimpleName()) != "StreamingRelation":
         children = plan.children()
         if not children.size():
             return plan
-        made = [_with_sources_in(children.apply(i), session) for i in range(children.size())]
+        made = [_with_sources_in(children.apply(i), session, ours) for i in range(children.size())]
         return plan.withNewChildren(session._jvm.PythonUtils.toSeq(made))
     source = plan.dataSource()
+    own = session._jsparkSession
+    is_of_files = str(source.sourceInfo().name()).startswith("FileSource[")
+    if not is_of_files or not _are_alike(source.sparkSession(), own, ours):
+        return plan
+    known = {  # its schema as well: a source without one would look at the files anew, and these have changed
+        "sparkSession": own,
+        "userSpecifiedSchema": session._jvm.scala.Some(source.sourceInfo().schema()),
+        "partitionColumns": source.sourceInfo().partitionColumns(),
+    }
+    gateway, objects = session.sparkContext._gateway, session._jvm.java.lang.Object
+    assert gateway is not None
     fields = gateway.new_array(objects, source.productArity())
     for i in range(source.productArity()):
-        fields[i] = source.productElement(i)
-    fields[0] = session._jsparkSession
-    own = source.getClass().getConstructors()[0].newInstance(fields)
+        fields[i] = known.pop(str(source.productElementName(i)), None) or source.productElement(i)
+    if known:
+        return plan
+    declared = source.getClass().getConstructors()[0].newInstance(fields)
     parts = gateway.new_array(objects, plan.productArity())
     for i in range(plan.productArity()):
-        parts[i] = own if i == 0 else plan.productElement(i)
+        parts[i] = declared if i == 0 else plan.productElement(i)
     return plan.makeCopy(parts)
+
+
+def _are_alike(one: Any, other: Any, but: Sequence[str]) -> bool:
+    """Whether two sessions of the JVM have the same settings."""
+    first, second = (session.sessionState().conf().getAllConfs() for session in (one, other))
+    for name in but:
+        first, second = first.removed(name), second.removed(name)
+    return bool(first.equals(second))
 
 
 def _class_of(jvm: Any, name: str) -> Any:

@@ -48,8 +48,9 @@ class SparkOutlets:
 
         sums = {one.name: one.checksum for one in files}
         is_apart = query is not None and outlet.name in self._bad and not outlet.finished
+        beside: Mapping[str, tuple[Placed, ...]] = {}
         if query is not None and outlet.name in self._bad and (is_apart or outlet.composites is not None):
-            self._set_apart(outlet, query, number, names)
+            beside = self._set_apart(outlet, query, number, names)
 
         def frame() -> DataFrame:
             raw = self._raw(outlet, names)
@@ -60,14 +61,16 @@ class SparkOutlets:
         deliver(sink, Delivery(outlet.shown, number, names, frame, outlet.finished, sums, self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
-        return {**sink.placed, **(self._bad[outlet.name].placed if outlet.name in self._bad else {})}
+        return {**sink.placed, **beside}
 
     def failed(self) -> Mapping[str, int]:
         """Joined rows of which an expression failed, since it was last asked."""
         found, self._failed = self._failed, {}
         return found
 
-    def _set_apart(self, outlet: Outlet, query: Query, number: int, names: Sequence[str]) -> None:
+    def _set_apart(
+        self, outlet: Outlet, query: Query, number: int, names: Sequence[str]
+    ) -> Mapping[str, tuple[Placed, ...]]:
         """Deliver the joined rows of which an expression fails."""
         made = outlet.composites
         staged = [*names, *([] if made is None else made.names)]
@@ -86,6 +89,7 @@ class SparkOutlets:
         named = staged if n_failed else ()
         delivery = Delivery(f"bad {outlet.shown}", number, named, bad, finished=False, durable=self._durable)
         deliver(self._bad[outlet.name], delivery)
+        return self._bad[outlet.name].placed
 
     def _raw(self, outlet: Outlet, names: Sequence[str]) -> DataFrame:
         """What slots have staged."""

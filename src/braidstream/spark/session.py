@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
 from braidstream.spark.log_files import local_file_manager, sources_in
+from braidstream.spark.trying import SETTINGS
 
 __all__ = [
     "QUERY_SETTINGS",
@@ -123,9 +124,10 @@ def unweighed(width: int) -> dict[str, str]:
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     """The same DataFrame in another session, which jobs and queries of it run on: its plan is analyzed already.
 
-    What its sources were declared with stays theirs; those of files write their log as that session has it.
+    What its sources were declared with stays theirs; those of files write their log as that session has it, if it has
+    their session's settings otherwise.
     """
-    analyzed = sources_in(frame._jdf.queryExecution().analyzed(), session)
+    analyzed = sources_in(frame._jdf.queryExecution().analyzed(), session, [*QUERY_SETTINGS, *SETTINGS])
     datasets = session._jvm.org.apache.spark.sql.classic.Dataset
     return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -204,14 +205,26 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
 
 
 def fixed_width(stream: Stream, branch: Branch) -> int | None:
-    """The bytes that Spark hands to routing of each row, where every row has as many; None where rows differ."""
+    """The bytes that Spark hands to routing of each row, where every row has as many; None where rows differ.
+
+    And where Python functions run on the way, for what these are handed is limited in the same way.
+    """
     if branch.attempts:
         return None
     columns = general_columns(stream.time, branch).values()
-    sent = utc_schema(stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns))).schema)
-    if not all(_is_fixed(field.type) for field in sent):
+    frame = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns)))
+    sent = utc_schema(frame.schema)
+    if not all(_is_fixed(field.type) for field in sent) or _runs_python(frame):
         return None
     return sum(-(-int(field.type.bit_width) // 8) for field in sent)
+
+
+def _runs_python(frame: DataFrame) -> bool:
+    """Whether Spark's plan of a frame has functions that Python workers run."""
+    patterns: Any = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    analyzed = frame._jdf.queryExecution().analyzed()
+    names = str(patterns.values().mkString(",")).split(",")
+    return any(analyzed.containsPattern(patterns.withName(name)) for name in names if "PYTHON" in name)
 
 
 def _is_fixed(kind: pa.DataType) -> bool:

@@ -3,7 +3,9 @@
 Catalyst's `TryEval` makes NULL of whatever its child raises. Around a struct of the expression, which is never NULL
 itself, NULL means that it failed, and the value is what it was. No public function makes one, so this goes through the
 JVM. Spark must not take common parts of expressions out of it and compute them first: sessions that run such a plan
-have `SETTINGS`. What a Python function raises is raised outside, by its own operator, and stops the flow.
+have `SETTINGS`. Nor may its optimizer, which computes `x` of `x BETWEEN a AND b` and of `nullif(x, a)` once a row,
+before the expression; in a branch of a CASE it does not, so each expression is in one. What a Python function raises is
+raised outside, by its own operator, and stops the flow.
 
 Invariant: an expression that does not fail has its value. Cost: an exception for each row that fails; elsewhere a
 struct, and no sharing of common parts among the expressions of a flow that asks for it.
@@ -39,7 +41,7 @@ def tried(column: Column) -> Column:
     own = F.struct(column.alias(_VALUE))
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     made = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(own._jc))
-    return Column(utils.column(made))
+    return F.when(F.lit(True), Column(utils.column(made)))
 
 
 class Tries:
