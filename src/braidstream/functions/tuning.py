@@ -63,7 +63,7 @@ def tune(
         raise JobError(wrong, "a function over one stream", "train it while it runs: also = [...] and switch_every")
     sample, declared = _sample(job, tables, entry, n_windows, read)
     windows = declared if entry.size is None else declared.windowed(entry.size)
-    FunctionPlan.of(entry.template()).check(windows, entry.stream)
+    FunctionPlan.of(entry.template()).check(windows, f"stream {entry.stream!r}")
     split, combine = entry.halves()
     trained = train(
         entry.target,

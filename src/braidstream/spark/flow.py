@@ -64,7 +64,7 @@ from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.flow_inputs import FlowInputs
 from braidstream.spark.function_launch import prepare_function, refuse_for_functions, start_function
-from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function
+from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
@@ -154,13 +154,8 @@ class Flow(FlowInputs):
         return WindowedStream.aligned(self, [self._streams[name] for name in (chosen, *beside)], align, size, step)
 
     def add_function(self, function: FunctionQuery) -> None:
-        """What `.windows(...).apply(...)` calls: a flow has either join queries, or one function."""
-        if self._queries or self._function is not None:
-            raise InputError(
-                f"function {function.name!r} is not alone in its flow",
-                "join queries or one function",
-                "use a Flow of its own",
-            )
+        """What `.windows(...).apply(...)` calls: a flow has either join queries, or functions that feed one another."""
+        refuse_place(function, self._function, has_queries=bool(self._queries))
         self._function = function
 
     def query(
@@ -168,7 +163,7 @@ class Flow(FlowInputs):
     ) -> ContinuousQuery:
         """Add a continuous query in CQL; `recovered` and `allow` are as in job files (docs/options.md)."""
         if self._function is not None:
-            raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
+            raise InputError("the flow has a function", "join queries or functions", "use a Flow of its own")
         made = self._made(text, name, recovered=recovered, allow=allow)
         self._queries[made.query.name] = made
         return made
@@ -213,7 +208,7 @@ class Flow(FlowInputs):
     def explain(self) -> str:
         """The plan in words; nothing is started."""
         if self._function is not None:
-            return explain_function(self.name, self._function)
+            return explain_function(self.name, self._function.chain)
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(self._queries, manifest), [q.query for q in self._queries.values()]
         better = better_trees(
