@@ -95,7 +95,10 @@ def test_a_function_with_a_module_beside_the_job_gives_every_window_in_order(bra
         (('sink = { format = "parquet", ', 'sink = { form = "parquet", '), ("unknown option [functions.energy.sink]",)),
         (("energy_of_job", "energie_of_job"), ("beside_the_job has no 'energie_of_job'", "energy_of_job")),
         (('path = "out"', 'path = "radio"'), ("is also [streams.radio] path",)),
-        (("[types.SAMPLE]", '[queries.q]\ncql = "SELECT"\n[types.SAMPLE]'), ("queries, or one function",)),
+        (
+            ("[types.SAMPLE]", '[queries.q]\ncql = "SELECT"\n[types.SAMPLE]'),
+            ("queries, or functions that feed one another",),
+        ),
         (('x = "float"', 'x = "flaot"'), ("[types.SAMPLE]", "flaot")),
     ],
 )

@@ -134,6 +134,7 @@ class Flow(FlowInputs):
     ) -> WindowedStream:
         """Windows of a stream, the last declared one unless it is named, for a function; without a size, its rows.
 
+        The results of a function of the flow are a stream by its name, if no stream is called so.
         With other streams `beside` it, rows are aligned by "time" or "count". `of` is the stream's type, or the name
         of a declared one; without it, the type is read from the columns.
         """
@@ -142,6 +143,13 @@ class Flow(FlowInputs):
                 "the flow has no stream to form windows of", "at least one", "flow.stream(...).windows(...)"
             )
         chosen = stream or list(self._streams)[-1]
+        functions = () if self._function is None else self._function.chain
+        before = next((one for one in functions if one.name == chosen and chosen not in self._streams), None)
+        if before is not None:
+            if beside:
+                wrong = f"streams beside the results of function {chosen!r}"
+                raise InputError(wrong, "results of a function alone", "leave `beside` out")
+            return before.windows(size, step, of=of)
         if chosen not in self._streams:
             raise StreamError(f"there is no stream {chosen!r}", "a declared stream", nearest(chosen, self._streams))
         if not beside:

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as PySpark's users know it)
 from pyspark.sql.types import StructType
 
-from braidstream.errors import InputError, SinkError, nearest
+from braidstream.errors import InputError, nearest
 from braidstream.functions.aligning import ALIGNED_BY, STREAM_TAG, Alignment
 from braidstream.functions.arrays import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
@@ -275,9 +275,7 @@ def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQu
         entry.size, entry.step, stream=entry.stream, of=entry.type, beside=entry.beside, align=entry.align
     )
     query = windows.apply(entry.template(), name, also=entry.others(), monitor=entry.monitor(cores(flow.spark)))
-    if entry.sink is None:
-        raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
-    return query.to(entry.sink.format, entry.sink.path, **entry.sink.options)
+    return query if entry.sink is None else query.to(entry.sink.format, entry.sink.path, **entry.sink.options)
 
 
 def ship_modules_of(folder: Path) -> None:
