@@ -137,8 +137,8 @@ def first_stage(task: FunctionTask) -> SlotFunction:
 
 
 def later_stage(task: FunctionTask, stage: int) -> SlotFunction:
-    """Any other stage of the job: it gets the envelopes of its nodes."""
-    own = task.chain.stages[stage].places[0]
+    """Any other stage of the job: it gets the envelopes of its nodes, all of them from nodes of the same function."""
+    own = task.chain.stages[stage].places[0].stage
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inboxes: dict[int, list[Message]] = defaultdict(list)
@@ -148,7 +148,7 @@ def later_stage(task: FunctionTask, stage: int) -> SlotFunction:
                 outbox.said.append(decoded(blob.to_pybytes()))
                 continue
             address = _address(head)
-            if (address.function, address.stage) != own:
+            if address.stage != own:
                 yield outbox.forward(address, blob)
             else:
                 inboxes[address.node].append(outbox.receive(address, blob))
@@ -216,7 +216,7 @@ class _Outbox:
         report.exchange_s, report.bytes_in = report.exchange_s + self.unpack_s, report.bytes_in + self.bytes_in
         self.unpack_s, self.bytes_in = 0.0, 0
         for message in step.messages:
-            yield from self._packed(message, place.function, report)
+            yield from self._packed(message, report)
         reach("task-before-segment", epoch=self.task.epoch)
         state = _keep(self.task, place, node, step.state)
         reach("task-after-segment", epoch=self.task.epoch)
@@ -229,8 +229,8 @@ class _Outbox:
         for one in self.said:
             yield _envelope(0, "", pa.py_buffer(encoded(one)))
 
-    def _packed(self, message: Message, function: int, report: NodeReport) -> Iterator[pa.RecordBatch]:
-        head = _head(_Address(function, message.stage, message.node, message.kind, message.child, message.now))
+    def _packed(self, message: Message, report: NodeReport) -> Iterator[pa.RecordBatch]:
+        head = _head(_Address(message.stage, message.node, message.kind, message.child, message.now))
         parts = pieces(message.batch, SEND_BYTES) if len(message.batch) else iter([message.batch])
         for part in parts:
             started = time.perf_counter()
@@ -247,7 +247,6 @@ class _Outbox:
 class _Address(Value, frozen=True):
     """Where a message goes, and what it is: the head of an envelope. That of a report is empty."""
 
-    function: int
     stage: int
     node: int
     kind: str
