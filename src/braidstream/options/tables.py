@@ -343,10 +343,7 @@ class FunctionOptions(Checked):
     switch_every: int = option(
         Count(), 5, 10, "With also: after so many epochs another plan may take over; each is tried once, then the best"
     )
-    sink: JobSink | None = option(
-        Inner(JobSink), None, _SINK,
-        "Where results go; in a job file it must be said, unless another function takes the results",
-    )  # fmt: skip
+    sink: JobSink | None = option(Inner(JobSink), None, _SINK, "Where results go, unless only to another function")
 
 
 @dataclass(frozen=True)
