@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,12 @@ def test_functions_of_a_job_file_are_put_in_the_order_of_the_data_flow() -> None
     assert in_order({}, ["radio"]) == {}
 
 
+def test_streams_are_not_put_beside_results() -> None:
+    made = chained(a="radio", b="a")
+    with pytest.raises(InputError, match="'b' aligns the results of function 'a' with streams beside them"):
+        in_order({**made, "b": replace(made["b"], beside=("radio",))}, ["radio"])
+
+
 @pytest.mark.parametrize(
     ("takes", "wrong", "fix"),
     [
@@ -261,3 +268,14 @@ def test_the_graph_of_a_tree_has_all_nodes_and_arcs(tmp_path: Path) -> None:
     assert to_dot(plan).count("->") == 12
     draw(plan, tmp_path / "plan.png")
     assert (tmp_path / "plan.png").stat().st_size > 1000
+
+
+def test_the_graph_of_functions_that_feed_one_another_is_one(tmp_path: Path) -> None:
+    tree, central = (FunctionPlan.of(one) for one in (read_tables(JOB, "job.toml")[1]["f"].template(), "fft3"))
+    graph = graph_of([tree, central, tree])
+    assert len(graph.labels) == len(set(graph.labels)) == 10 + 1 + 10
+    assert len(graph.arcs) == 12 + 1 + 1 + 12
+    assert {((4, 0), (5, 0)), ((5, 0), (6, 0)), ((8, 3), (9, 1))} <= set(graph.arcs)
+    assert to_dot([tree, central]).startswith('digraph "WS2x2 then Central"')
+    draw([tree, central], tmp_path / "plans.png")
+    assert (tmp_path / "plans.png").stat().st_size > 1000

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +102,52 @@ def test_three_functions_in_one_flow_whatever_fails_and_when(spark: SparkSession
     counted = {name: handle.totals[f"{name}.results"] for name in ("sums", "changes", "peak")}
     assert counted == {"sums": len(sums), "changes": len(changes), "peak": len(peaks)}
     assert (handle.totals["n.rows"], handle.totals["changes.windows"]) == (120, len(changes))
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from braidstream import Flow, local_session
+from braidstream.functions import stream_function
+from braidstream.functions.training import window_distribute
+
+@stream_function(gives={"v": "float"})
+def rising(windows):
+    return {"v": (windows["v"] * range(1, windows["v"].shape[1] + 1)).sum(axis=1)}
+
+folder = Path(sys.argv[1])
+settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+flow = Flow(local_session("local[2]", settings={**settings, "spark.local.dir": str(folder / "local")}))
+flow.files("n", folder / "n", schema="ts timestamp, v double", time="ts", options={"maxFilesPerTrigger": "1"})
+one = flow.windows(5, 3).apply(window_distribute(rising, 2), name="one").to("parquet", path=str(folder / "one"))
+one.windows(4, 3).apply(window_distribute(rising, 2), name="two").to("parquet", path=str(folder / "two"))
+flow.start(folder / "ck", warm=False).await_termination()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "after-results:1:kill",
+        *(pytest.param(f"{p}:1:kill", marks=pytest.mark.acceptance) for p in ("after-manifest", "task-after-segment")),
+    ],
+)
+def test_a_killed_process_loses_and_repeats_no_result_of_any_function(tmp_path: Path, fault: str) -> None:
+    values = np.random.default_rng(2).integers(-9, 9, 200).astype(float)
+    numbers_files(tmp_path / "n", [(at, values[at]) for at in np.split(np.arange(200), [77, 131])])
+
+    def run(**environment: str) -> int:
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False).returncode
+
+    assert run(BRAIDSTREAM_FAULT=fault) != 0
+    assert run() == 0
+    for (size, step), name in (((5, 3), "one"), ((4, 3), "two")):
+        values = sliding_window_view(values, size)[::step] @ np.arange(1.0, size + 1)
+        found = results(tmp_path / name)
+        assert found.column("seq").to_pylist() == list(range(len(values)))
+        assert found.column("v").to_pylist() == values.tolist()
 
 
 @pytest.mark.slow
