@@ -87,6 +87,49 @@ def test_a_function_with_a_module_beside_the_job_gives_every_window_in_order(bra
     assert json.loads(again.out.splitlines()[-1])["epochs"] == 0
 
 
+LATER = """
+[functions.mean]
+stream = "energy"
+function = "beside_the_job:mean_of_job"
+size = 3
+degrees = [2]
+sink = { format = "parquet", path = "means" }
+"""
+MEAN = """
+@stream_function(gives={"mean": "float"}, takes={"energy": "vector of float"})
+def mean_of_job(batch):
+    return {"mean": batch["energy"].mean(axis=1)}
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_function_of_a_job_takes_the_results_of_another(braid: Braid, tmp_path: Path) -> None:
+    """Declared in any order; the first needs no sink."""
+    values = samples(tmp_path)
+    (tmp_path / "chain_of_job.py").write_text(MODULE + MEAN)
+    job = a_job(
+        tmp_path,
+        ("[functions.energy]", LATER + "\n[functions.energy]"),
+        ('sink = { format = "parquet", path = "out" }', ""),
+        ("beside_the_job:", "chain_of_job:"),
+    )
+    assert "functions: energy, mean" in braid("check", job).out
+    assert "results of energy" in braid("explain", job).out
+    outcome = braid("run", job)
+    assert outcome.code == 0, outcome
+    energies = np.square(np.lib.stride_tricks.sliding_window_view(values, SIZE)[::STEP]).sum(axis=1)
+    means = energies[: len(energies) // 3 * 3].reshape(-1, 3).mean(axis=1)
+    found = pa.concat_tables([pq.read_table(file) for file in sorted((tmp_path / "means").glob("*.parquet"))])
+    assert found.column("mean").to_numpy() == pytest.approx(means)
+    assert not (tmp_path / "out").exists()
+    Path(job).write_text(Path(job).read_text().replace('stream = "energy"', 'stream = "energies"'))
+    refused = braid("check", job)
+    assert refused.code == 2
+    assert "[functions.mean] stream is 'energies'" in refused.err
+    assert "did you mean 'energy'" in refused.err
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -95,7 +138,10 @@ def test_a_function_with_a_module_beside_the_job_gives_every_window_in_order(bra
         (('sink = { format = "parquet", ', 'sink = { form = "parquet", '), ("unknown option [functions.energy.sink]",)),
         (("energy_of_job", "energie_of_job"), ("beside_the_job has no 'energie_of_job'", "energy_of_job")),
         (('path = "out"', 'path = "radio"'), ("is also [streams.radio] path",)),
-        (("[types.SAMPLE]", '[queries.q]\ncql = "SELECT"\n[types.SAMPLE]'), ("queries, or one function",)),
+        (
+            ("[types.SAMPLE]", '[queries.q]\ncql = "SELECT"\n[types.SAMPLE]'),
+            ("queries, or functions that feed one another",),
+        ),
         (('x = "float"', 'x = "flaot"'), ("[types.SAMPLE]", "flaot")),
     ],
 )

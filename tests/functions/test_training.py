@@ -207,6 +207,10 @@ def test_braid_tune_prints_the_plans_and_the_best(tmp_path: Path) -> None:
     assert "best for 4 nodes" in shown.stdout
     wrong = CliRunner().invoke(app, ["tune", str(tmp_path / "job.toml"), "--function", "spectrum"])
     assert isinstance(wrong.exception, InputError)
+    after = '[functions.after]\nstream = "spectra"\nfunction = "fft3"\n'
+    (tmp_path / "job.toml").write_text(JOB + after)
+    later = CliRunner().invoke(app, ["tune", str(tmp_path / "job.toml"), "--function", "after", "--windows", "60"])
+    assert "'after' takes the results of function 'spectra'" in str(later.exception)
 
 
 def test_every_figure_of_the_paper_is_registered() -> None:

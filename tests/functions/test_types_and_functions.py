@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from braidstream.functions import (
 )
 from braidstream.functions.arrays import check_columns, infer_type, result_arrays, result_schema, to_batches
 from braidstream.functions.graph import draw, graph_of, to_dot
-from braidstream.functions.jobfile import read_tables
+from braidstream.functions.jobfile import JobFunction, in_order, read_tables
 from braidstream.functions.node_reports import NodeFailure, decoded, done_of, encoded
 from braidstream.functions.stream_types import Kind, stream_type
 from braidstream.functions.templates import FunctionPlan
@@ -224,6 +225,40 @@ def test_wrong_job_tables_are_refused_with_their_place(change: dict[str, Any], w
         read_tables(wrong, "job.toml")
 
 
+def chained(**takes: str) -> dict[str, JobFunction]:
+    """Functions by their names, and what each takes."""
+    _, made = read_tables({"functions": {name: {"stream": of, "function": "fft3"} for name, of in takes.items()}}, "")
+    return made
+
+
+def test_functions_of_a_job_file_are_put_in_the_order_of_the_data_flow() -> None:
+    assert list(in_order(chained(c="b", a="radio", b="a"), ["radio"])) == ["a", "b", "c"]
+    assert list(in_order(chained(radio="radio"), ["radio"])) == ["radio"]
+    assert in_order({}, ["radio"]) == {}
+
+
+def test_streams_are_not_put_beside_results() -> None:
+    made = chained(a="radio", b="a")
+    with pytest.raises(InputError, match="'b' aligns the results of function 'a' with streams beside them"):
+        in_order({**made, "b": replace(made["b"], beside=("radio",))}, ["radio"])
+
+
+@pytest.mark.parametrize(
+    ("takes", "wrong", "fix"),
+    [
+        ({"a": "radio", "b": "radio"}, "functions 'a' and 'b' both take a stream", 'stream = "a" in [functions.b]'),
+        ({"a": "radio", "b": "a", "c": "a"}, "'b' and 'c' both take the results of 'a'", 'stream = "b"'),
+        ({"a": "b", "b": "a"}, "no stream reaches 'a' and 'b': 'a' takes 'b'", "name a stream of the job"),
+        ({"a": "radio", "b": "b"}, "no stream reaches 'b': 'b' takes 'b'", "name a stream of the job"),
+    ],
+)
+def test_functions_that_are_no_single_chain_are_refused(takes: dict[str, str], wrong: str, fix: str) -> None:
+    with pytest.raises(InputError) as refused:
+        in_order(chained(**takes), ["radio"])
+    assert wrong in refused.value.wrong
+    assert fix in refused.value.fix
+
+
 def test_the_graph_of_a_tree_has_all_nodes_and_arcs(tmp_path: Path) -> None:
     plan = FunctionPlan.of(read_tables(JOB, "job.toml")[1]["f"].template())
     graph = graph_of(plan)
@@ -233,3 +268,14 @@ def test_the_graph_of_a_tree_has_all_nodes_and_arcs(tmp_path: Path) -> None:
     assert to_dot(plan).count("->") == 12
     draw(plan, tmp_path / "plan.png")
     assert (tmp_path / "plan.png").stat().st_size > 1000
+
+
+def test_the_graph_of_functions_that_feed_one_another_is_one(tmp_path: Path) -> None:
+    tree, central = (FunctionPlan.of(one) for one in (read_tables(JOB, "job.toml")[1]["f"].template(), "fft3"))
+    graph = graph_of([tree, central, tree])
+    assert len(graph.labels) == len(set(graph.labels)) == 10 + 1 + 10
+    assert len(graph.arcs) == 12 + 1 + 1 + 12
+    assert {((4, 0), (5, 0)), ((5, 0), (6, 0)), ((8, 3), (9, 1))} <= set(graph.arcs)
+    assert to_dot([tree, central]).startswith('digraph "WS2x2 then Central"')
+    draw([tree, central], tmp_path / "plans.png")
+    assert (tmp_path / "plans.png").stat().st_size > 1000

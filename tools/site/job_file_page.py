@@ -15,8 +15,8 @@ __all__ = ["job_file_page"]
 _HEAD = """# The job file
 
 Every table and every line that a job file may have, each with an example of its value, what it means and what it is if
-it is left out. A job has queries, or one function. Paths are relative to the file. The [guide](../guide.md#job-files)
-explains, [Options](../options.md) has the ranges.
+it is left out. A job has queries, or functions that feed one another. Paths are relative to the file. The
+[guide](../guide.md#job-files) explains, [Options](../options.md) has the ranges.
 """
 _TABLES: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("[flow]", (options.StartOptions, options.FlowOptions)),

@@ -1,4 +1,4 @@
-"""What there is to say of one epoch of a function, for handles, views and logs; `epoch.progress` is that of joins."""
+"""What there is to say of an epoch of a flow's functions, for handles, views and logs; `epoch.progress` is of joins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from braidstream.control.estimate import Interval
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
-from braidstream.functions.nodes import NodeReport, Setup
+from braidstream.functions.chains import Chain
+from braidstream.functions.nodes import NodeReport
 from braidstream.state.history import Entry, Words
 from braidstream.state.manifest import Manifest
 
@@ -17,7 +18,7 @@ __all__ = ["FunctionProgress"]
 
 @dataclass(frozen=True)
 class FunctionProgress:
-    """One epoch of a function."""
+    """One epoch of a function, or of several that feed one another."""
 
     epoch: int
     plan: str
@@ -26,13 +27,15 @@ class FunctionProgress:
     late: Mapping[str, int]
     null_rows: int
     windows: int
+    """Of the first function."""
     results: int
+    """Of the last one."""
     given_up: int
-    """Windows without a result that the stream went on without."""
+    """Windows of any function without a result that its stream went on without."""
     lost: int
     deferred: int
     waiting: int
-    """Windows at the last node that are neither results nor given up."""
+    """Windows at the last nodes of functions that are neither results nor given up."""
     watermark: int | None
     state_bytes: int
     seconds: Mapping[str, float]
@@ -92,24 +95,27 @@ class FunctionProgress:
 
     @classmethod
     def of(
-        cls, setup: Setup, after: Manifest, nodes: tuple[NodeReport, ...], seconds: Mapping[str, float]
+        cls, chain: Chain, after: Manifest, nodes: tuple[NodeReport, ...], seconds: Mapping[str, float]
     ) -> FunctionProgress:
         """Of what nodes said of an epoch, and the manifest after it."""
-        first = next(node for node in nodes if node.stage == 0)
-        last = max(nodes, key=lambda node: node.stage)
-        late = {setup.stream: Lateness(first.samples, first.late_samples)}
+        first = next(node for node in nodes if (node.function, node.stage) == (0, 0))
+        lasts = [(number, len(setup.plan.stages) - 1) for number, setup in enumerate(chain.setups)]
+        ends = [node for node in nodes if (node.function, node.stage) in lasts]
+        last = max(ends, key=lambda node: node.function)
+        stream = chain.setups[0].stream
+        late = {stream: Lateness(first.samples, first.late_samples)}
         return cls(
             epoch=after.epoch,
-            plan=setup.plan.strategy,
-            rows={setup.stream: first.samples},
-            late={setup.stream: first.late_samples},
+            plan=chain.strategy,
+            rows={stream: first.samples},
+            late={stream: first.late_samples},
             null_rows=first.null_rows,
             windows=first.windows,
             results=last.results,
-            given_up=last.given_up,
+            given_up=sum(node.given_up for node in ends),
             lost=sum(node.lost for node in nodes),
             deferred=sum(node.deferred for node in nodes),
-            waiting=last.waiting,
+            waiting=sum(node.waiting for node in ends),
             watermark=after.watermark,
             state_bytes=sum(segment.bytes for segment in after.segments),
             seconds=seconds,

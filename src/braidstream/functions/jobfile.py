@@ -5,7 +5,7 @@
     x = "complex"
 
     [functions.spectra]
-    stream = "radio"
+    stream = "radio"                        # or another function, whose results it takes
     type = "SAMPLES"                        # optional: read from the stream's columns
     function = "fft3"                       # a registered name, or module:function
     size = 1024                             # without a size, every row is a window
@@ -19,15 +19,16 @@
     combine = "module:function"
     sink = { format = "parquet", path = "out" }
 
-`read_tables` makes values of the tables and refuses what is not in the form, with its place; `template` makes the
-template that a function's table describes. Nothing here reads a file or starts anything.
+`read_tables` makes values of the tables and refuses what is not in the form, with its place; `in_order` puts functions
+that feed one another one after the other; `template` makes the template that a function's table describes. Nothing here
+reads a file or starts anything.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +42,7 @@ from braidstream.functions.windowing import WindowSpec
 from braidstream.options import FunctionOptions
 from braidstream.options.job_table import JobTable
 
-__all__ = ["JobFunction", "read_tables"]
+__all__ = ["JobFunction", "in_order", "read_tables"]
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,31 @@ def read_tables(tables: Mapping[str, object], file: str) -> tuple[dict[str, Stre
             warnings.warn(Note(f"{top.file}: {place} runs code that the job names: {', '.join(code)}"), stacklevel=2)
         _with_place(top.file, place, lambda entry=entry: (entry.spec, entry.template(), entry.others()))
     return types, functions
+
+
+def in_order(functions: Mapping[str, JobFunction], streams: Collection[str]) -> dict[str, JobFunction]:
+    """Functions that feed one another, from the one that takes a stream; refused where they are no single chain."""
+    after: dict[str | None, str] = {}
+    for name, entry in functions.items():
+        before = None if entry.stream in streams else entry.stream
+        if before is not None and entry.beside:
+            wrong = f"{name!r} aligns the results of function {before!r} with streams beside them"
+            raise InputError(wrong, "results of a function alone", "leave beside out")
+        if before in after:
+            what = "take a stream" if before is None else f"take the results of {before!r}"
+            wrong = f"functions {after[before]!r} and {name!r} both {what}"
+            fix = f'stream = "{after[before]}" in [functions.{name}], or write a job file for each'
+            raise InputError(wrong, "functions each of which takes the results of the one before", fix)
+        after[before] = name
+    found: dict[str, JobFunction] = {}
+    last: str | None = None
+    while (following := after.get(last)) is not None:
+        found[following] = functions[following]
+        last = following
+    if left := [name for name in functions if name not in found]:
+        wrong = f"no stream reaches {' and '.join(map(repr, left))}: {left[0]!r} takes {functions[left[0]].stream!r}"
+        raise InputError(wrong, "a first function that takes a stream", "name a stream of the job in one of them")
+    return found
 
 
 def _named(top: JobTable, name: str) -> list[tuple[str, JobTable]]:

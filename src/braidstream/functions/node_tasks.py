@@ -1,10 +1,14 @@
-"""The tasks of a function's plan: what a worker runs for a stage, over the envelopes of its nodes.
+"""The tasks of the plans of a flow's functions: what a worker runs for a stage, over the envelopes of its nodes.
 
     rows or paths -> stage 0 (form windows, partition, or all of Central) -> exchange -> compute -> exchange -> combine
 
+A stage of the job is a stage of one function; or the last of one and the first of the next, which run on the same node
+one after the other (`chains`).
+
 What nodes send each other are envelopes (slot, head, blob): the number of the node at the next stage, whom it is for
 and what it is, and a packed batch of windows. An envelope for a later stage (windows to expect, a report) is passed on.
-The last stage stages the results and gives the reports of all nodes to the driver.
+The last stage of a function that has a sink stages its results; the last of all gives the reports of all nodes to the
+driver.
 
 Everything a task does is a function of the manifest before and of the rows; it writes only files with names of their
 own. So an engine may run it twice: what counts is the report that arrives. A failure of user code, damaged state and a
@@ -30,9 +34,10 @@ from braidstream.epoch.cluster import SlotFunction
 from braidstream.errors import BraidstreamError, DamagedState
 from braidstream.functions.aligning import STREAM_TAG
 from braidstream.functions.arrays import result_arrays, result_schema, to_batches
+from braidstream.functions.chains import Chain, Place, elements, node_name
 from braidstream.functions.node_cluster import NODE_ENVELOPE
 from braidstream.functions.node_reports import Done, NodeFailure, Said, decoded, encoded
-from braidstream.functions.nodes import Message, NodeReport, NodeState, Setup, Step, run_node
+from braidstream.functions.nodes import Message, NodeReport, NodeState, Step, run_node
 from braidstream.functions.stream_types import StreamType
 from braidstream.functions.window_batch import WindowBatch, pack, pieces, unpack
 from braidstream.model.faults import reach
@@ -101,19 +106,19 @@ class FunctionTask:
 
     root: str
     epoch: int
-    setup: Setup
+    chain: Chain
     reader: RowReader
     states: Mapping[str, NodeNote]
-    """For each node with state, "stage-node": its numbers, and the name of its file."""
-    staging: Staging
-    gives: StreamType
+    """For each node with state, by its name (`chains.node_name`): its numbers, and the name of its file."""
+    stagings: tuple[Staging | None, ...]
+    """Of each function: where its results are staged; None where they only go to the next one."""
     time_type: pa.DataType
     durable: bool = False
 
-    @property
-    def last(self) -> int:
-        """The number of the last stage."""
-        return len(self.setup.plan.stages) - 1
+    def staging(self, place: Place) -> Staging | None:
+        """Where what leaves this stage is staged."""
+        is_last = place.stage == len(self.chain.setups[place.function].plan.stages) - 1
+        return self.stagings[place.function] if is_last else None
 
 
 def first_stage(task: FunctionTask) -> SlotFunction:
@@ -125,17 +130,15 @@ def first_stage(task: FunctionTask) -> SlotFunction:
         with outbox.guard():
             rows, left_out = task.reader.batches(batches)
             read_s = time.perf_counter() - started
-            step = run_node(task.setup, 0, 0, [], _state(task, 0, 0), rows)
-            step.report.null_rows += left_out
-            step.report.exchange_s += read_s
-            yield from outbox.send(step, 0)
+            yield from outbox.run(0, [], _Taken(rows, left_out, read_s))
         yield from outbox.end()
 
     return run
 
 
 def later_stage(task: FunctionTask, stage: int) -> SlotFunction:
-    """Any other stage: it gets the envelopes of its nodes."""
+    """Any other stage of the job: it gets the envelopes of its nodes, all of them from nodes of the same function."""
+    own = task.chain.stages[stage].places[0].stage
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inboxes: dict[int, list[Message]] = defaultdict(list)
@@ -145,7 +148,7 @@ def later_stage(task: FunctionTask, stage: int) -> SlotFunction:
                 outbox.said.append(decoded(blob.to_pybytes()))
                 continue
             address = _address(head)
-            if address.stage != stage:
+            if address.stage != own:
                 yield outbox.forward(address, blob)
             else:
                 inboxes[address.node].append(outbox.receive(address, blob))
@@ -153,17 +156,28 @@ def later_stage(task: FunctionTask, stage: int) -> SlotFunction:
             if outbox.has_failed:
                 break
             with outbox.guard():
-                yield from outbox.send(run_node(task.setup, stage, node, received, _state(task, stage, node)), node)
+                yield from outbox.run(node, received)
         yield from outbox.end()
 
     return run
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a first node is given: rows, how many of them were left out, and how long it took to read them."""
+
+    rows: Sequence[WindowBatch] = ()
+    left_out: int = 0
+    read_s: float = 0.0
 
 
 class _Outbox:
     """What a task sends, and what it says of itself."""
 
     def __init__(self, task: FunctionTask, stage: int) -> None:
-        self.task, self.stage = task, stage
+        stages = task.chain.stages
+        self.task, self.places = task, stages[stage].places
+        self.n_next = stages[min(stage + 1, len(stages) - 1)].n_nodes
         self.said: list[Said] = []
         self.unpack_s, self.bytes_in = 0.0, 0
 
@@ -184,17 +198,30 @@ class _Outbox:
     def forward(self, address: _Address, blob: pa.Buffer) -> pa.RecordBatch:
         return _envelope(self._slot(address.node), _head(address), blob)
 
-    def send(self, step: Step, node: int) -> Iterator[pa.RecordBatch]:
+    def run(self, node: int, received: Sequence[Message], taken: _Taken | None = None) -> Iterator[pa.RecordBatch]:
+        """All that a node does here; the results of a function are what the next one is given for rows."""
+        taken = taken or _Taken()
+        for place in self.places:
+            setup = self.task.chain.setups[place.function]
+            rows = elements(taken.rows, setup.fields)
+            step = run_node(setup, place.stage, node, received, _state(self.task, place, node), rows)
+            step.report.null_rows += taken.left_out
+            step.report.exchange_s += taken.read_s
+            yield from self._send(step, place, node)
+            received, taken = [], _Taken(step.results)
+
+    def _send(self, step: Step, place: Place, node: int) -> Iterator[pa.RecordBatch]:
         report = step.report
+        report.function = place.function
         report.exchange_s, report.bytes_in = report.exchange_s + self.unpack_s, report.bytes_in + self.bytes_in
         self.unpack_s, self.bytes_in = 0.0, 0
         for message in step.messages:
             yield from self._packed(message, report)
         reach("task-before-segment", epoch=self.task.epoch)
-        state = _keep(self.task, self.stage, node, step.state)
+        state = _keep(self.task, place, node, step.state)
         reach("task-after-segment", epoch=self.task.epoch)
-        is_last = self.stage == self.task.last
-        result = _stage_results(self.task, step.results, report) if is_last else None
+        staging = self.task.staging(place)
+        result = None if staging is None else _stage_results(self.task, place, staging, step.results, report)
         syncing.settle(durable=self.task.durable)
         self.said.append(Done(report, state, result))
 
@@ -214,7 +241,7 @@ class _Outbox:
 
     def _slot(self, node: int) -> int:
         """The node's partition at the next stage; an envelope for a later one stops over anywhere."""
-        return int(node % self.task.setup.plan.stages[min(self.stage + 1, self.task.last)].n_nodes)
+        return node % self.n_next
 
 
 class _Address(Value, frozen=True):
@@ -269,8 +296,8 @@ def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer
             yield heads[i].as_py(), blobs[i].as_buffer()
 
 
-def _state(task: FunctionTask, stage: int, node: int) -> NodeState:
-    known = task.states.get(f"{stage}-{node}")
+def _state(task: FunctionTask, place: Place, node: int) -> NodeState:
+    known = task.states.get(node_name(place, node))
     if known is None:
         return NodeState()
     if known.file is None:
@@ -286,26 +313,27 @@ def _state(task: FunctionTask, stage: int, node: int) -> NodeState:
     return NodeState(known.numbers, kept.batches)
 
 
-def _keep(task: FunctionTask, stage: int, node: int, state: NodeState) -> NodeNote | None:
+def _keep(task: FunctionTask, place: Place, node: int, state: NodeState) -> NodeNote | None:
     """What the manifest says of a node's state: its numbers, and a file where it keeps samples or windows."""
-    numbers = dict(state.numbers)
+    numbers, own = dict(state.numbers), node_name(place, node)
     if not any(state.batches.values()):
-        return NodeNote(f"{stage}-{node}", numbers) if numbers else None
+        return NodeNote(own, numbers) if numbers else None
     files = Files(task.root)
-    name = f"{FOLDER}/{task.epoch:010d}-f{stage}-{node}-{uuid.uuid4().hex}.arrow"
+    name = f"{FOLDER}/{task.epoch:010d}-f{own.replace(':', '-')}-{uuid.uuid4().hex}.arrow"
     table = state.pack()
     with sealing(files, name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    node_name = f"{stage}-{node}"
-    return NodeNote(node_name, numbers, name, table.num_rows, sink.size, state.holds_windows, sink.checksum)
+    return NodeNote(own, numbers, name, table.num_rows, sink.size, state.holds_windows, sink.checksum)
 
 
-def _stage_results(task: FunctionTask, results: Sequence[WindowBatch], report: NodeReport) -> Result:
+def _stage_results(
+    task: FunctionTask, place: Place, staging: Staging, results: Sequence[WindowBatch], report: NodeReport
+) -> Result:
     started = time.perf_counter()
-    schema = result_schema(task.gives, task.reader.time, task.time_type)
-    writer = task.staging.writer(schema, task.epoch, 0)
+    gives = task.chain.setups[place.function].plan.gives
+    writer = staging.writer(result_schema(gives, task.reader.time, task.time_type), task.epoch, 0)
     for batch in results:
         for piece in pieces(batch, SEND_BYTES):
-            writer.write(result_arrays(piece, task.gives, task.time_type))
+            writer.write(result_arrays(piece, gives, task.time_type))
     report.exchange_s += time.perf_counter() - started
     return Result(writer.rows, writer.close())

@@ -46,6 +46,8 @@ class Setup:
     plan: FunctionPlan
     alignment: Alignment | None = None
     """Of several streams: how their rows are put side by side."""
+    fields: tuple[str, ...] | None = None
+    """Of the results of another function: the fields that windows have; None: all."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class NodeReport:
     stage: int
     kind: str
     node: int
+    function: int = 0
+    """Which of the flow's functions the stage belongs to."""
     windows: int = 0
     """Windows that came in (for the first node: that were formed)."""
     samples: int = 0

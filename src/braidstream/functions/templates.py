@@ -238,21 +238,21 @@ class FunctionPlan:
             return words[0] + "x".join(str(level.n) for level in self.levels)
         return "-".join(f"{word}{level.n}" for word, level in zip(words, self.levels, strict=True))
 
-    def check(self, windows: StreamType, stream: str) -> None:
-        """Refuse a function that does not take what the windows of a stream hold."""
+    def check(self, windows: StreamType, giver: str) -> None:
+        """Refuse a function that does not take what windows hold, those of `giver`."""
         split = any(isinstance(level.partition, Split) for level in self.levels)
         if self.function.takes is not None and not split:
-            self.function.takes.refuse_misfit(windows, f"function {self.function.name!r}", f"stream {stream!r}")
+            self.function.takes.refuse_misfit(windows, f"function {self.function.name!r}", giver)
         elif self.function.takes is not None:
             _without_sizes(self.function.takes).refuse_misfit(
-                _without_sizes(windows), f"function {self.function.name!r}", f"stream {stream!r}"
+                _without_sizes(windows), f"function {self.function.name!r}", giver
             )
         for level in self.levels:
             if isinstance(level.partition, Distribute) and level.partition.field is not None:
                 kind = windows.kind(level.partition.field)
                 if kind is None or kind.is_vector:
                     known = [field.name for field in windows.values if not field.kind.is_vector]
-                    wrong = f"stream {stream!r} has no scalar field {level.partition.field!r} to distribute by"
+                    wrong = f"{giver} has no scalar field {level.partition.field!r} to distribute by"
                     raise InputError(
                         wrong, f"one of {', '.join(known) or 'none'}", "leave the field out: the time is hashed"
                     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -61,9 +61,12 @@ def tune(
     if entry.beside:
         wrong = f"{job}: function {name!r} aligns several streams"
         raise JobError(wrong, "a function over one stream", "train it while it runs: also = [...] and switch_every")
+    if entry.stream in _functions_of(tables):
+        wrong = f"{job}: function {name!r} takes the results of function {entry.stream!r}"
+        raise JobError(wrong, "a function over a stream", "train it while it runs: also = [...] and switch_every")
     sample, declared = _sample(job, tables, entry, n_windows, read)
     windows = declared if entry.size is None else declared.windowed(entry.size)
-    FunctionPlan.of(entry.template()).check(windows, entry.stream)
+    FunctionPlan.of(entry.template()).check(windows, f"stream {entry.stream!r}")
     split, combine = entry.halves()
     trained = train(
         entry.target,
@@ -88,6 +91,12 @@ def _parsed(job: Path) -> Mapping[str, object]:
         raise JobError(f"{job} is not TOML: {error}", "a TOML file in UTF-8", "check quotes and brackets") from None
     except OSError as error:
         raise JobError(f"the job file {job} cannot be read ({error})", "a TOML file in UTF-8") from None
+
+
+def _functions_of(tables: Mapping[str, object]) -> Collection[str]:
+    """The names of functions that are not those of streams."""
+    own, streams = (tables.get(part) for part in ("functions", "streams"))
+    return set(own if isinstance(own, Mapping) else ()) - set(streams if isinstance(streams, Mapping) else ())
 
 
 def _chosen(job: Path, tables: Mapping[str, object], wanted: str) -> tuple[str, JobFunction]:

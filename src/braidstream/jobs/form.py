@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from braidstream.errors import BraidstreamError, InputError, JobError, nearest
-from braidstream.functions.jobfile import JobFunction, read_tables
+from braidstream.functions.jobfile import JobFunction, in_order, read_tables
 from braidstream.jobs.control import read_control
 from braidstream.model.secrets import resolved_options
 from braidstream.options import (
@@ -75,7 +75,7 @@ class Job:
     """The controller's settings; None: groups stay where they are. What `read` gives has them unless it is off."""
     types: Mapping[str, StreamType] = field(default_factory=dict)
     functions: Mapping[str, JobFunction] = field(default_factory=dict)
-    """A flow has queries, or one function."""
+    """A flow has queries, or functions each of which takes the results of the one before."""
     tables: Mapping[str, JobTableOptions] = field(default_factory=dict)
 
 
@@ -227,7 +227,10 @@ def _query(file: Path, table: JobTable) -> JobQuery:
 def _functions(
     file: Path, top: JobTable, streams: Mapping[str, JobStream]
 ) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
-    """The types and the function; `module:function` may name a module beside the job file."""
+    """The types, and the functions in the order in which they feed one another.
+
+    `module:function` may name a module beside the job file.
+    """
     if "functions" not in top.values and "types" not in top.values:
         return {}, {}
     home = str(file.absolute().parent)
@@ -236,18 +239,30 @@ def _functions(
     types, functions = read_tables(top.values, str(file))
     for name, entry in functions.items():
         place = top.table("functions").table(name)
-        if entry.stream not in streams:
-            raise place.error("stream", f"is {entry.stream!r}", "a stream of the job", nearest(entry.stream, streams))
-        if entry.sink is None:
+        if entry.stream not in {*streams, *functions}:
+            fix = nearest(entry.stream, [*streams, *functions])
+            raise place.error("stream", f"is {entry.stream!r}", "a stream or a function of the job", fix)
+        feeds = {one.stream for one in functions.values()} - set(streams)
+        if entry.sink is None and name not in feeds:
             raise place.error(
                 "sink", "is missing", "a table with a format", f"add {options_of(JobQuery)['sink'].written}"
             )
-        functions[name] = replace(entry, sink=_at_home(file, place.table("sink").read(JobSink)))
-    others = [*functions, *(top.table("queries").values if "queries" in top.values else ())]
-    if functions and len(others) > 1:
-        wrong = f"{file}: a function and {len(others) - 1} more ({', '.join(others[1:])}) in one job"
-        raise JobError(wrong, "queries, or one function", "write a job file for each function")
-    return types, functions
+        if entry.sink is not None:
+            functions[name] = replace(entry, sink=_at_home(file, place.table("sink").read(JobSink)))
+    queries = list(top.table("queries").values if "queries" in top.values else ())
+    if functions and queries:
+        wrong = f"{file}: functions ({', '.join(functions)}) and queries ({', '.join(queries)}) in one job"
+        raise JobError(wrong, "queries, or functions that feed one another", "write a job file for each")
+    return types, _in_order(file, functions, streams)
+
+
+def _in_order(
+    file: Path, functions: Mapping[str, JobFunction], streams: Mapping[str, JobStream]
+) -> dict[str, JobFunction]:
+    try:
+        return in_order(functions, streams)
+    except InputError as error:
+        raise JobError(f"{file}: [functions] {error.wrong}", error.expected, error.fix) from None
 
 
 def _at_home(file: Path, part: Form) -> Form:

@@ -317,7 +317,7 @@ class JobQuery(Checked):
 class FunctionOptions(Checked):
     """`[functions.NAME]`: a function on windows of a stream (docs/functions.md)."""
 
-    stream: str = option(Text(), MISSING, "radio", "The stream")
+    stream: str = option(Text(), MISSING, "radio", "The stream, or another function: then its results are the stream")
     function: str = option(Text(), MISSING, "fft3", "A registered name, or `module:function`")
     beside: tuple[str, ...] = option(
         Texts(), (), ("radio2",), "Other streams whose rows are aligned with those of the stream: a field is `radio2_x`"
@@ -343,7 +343,7 @@ class FunctionOptions(Checked):
     switch_every: int = option(
         Count(), 5, 10, "With also: after so many epochs another plan may take over; each is tried once, then the best"
     )
-    sink: JobSink | None = option(Inner(JobSink), None, _SINK, "Where results go; in a job file it must be said")
+    sink: JobSink | None = option(Inner(JobSink), None, _SINK, "Where results go, unless only to another function")
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.flow_inputs import FlowInputs
 from braidstream.spark.function_launch import prepare_function, refuse_for_functions, start_function
-from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function
+from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
@@ -134,6 +134,7 @@ class Flow(FlowInputs):
     ) -> WindowedStream:
         """Windows of a stream, the last declared one unless it is named, for a function; without a size, its rows.
 
+        The results of a function of the flow are a stream by its name, if no stream is called so.
         With other streams `beside` it, rows are aligned by "time" or "count". `of` is the stream's type, or the name
         of a declared one; without it, the type is read from the columns.
         """
@@ -142,6 +143,13 @@ class Flow(FlowInputs):
                 "the flow has no stream to form windows of", "at least one", "flow.stream(...).windows(...)"
             )
         chosen = stream or list(self._streams)[-1]
+        functions = () if self._function is None else self._function.chain
+        before = next((one for one in functions if one.name == chosen and chosen not in self._streams), None)
+        if before is not None:
+            if beside:
+                wrong = f"streams beside the results of function {chosen!r}"
+                raise InputError(wrong, "results of a function alone", "leave `beside` out")
+            return before.windows(size, step, of=of)
         if chosen not in self._streams:
             raise StreamError(f"there is no stream {chosen!r}", "a declared stream", nearest(chosen, self._streams))
         if not beside:
@@ -154,13 +162,8 @@ class Flow(FlowInputs):
         return WindowedStream.aligned(self, [self._streams[name] for name in (chosen, *beside)], align, size, step)
 
     def add_function(self, function: FunctionQuery) -> None:
-        """What `.windows(...).apply(...)` calls: a flow has either join queries, or one function."""
-        if self._queries or self._function is not None:
-            raise InputError(
-                f"function {function.name!r} is not alone in its flow",
-                "join queries or one function",
-                "use a Flow of its own",
-            )
+        """What `.windows(...).apply(...)` calls: a flow has either join queries, or functions that feed one another."""
+        refuse_place(function, self._function, has_queries=bool(self._queries))
         self._function = function
 
     def query(
@@ -168,7 +171,7 @@ class Flow(FlowInputs):
     ) -> ContinuousQuery:
         """Add a continuous query in CQL; `recovered` and `allow` are as in job files (docs/options.md)."""
         if self._function is not None:
-            raise InputError("the flow has a function", "join queries or one function", "use a Flow of its own")
+            raise InputError("the flow has a function", "join queries or functions", "use a Flow of its own")
         made = self._made(text, name, recovered=recovered, allow=allow)
         self._queries[made.query.name] = made
         return made
@@ -213,7 +216,7 @@ class Flow(FlowInputs):
     def explain(self) -> str:
         """The plan in words; nothing is started."""
         if self._function is not None:
-            return explain_function(self.name, self._function)
+            return explain_function(self.name, self._function.chain)
         manifest = self._handle.manifest if self._handle is not None else None
         plan, queries = self._plan(self._queries, manifest), [q.query for q in self._queries.values()]
         better = better_trees(

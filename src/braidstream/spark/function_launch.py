@@ -1,13 +1,13 @@
-"""Starting the streaming query of a function: prepare, commit, run, as `spark.launch` starts that of joins.
+"""Starting the streaming query of a flow's functions: prepare, commit, run, as `spark.launch` starts that of joins.
 
-`prepare_function` checks all that can be wrong: the sink and its path, the checkpoint, files that are there, the
-streaming plan. It may refuse, and it changes nothing. Then the checkpoint is made and the sink claimed
-(`spark.starting`), the manifest with the plan of this start is written, and it runs.
+`prepare_function` checks all that can be wrong: sinks and their paths, the checkpoint, files that are there, the
+streaming plan. It may refuse, and it changes nothing. Then the checkpoint is made and the sinks claimed
+(`spark.starting`), the manifest with the plans of this start is written, and it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from braidstream.epoch.recorder import Recorder
 from braidstream.errors import CheckpointMismatch, InputError, SinkError
 from braidstream.functions.arrays import result_schema
-from braidstream.functions.function_epoch import FunctionRun
-from braidstream.functions.function_plans import first_manifest, plan_of, with_plan
+from braidstream.functions.chains import joined_names
+from braidstream.functions.function_epoch import Applied, FunctionRun
+from braidstream.functions.function_plans import first_manifest, plan_of, plans_of, with_plans
 from braidstream.functions.function_progress import FunctionProgress
 from braidstream.functions.function_runner import FunctionRunner
 from braidstream.functions.node_tasks import RowReader
@@ -60,17 +61,18 @@ class FunctionHandle(Handle[FunctionProgress]):
 
     @property
     def plan(self) -> str:
-        """The plan of the next epoch, by its short name."""
+        """The plan of the next epoch, by its short name; of several functions those of all: WD2 then Central."""
         return plan_of(self.manifest)
 
 
 @dataclass(frozen=True)
 class PreparedFunction:
-    """A function that was checked, and what runs for it. Nothing has been changed so far."""
+    """Functions that were checked, and what runs for them. Nothing has been changed so far."""
 
-    query: FunctionQuery
-    """Its stream with its files in order and its delay known."""
-    sink: Sink
+    functions: tuple[FunctionQuery, ...]
+    """Each feeds the next. The stream of the first has its files in order, and its delay is known."""
+    sinks: Mapping[str, Sink]
+    """By function; the last one has a sink, others may have one."""
     identity: Identity
     last: Manifest | None
     """What the checkpoint ends with; None: it is made, or made anew because nothing was ever committed to it."""
@@ -82,73 +84,83 @@ class PreparedFunction:
 def prepare_function(
     flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, str | bool], shown: str
 ) -> PreparedFunction:
-    """What a start is about to write and run, or why it is refused. Nothing is changed."""
-    sink, stream = query.sink, query.source.stream
-    if sink is None:
+    """What a start with the functions up to `query` is about to write and run, or why it is refused."""
+    functions, first = query.chain, query.chain[0].source
+    if query.sink is None:
         raise SinkError(f"function {query.name!r} has no sink", "a sink", ".to('parquet', path='...') or .to('memory')")
-    known, streams = store.identity(), {stream.name: stream}
-    mine = identity_of(flow.name, streams, {query.name: query.fingerprint}, known)
-    last, manifest = None if known is None else store.latest(), first_manifest(query.plan)
+    sinks = {one.name: one.sink for one in functions if one.sink is not None}
+    known, streams = store.identity(), {first.stream.name: first.stream}
+    mine = identity_of(flow.name, streams, {one.name: one.fingerprint for one in functions}, known)
+    last, manifest = None if known is None else store.latest(), first_manifest(*(one.plan for one in functions))
     if last is not None and known is not None and last.epoch < 0 and known != mine:
         last = None  # what never committed may still change
     if last is not None and known is not None:
         known.check(mine, shown)
-        manifest = _resumed(store, last, query, shown)
-        refuse_moved_streams(store, {stream.name: stream.files.path if stream.files else None}, shown)
-    _check_sink(flow.spark, query, sink, mine, store)
+        manifest = _resumed(store, last, functions, shown)
+        files = first.stream.files
+        refuse_moved_streams(store, {first.stream.name: files.path if files else None}, shown)
+    _check_sinks(flow.spark, functions, sinks, mine, store)
     arranged, manifest = arrange(flow.spark, store, manifest, streams, is_finite="availableNow" in trigger)
-    query = replace(query, source=replace(query.source, stream=arranged[stream.name]))
-    reader = _reader(query)
-    frame = _direct(flow.spark, query, store.root) if reader.files is not None else _general(query, reader)
-    return PreparedFunction(query, sink, mine, last, manifest, reader, frame)
+    reads = replace(functions[0], source=replace(first, stream=arranged[first.stream.name]))
+    reader = _reader(reads)
+    frame = _direct(flow.spark, reads, store.root) if reader.files is not None else _general(reads, reader)
+    return PreparedFunction((reads, *functions[1:]), sinks, mine, last, manifest, reader, frame)
 
 
 def start_function(
     flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, str | bool], *, warm: bool, shown: str
 ) -> FunctionHandle:
-    """Start a function's flow, or go on where its checkpoint ends."""
+    """Start a flow of functions, or go on where its checkpoint ends."""
     prepared = prepare_function(flow, query, store, trigger, shown)
     manifest, is_new = prepared.manifest, prepared.last is None
-    begin(flow.spark, store, prepared.identity, manifest if is_new else None, [prepared.sink], warm=warm)
+    begin(flow.spark, store, prepared.identity, manifest if is_new else None, [*prepared.sinks.values()], warm=warm)
     if not is_new and manifest != prepared.last:
         manifest = store.commit(manifest)
     cluster = SparkCluster(flow.spark, store.root)
     runner = _runner(store, prepared, cluster)
     writer = prepared.frame.writeStream.foreachBatch(cluster.batches(runner))
-    record_start(runner.recorder, store, manifest, {prepared.query.name: explain_function(flow.name, prepared.query)})
+    told = explain_function(flow.name, prepared.functions)
+    record_start(runner.recorder, store, manifest, {joined_names(one.name for one in prepared.functions): told})
     running = writer.option("checkpointLocation", store.offsets).trigger(**trigger).start()
     runner.recorder.engine_s = partial(own_seconds, running)
-    return FunctionHandle(running, runner, lambda: explain_function(flow.name, prepared.query))
+    return FunctionHandle(running, runner, lambda: told)
 
 
-def _resumed(store: Checkpoint, last: Manifest, query: FunctionQuery, shown: str) -> Manifest:
-    """The last manifest, with the plan that this start asks for; or the one that a monitor has arrived at."""
+def _resumed(store: Checkpoint, last: Manifest, functions: Sequence[FunctionQuery], shown: str) -> Manifest:
+    """The last manifest, with the plans that this start asks for; or those that a monitor has arrived at."""
     store.check_offsets(last.epoch)
     store.verify(last)
-    current = last.notes.plan
-    if current == query.plan.strategy or (query.monitor is not None and current in query.plans):
+    pairs = zip(functions, plans_of(last), strict=True)
+    chosen = [one.plans[at] if one.monitor is not None and at in one.plans else one.plan for one, at in pairs]
+    current, wanted = plan_of(last), joined_names(plan.strategy for plan in chosen)
+    if current == wanted:
         return last
-    changed = with_plan(last, query.plan)
+    changed = with_plans(last, *chosen)
     if changed is None:
         raise CheckpointMismatch(
-            f"the checkpoint {shown} has windows that wait in the plan {current}; this flow has {query.plan.strategy}",
+            f"the checkpoint {shown} has windows that wait in the plan {current}; this flow has {wanted}",
             "the plan that the checkpoint was made with, until they are through",
             f"start once more with {current}, or start with a new checkpoint folder",
         )
     return changed
 
 
-def _check_sink(spark: SparkSession, query: FunctionQuery, sink: Sink, mine: Identity, store: Checkpoint) -> None:
+def _check_sinks(
+    spark: SparkSession, functions: Sequence[FunctionQuery], sinks: Mapping[str, Sink], mine: Identity,
+    store: Checkpoint,
+) -> None:  # fmt: skip
     """Not in a folder that is read or in the checkpoint, of a format that is there, and no other flow's."""
     taken = [("the checkpoint", store.root)]
-    stream = query.source.stream
+    stream = functions[0].source.stream
     if stream.files is not None and not set(stream.files.path) & set("*?[{"):
         taken.append((f"the folder of stream {stream.name!r}", stream.files.path))
-    refuse_overlaps([(query.name, sink)], taken)
-    sink.find(spark)
-    sink.check(mine.flow)
+    refuse_overlaps(list(sinks.items()), taken)
     time = arrow_schema(stream.schema).field(stream.time).type
-    sink.check_rows(spark_schema(result_schema(query.plan.gives, stream.time, time)))
+    for one in functions:
+        if one.sink is not None:
+            one.sink.find(spark)
+            one.sink.check(mine.flow)
+            one.sink.check_rows(spark_schema(result_schema(one.plan.gives, stream.time, time)))
 
 
 def _reader(query: FunctionQuery) -> RowReader:
@@ -163,20 +175,32 @@ def _reader(query: FunctionQuery) -> RowReader:
 
 
 def _runner(store: Checkpoint, prepared: PreparedFunction, cluster: SparkCluster) -> FunctionRunner[DataFrame]:
-    query, stream = prepared.query, prepared.query.source.stream
+    stream = prepared.functions[0].source.stream
     run = FunctionRun(
         store,
-        query.name,
-        query.plans,
-        Setup(stream.name, query.source.spec, stream.delay_us, query.plan, query.source.alignment),
+        tuple(_applied(one, stream) for one in prepared.functions),
         prepared.reader,
         arrow_schema(stream.schema).field(stream.time).type,
         cluster,
-        SparkOutlets(lambda: cluster.session, store.root, {query.name: prepared.sink}, durable=store.durable),
-        query.monitor,
+        SparkOutlets(lambda: cluster.session, store.root, prepared.sinks, durable=store.durable),
         Recorder(store),
     )
     return FunctionRunner(run, prepared.manifest)
+
+
+def _applied(query: FunctionQuery, stream: Stream) -> Applied:
+    """A function as its epochs know it; results of another function are never late, so they need no delay."""
+    source = query.source
+    is_first = source.before is None
+    setup = Setup(
+        source.name,
+        source.spec,
+        stream.delay_us if is_first else 0,
+        query.plan,
+        source.alignment,
+        None if is_first else tuple(entry.name for entry in source.declared.values),
+    )
+    return Applied(query.name, setup, query.plans, query.monitor, query.sink is not None)
 
 
 def _direct(spark: SparkSession, query: FunctionQuery, root: str) -> DataFrame:

@@ -4,10 +4,11 @@
     flow.stream("radio", frame, time="ts").windows(size=1024, step=512).apply("fft3").to("parquet", path="spectra")
     flow.start("ck").await_termination()
 
-Several streams may be aligned (`beside`): their rows, side by side, are windowed together (`functions.aligning`).
+Several streams may be aligned (`beside`): their rows, side by side, are windowed together (`functions.aligning`). The
+results of a function are a stream of windows as well: `.apply(...).windows(...).apply(...)` (`functions.chains`).
 
-A flow has either join queries or one function: both are one Structured Streaming query with one manifest. Everything
-that can be wrong with types, templates and columns is found before anything starts.
+A flow has either join queries, or functions that feed one another: both are one Structured Streaming query with one
+manifest. Everything that can be wrong with types, templates and columns is found before anything starts.
 
 Two ways lead to the first node, both without an exchange. Any streaming DataFrame: the node's task reads the source's
 partitions one after the other, through Spark. Parquet files: Spark's file source hands out paths, and the node reads
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -30,12 +31,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (as PySpark's users know it)
 from pyspark.sql.types import StructType
 
-from braidstream.errors import InputError, SinkError, nearest
+from braidstream.errors import InputError, nearest
 from braidstream.functions.aligning import ALIGNED_BY, STREAM_TAG, Alignment
 from braidstream.functions.arrays import check_columns, infer_type, needed_columns
 from braidstream.functions.function import StreamFunction
 from braidstream.functions.jobfile import JobFunction
-from braidstream.functions.stream_types import StreamType, find_type
+from braidstream.functions.stream_types import Field, Kind, StreamType, find_type
 from braidstream.functions.templates import FunctionPlan, Template
 from braidstream.functions.training import Monitor
 from braidstream.functions.windowing import WindowSpec
@@ -54,6 +55,7 @@ __all__ = [
     "WindowedStream",
     "attach_job_function",
     "explain_function",
+    "refuse_place",
     "ship_modules_of",
 ]
 
@@ -69,6 +71,18 @@ class WindowedStream:
     """The type of the stream's rows."""
     alignment: Alignment | None = None
     """Of several streams, of which `stream` is made."""
+    before: FunctionQuery | None = None
+    """The function whose results these are windows of; then `stream` is that of the first function."""
+
+    @property
+    def name(self) -> str:
+        """The name of what windows are formed of: a stream, or a function."""
+        return self.stream.name if self.before is None else self.before.name
+
+    @property
+    def giver(self) -> str:
+        """The same for messages."""
+        return f"{'stream' if self.before is None else 'function'} {self.name!r}"
 
     @classmethod
     def aligned(
@@ -112,9 +126,7 @@ class WindowedStream:
             declared = infer_type(stream.name, schema, stream.time)
         else:
             declared = find_type(stream_type)
-            if declared.time not in (None, stream.time):
-                wrong = f"type {declared.name!r} has the time {declared.time!r}, stream {stream.name!r} {stream.time!r}"
-                raise InputError(wrong, "the same column", f"flow.stream(..., time={declared.time!r})")
+            _refuse_other_time(declared, stream)
         if not declared.values:
             raise InputError(f"stream {stream.name!r} has no column of numbers", "at least one field")
         check_columns(declared, schema, stream.name)
@@ -123,9 +135,27 @@ class WindowedStream:
             declared.windowed(spec.size)
         return cls(flow, stream, spec, declared)
 
+    @classmethod
+    def of_results(
+        cls, before: FunctionQuery, size: int | None, step: int | None, stream_type: str | StreamType | None
+    ) -> WindowedStream:
+        """The windows of a function's results; a type says which of their fields."""
+        stream, spec = before.source.stream, WindowSpec(size, step)
+        given = StreamType(before.name, (Field(stream.time, Kind("timestamp")), *before.plan.gives.values))
+        declared = given
+        if stream_type is not None:
+            declared = find_type(stream_type)
+            _refuse_other_time(declared, stream)
+            declared.refuse_misfit(given, "the next function", f"function {before.name!r}")
+        if not declared.values:
+            raise InputError(f"type {declared.name!r} has no field but the time", "at least one field")
+        if spec.size is not None:
+            declared.windowed(spec.size)
+        return cls(before.source.flow, stream, spec, declared, before=before)
+
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read of the stream."""
+        """The columns that are read of a stream of rows."""
         schema = arrow_schema(self.stream.schema)
         needed = (column for entry in self.declared.values for column in needed_columns(entry, schema))
         tag = () if self.alignment is None else (STREAM_TAG,)
@@ -144,7 +174,7 @@ class WindowedStream:
         plan = FunctionPlan.of(function)
         plans = {p.strategy: p for p in (plan, *(FunctionPlan.of(template) for template in also))}
         for candidate in plans.values():
-            candidate.check(self.windows, self.stream.name)
+            candidate.check(self.windows, self.giver)
             if candidate.gives.values != plan.gives.values:
                 wrong = f"the plan {candidate.strategy} gives {candidate.gives.describe()}"
                 raise InputError(wrong, f"as {plan.strategy}, {plan.gives.describe()}")
@@ -156,9 +186,15 @@ class WindowedStream:
         return query
 
 
+def _refuse_other_time(declared: StreamType, stream: Stream) -> None:
+    if declared.time not in (None, stream.time):
+        wrong = f"type {declared.name!r} has the time {declared.time!r}, stream {stream.name!r} {stream.time!r}"
+        raise InputError(wrong, "the same column", f"flow.stream(..., time={declared.time!r})")
+
+
 @dataclass
 class FunctionQuery:
-    """A function over windows of a stream, and where its results go."""
+    """A function over windows of a stream or of another function's results, and where its own results go."""
 
     name: str
     source: WindowedStream
@@ -174,6 +210,21 @@ class FunctionQuery:
         self.sink = make_sink(target, path, texts_of(options))
         return self
 
+    def windows(
+        self, size: int | None = None, step: int | None = None, *, of: str | StreamType | None = None
+    ) -> WindowedStream:
+        """Windows of the results, for another function of the flow; without a size, each result is a window.
+
+        `of` is a type, or the name of a declared one, with the fields that windows have; without it, all.
+        """
+        return WindowedStream.of_results(self, size, step, of)
+
+    @property
+    def chain(self) -> tuple[FunctionQuery, ...]:
+        """The functions that feed one another up to this one."""
+        before = self.source.before
+        return (self,) if before is None else (*before.chain, self)
+
     def table(self) -> pa.Table | None:
         """The results so far, in the order of the stream, of a function that was sent to memory."""
         if not isinstance(self.sink, MemorySink):
@@ -183,7 +234,7 @@ class FunctionQuery:
     @property
     def fingerprint(self) -> str:
         """What a checkpoint belongs to: stream, windows, function and result, but not how the work is spread."""
-        parts = [self.source.stream.name, str(self.source.spec), self.source.declared.describe()]
+        parts = [self.source.name, str(self.source.spec), self.source.declared.describe()]
         parts += [] if self.source.alignment is None else [str(self.source.alignment)]
         text = "; ".join([*parts, self.plan.function.name, self.plan.gives.describe()])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -224,9 +275,7 @@ def attach_job_function(flow: Flow, name: str, entry: JobFunction) -> FunctionQu
         entry.size, entry.step, stream=entry.stream, of=entry.type, beside=entry.beside, align=entry.align
     )
     query = windows.apply(entry.template(), name, also=entry.others(), monitor=entry.monitor(cores(flow.spark)))
-    if entry.sink is None:
-        raise SinkError(f"function {name!r} has no sink", "sink = { format, path, options }")
-    return query.to(entry.sink.format, entry.sink.path, **entry.sink.options)
+    return query if entry.sink is None else query.to(entry.sink.format, entry.sink.path, **entry.sink.options)
 
 
 def ship_modules_of(folder: Path) -> None:
@@ -240,21 +289,43 @@ def ship_modules_of(folder: Path) -> None:
             cloudpickle.register_pickle_by_value(module)
 
 
-def explain_function(name: str, query: FunctionQuery) -> str:
-    """The plan in words."""
-    source = query.source
-    way = "Parquet files read by the first node" if query.reads_files else "rows from Spark"
-    delay = source.stream.shown_delay
+def refuse_place(function: FunctionQuery, last: FunctionQuery | None, *, has_queries: bool) -> None:
+    """Refuse a function that does not take the results of the flow's last one, if it has any."""
+    before = function.source.before
+    if has_queries or (last is not None and before is None):
+        wrong = f"function {function.name!r} is not alone in its flow"
+        what = "join queries, or functions each of which takes the results of the one before"
+        raise InputError(wrong, what, "use a Flow of its own, or apply it to what apply(...).windows(...) gives")
+    if last is not None and last is not before:
+        wrong = f"function {function.name!r} takes the results of {function.source.name!r}, which has one after it"
+        raise InputError(wrong, "one function after each", f"apply it to the results of {last.name!r}")
+    if any(one.name == function.name for one in function.chain[:-1]):
+        wrong = f"there is already a function named {function.name!r}"
+        raise InputError(wrong, "a name of its own for each function", 'apply(function, name="...")')
+
+
+def explain_function(name: str, functions: Sequence[FunctionQuery]) -> str:
+    """The plan in words, of functions that feed one another."""
+    first = functions[0].source
+    way = "Parquet files read by the first node" if functions[0].reads_files else "rows from Spark"
     lines = [
         f"flow {name}",
-        *([] if source.alignment is None else [f"  streams {source.alignment}"]),
-        f"  stream {source.stream.name}: time {source.stream.time}, delay {delay}; {way}",
-        f"    {source.spec}; {source.windows.describe()}",
-        f"  function {query.name}: {query.plan.gives.describe()}",
-        *(f"    {line}" for line in query.plan.describe().splitlines()),
+        *([] if first.alignment is None else [f"  streams {first.alignment}"]),
+        f"  stream {first.stream.name}: time {first.stream.time}, delay {first.stream.shown_delay}; {way}",
     ]
-    others = [plan for plan in query.plans if plan != query.plan.strategy]
-    if others:
-        lines.append(f"    may switch to {', '.join(others)}")
-    lines.append(f"    to {query.sink.description}" if query.sink is not None else "    to no sink yet")
+    for one in functions:
+        lines += _of_one(one, is_last=one is functions[-1])
     return "\n".join(lines)
+
+
+def _of_one(query: FunctionQuery, *, is_last: bool) -> Iterator[str]:
+    source = query.source
+    if source.before is not None:
+        yield f"  results of {source.name}"
+    yield f"    {source.spec}; {source.windows.describe()}"
+    yield f"  function {query.name}: {query.plan.gives.describe()}"
+    yield from (f"    {line}" for line in query.plan.describe().splitlines())
+    if others := [plan for plan in query.plans if plan != query.plan.strategy]:
+        yield f"    may switch to {', '.join(others)}"
+    if query.sink is not None or is_last:
+        yield f"    to {query.sink.description}" if query.sink is not None else "    to no sink yet"

@@ -99,7 +99,7 @@ def _not_folders(manifest: Manifest) -> Iterable[str]:
     """The sinks of a manifest's queries that are no folders of files, in words."""
     notes = manifest.notes
     if notes.plan is not None:
-        yield "the sink of the function"
+        yield "the sinks of functions"
     for name, one in (notes.declared or {}).items():
         for sink in (one.sink, one.late):
             if sink is not None and _is_elsewhere(sink):
