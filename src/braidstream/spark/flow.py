@@ -284,6 +284,7 @@ class Flow(FlowInputs):
         Nothing is started or written.
         """
         store, trigger = Checkpoint(located(checkpoint)), trigger_of("available")
+        store.refuse_unreachable()
         if self._function is not None:
             prepare_function(self, self._function, store, trigger, str(checkpoint))
             return ()

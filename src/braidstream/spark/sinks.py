@@ -36,6 +36,7 @@ from braidstream.spark.delta_sink import DeltaSink
 from braidstream.spark.extras import has_extra
 from braidstream.spark.formats import check_sink, find_sink
 from braidstream.spark.iceberg_sink import IcebergSink
+from braidstream.spark.kafka_servers import known_topics, refuse_unreached
 from braidstream.spark.kafka_sink import KafkaSink
 from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
@@ -61,6 +62,7 @@ __all__ = [
 
 OWNER = "_braidstream.json"
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+_WITHOUT_PATH = {"postgresql": "options with url and table", "kafka": "options with servers and topic"}
 COMPRESSIONS = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
 
 
@@ -117,13 +119,13 @@ class FileSink(Sink):
 
     def check(self, flow: str) -> None:
         """Refuse a file, and a folder that is another flow's."""
+        refuse_file(self.files, self.path)
         if self._owner() not in (None, flow):
             raise SinkError(
                 f"the sink path {self.path!r} belongs to another flow ({self.files.path(OWNER)} says so)",
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )
-        refuse_file(self.files, self.path)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark the folder as this flow's, or refuse it when it is another's."""
@@ -231,6 +233,14 @@ class TableSink(Sink):
     def find(self, spark: SparkSession) -> None:
         """Refuse a format that Spark does not know, or whose package is not there."""
         find_sink(spark, self.format)
+        if self.format == "kafka":
+            known_topics(spark, "the kafka sink", self.options, SinkError)
+
+    def check(self, flow: str) -> None:
+        """Refuse brokers of Kafka that cannot be reached: Spark would try for minutes, in the first epoch."""
+        del flow
+        if self.format == "kafka":
+            refuse_unreached("the kafka sink", self.options, SinkError)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Remember the flow, for formats that recognize a repeated write."""
@@ -339,6 +349,8 @@ def _table_sink(format_: str, path: str | None, options: Mapping[str, str]) -> S
     Delta without options, Iceberg with `table`, Kafka with `servers`: declared otherwise they are Spark's, as in 0.1.0.
     """
     by_spark = TableSink(format_, {**options, **({"path": path} if path else {})})
+    if path and format_ in _WITHOUT_PATH:
+        raise SinkError(f"the {format_} sink takes no path, and is given {path!r}", _WITHOUT_PATH[format_])
     if format_ == "postgresql":
         return PostgresqlSink(options)
     if format_ == "kafka" and "kafka.bootstrap.servers" not in {option.lower() for option in options}:

@@ -24,6 +24,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -44,6 +45,7 @@ from obstore.store import S3Store
 from pyarrow import fs
 
 from braidstream.errors import InputError
+from braidstream.replies import ANSWER_S, answer_within
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -69,7 +71,7 @@ def object_system(root: str) -> tuple[fs.FileSystem, str]:
 
 @lru_cache(maxsize=16)
 def _s3_store(bucket: str) -> Any:
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    endpoint = _endpoint()
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     client: ClientConfig = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
@@ -77,6 +79,10 @@ def _s3_store(bucket: str) -> Any:
     retry["backoff"] = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
     client["allow_http"] = endpoint.startswith("http://")
     return S3Store(bucket, region=region, client_options=client, retry_config=retry, **options)
+
+
+def _endpoint() -> str:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 class Objects(fs.FileSystemHandler):  # type: ignore[misc]
@@ -138,6 +144,14 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         """What tells an object from those before and after it under its name; None when there is none."""
         seen = self._seen(path)
         return None if seen is None else str(seen["e_tag"])
+
+    def ask(self, path: str) -> None:
+        """What is in a folder is asked for, with little patience: OSError where no answer comes, or a refusal."""
+        try:
+            answer_within(ANSWER_S, lambda: self._listed(path))
+        except futures.TimeoutError:
+            shown = _endpoint() or "Amazon's own address"
+            raise TimeoutError(errno.ETIMEDOUT, f"S3 at {shown} does not answer within {ANSWER_S:g} s", path) from None
 
     def _put_if(self, path: str, content: bytes, mode: Any) -> str | None:
         """The tag of the object that was put; None where the condition does not hold."""
