@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from braidstream import SinkError
 from braidstream.errors import InputError
+from braidstream.spark.flow import Flow
 from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
@@ -156,6 +158,22 @@ def test_a_checkpoint_on_a_silent_server_of_s3_is_given_up_in_time(act: str, s3:
     assert time.monotonic() - began < 10
     assert "the checkpoint s3://bucket/ck cannot be made: S3 at http://127.0.0.1:" in refused.value.wrong
     assert "AWS_ENDPOINT_URL" in refused.value.fix
+
+
+@pytest.mark.spark
+def test_a_checkpoint_in_s3_is_refused_where_spark_has_no_client_for_it(spark: SparkSession, s3: None) -> None:
+    """It would fail after all of the checkpoint but Spark's log had been made."""
+    flow = Flow(spark)
+    for name in "RS":
+        flow.stream(name, spark.readStream.format("rate").load(), time="timestamp")
+    flow.query("SELECT R.value FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.value = S.value", "q").to("noop")
+    for act in (flow.start, flow.check):
+        with pytest.raises(InputError, match="s3://bucket/ck: this session has no client of S3") as refused:
+            act("s3://bucket/ck")
+        assert "org.apache.hadoop:hadoop-aws:3." in refused.value.fix
+    with pytest.raises(SinkError, match="the sink path s3://bucket/out: this session has no client"):
+        make_sink("json", "s3://bucket/out", {}).find(spark)
+    make_sink("parquet", "s3://bucket/out", {}).find(spark)  # its files are not Spark's
 
 
 def _acted(store: Checkpoint, act: str) -> Any:

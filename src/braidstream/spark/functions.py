@@ -256,5 +256,5 @@ def explain_function(name: str, query: FunctionQuery) -> str:
     others = [plan for plan in query.plans if plan != query.plan.strategy]
     if others:
         lines.append(f"    may switch to {', '.join(others)}")
-    lines.append(f"    to {query.sink.description}" if query.sink is not None else "    to no sink yet")
+    lines.append(f"    to {query.sink.explained}" if query.sink is not None else "    to no sink yet")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ __all__ = ["SERVERS", "given", "known_topics", "refuse_unreached", "silence_of"]
 
 SERVERS = "kafka.bootstrap.servers"
 """The option of Spark's connector that names brokers."""
-_ANSWER_S, _CONNECT_S = 8.0, 3.0
+_ANSWER_S, _CONNECT_S = 6.0, 3.0
 
 
 def silence_of(servers: str, within_s: float) -> str | None:
@@ -53,7 +53,7 @@ def known_topics(spark: SparkSession, what: str, options: Mapping[str, str], kin
     jvm = spark._jvm
     settings = jvm.java.util.HashMap()
     own = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
-    limits = {"request.timeout.ms": "5000", "default.api.timeout.ms": str(int(_ANSWER_S * 1000))}
+    limits = {"request.timeout.ms": "4000", "default.api.timeout.ms": str(int(_ANSWER_S * 1000))}
     for key, value in {**own, **limits}.items():
         settings.put(key, value)
     try:

@@ -17,7 +17,8 @@ Cost: Spark parses; a question to the brokers at the start.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -29,7 +30,14 @@ from braidstream.spark.bad_rows import BAD
 from braidstream.spark.formats import open_stream
 from braidstream.spark.kafka_servers import SERVERS, given, known_topics, refuse_unreached
 
-__all__ = ["KAFKA_TIME", "kafka_frame", "refuse_missing_topics", "refuse_silent_brokers", "takes_kafka_time"]
+__all__ = [
+    "KAFKA_TIME",
+    "kafka_frame",
+    "refuse_missing_topics",
+    "refuse_silent_brokers",
+    "refuse_silent_sources",
+    "takes_kafka_time",
+]
 
 KAFKA_TIME = "timestamp"
 """The column that Kafka's own time of a message has, where no field is the event time."""
@@ -96,6 +104,20 @@ def _struct(spark: SparkSession, schema: str) -> StructType:
 def takes_kafka_time(column: str, fields: Collection[str]) -> bool:
     """Whether the event time is Kafka's: asked for, and no field of that name."""
     return column.lower() == KAFKA_TIME and KAFKA_TIME not in {field.lower() for field in fields}
+
+
+def refuse_silent_sources(spark: SparkSession, name: str, frame: DataFrame) -> None:
+    """Refuse a stream of any DataFrame that reads Kafka from brokers that do not answer, or topics they do not have."""
+    for leaf in _leaves(frame):
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName().lower() == "kafka":
+            found = leaf.extraOptions().asCaseSensitiveMap()
+            refuse_missing_topics(spark, name, {str(key): str(found[key]) for key in found})
+
+
+def _leaves(frame: DataFrame) -> Iterator[Any]:
+    """The sources of a DataFrame, as Spark's analyzer has them; no public function names them."""
+    found = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return (found.apply(i) for i in range(found.size()))
 
 
 def refuse_silent_brokers(name: str, options: Mapping[str, str]) -> None:

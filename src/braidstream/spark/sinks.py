@@ -40,6 +40,7 @@ from braidstream.spark.kafka_servers import known_topics, refuse_unreached
 from braidstream.spark.kafka_sink import KafkaSink
 from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
+from braidstream.spark.s3_client import refuse_no_s3_client
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
 from braidstream.state import syncing
@@ -95,6 +96,9 @@ class FileSink(Sink):
         self.files = self._placed.files
         self.flow = ""
         self.description = f"{format_} files in {path}"
+        self.promise = "each epoch once: one that is delivered again replaces its files"
+        if self.files.objects is not None:
+            self.promise = "each epoch once for readers of result_files: its mark names its files"
         compression = self.options.get("compression", "snappy")
         if format_ == "parquet" and compression not in COMPRESSIONS:
             raise SinkError(
@@ -114,8 +118,10 @@ class FileSink(Sink):
         return self.path
 
     def find(self, spark: SparkSession) -> None:
-        """Refuse files of a format whose package is not there."""
+        """Refuse files of a format whose package is not there, and a bucket that Spark has to write to and cannot."""
         find_sink(spark, self.format)
+        if not self._placed.is_native:
+            refuse_no_s3_client(spark, "the sink path", self.path, SinkError)
 
     def check(self, flow: str) -> None:
         """Refuse a file, and a folder that is another flow's."""
@@ -219,6 +225,7 @@ class TableSink(Sink):
         self.description = f"format {format_}" + (
             "" if self.idempotent else " (an epoch may be appended twice after a crash)"
         )
+        self.promise = "each epoch once: Delta recognizes flow and epoch" if self.idempotent else ""
 
     @property
     def target(self) -> Target:
@@ -262,6 +269,7 @@ class CallableSink(Sink):
     def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
         self.function = function
         self.description = f"function {getattr(function, '__qualname__', function)!s}"
+        self.promise = "after a crash it is called again with the same epoch, and has to know it"
 
     def deliver(self, delivery: Delivery) -> None:
         """Call the function."""

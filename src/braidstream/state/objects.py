@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ _CLAIM = b"claimed "
 _CLAIM_BYTES = len(_CLAIM) + 32
 _MISSING = (NotFoundError, FileNotFoundError)
 """obstore raises the one or the other, by version."""
+_FORBIDDEN = re.compile(r"status code: 40[13]\b")
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.5
 _BUFFER = 8 << 20
@@ -147,11 +149,15 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
 
     def ask(self, path: str) -> None:
         """What is in a folder is asked for, with little patience: OSError where no answer comes, or a refusal."""
+        shown = _endpoint() or "Amazon's own address"
         try:
             answer_within(ANSWER_S, lambda: self._listed(path))
         except futures.TimeoutError:
-            shown = _endpoint() or "Amazon's own address"
             raise TimeoutError(errno.ETIMEDOUT, f"S3 at {shown} does not answer within {ANSWER_S:g} s", path) from None
+        except OSError as error:
+            if "error sending request" not in str(error):
+                raise
+            raise TimeoutError(errno.ETIMEDOUT, f"S3 at {shown} cannot be reached", path) from None
 
     def _put_if(self, path: str, content: bytes, mode: Any) -> str | None:
         """The tag of the object that was put; None where the condition does not hold."""
@@ -367,4 +373,9 @@ def _told(path: str) -> Iterator[None]:
     except (PermissionDeniedError, UnauthenticatedError):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
     except BaseError as error:
-        raise OSError(errno.EIO, " ".join(str(error).split())[:300], path) from error
+        text = " ".join(str(error).split())  # listing tells neither from other failures
+        if "<Code>NoSuchBucket<" in text:
+            raise FileNotFoundError(errno.ENOENT, f"there is no bucket {path.partition('/')[0]}", path) from None
+        if _FORBIDDEN.search(text):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
+        raise OSError(errno.EIO, text[:300], path) from error
