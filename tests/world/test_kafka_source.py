@@ -211,7 +211,8 @@ def options(server, topic="r"):
 def declared(act, server, topic="r"):
     read = spark.readStream.format("kafka").options(**options(server, topic)).load()
     frame = read.selectExpr("CAST(CAST(value AS string) AS long) AS k", "timestamp AS ts").where("k IS NOT NULL")
-    flow = Flow(spark).stream("R", frame, time="ts").stream("S", spark.readStream.format("rate").load(), time="timestamp")
+    flow = Flow(spark).stream("R", frame, time="ts")
+    flow.stream("S", spark.readStream.format("rate").load(), time="timestamp")
     flow.query("SELECT R.k FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.k = S.value", "q").to("noop")
     getattr(flow, act)("ck")
 
