@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from braidstream import SinkError
+from braidstream import SinkError, StreamError
 from braidstream.errors import InputError
+from braidstream.spark.avro_values import refuse_no_avro
 from braidstream.spark.flow import Flow
+from braidstream.spark.formats import open_stream, package_of
 from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
@@ -158,6 +161,34 @@ def test_a_checkpoint_on_a_silent_server_of_s3_is_given_up_in_time(act: str, s3:
     assert time.monotonic() - began < 10
     assert "the checkpoint s3://bucket/ck cannot be made: S3 at http://127.0.0.1:" in refused.value.wrong
     assert "AWS_ENDPOINT_URL" in refused.value.fix
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format_", ["kafka", "delta", "iceberg", "hudi"])
+def test_a_format_whose_package_the_session_lacks_is_refused_with_the_package(
+    spark: SparkSession, format_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidstream.spark.sinks.has_extra", lambda _: False)
+    own = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "r", "topic": "t"} if format_ == "kafka" else {}
+    for act in (
+        lambda: open_stream(spark, "R", format_, None, None, own),
+        lambda: make_sink(format_, None if own else "out", own).find(spark),
+    ):
+        with pytest.raises(InputError, match=f"no package of {format_}") as refused:
+            act()
+        assert f"spark.jars.packages={package_of(format_)}" in refused.value.fix
+        is_later = not pyspark.__version__.startswith("4.1.")
+        assert ("for Spark 4.1" in refused.value.fix) is (is_later and format_ in ("delta", "iceberg"))
+
+
+@pytest.mark.spark
+def test_avro_is_refused_with_the_package_where_the_session_lacks_it(spark: SparkSession) -> None:
+    with pytest.raises(StreamError, match="stream 'R': Spark cannot read or write Avro") as refused:
+        refuse_no_avro(spark, "stream 'R'", StreamError)
+    assert f'packages = ["{package_of("avro")}"] in [spark]' in refused.value.fix
+    if importlib.util.find_spec("confluent_kafka") is not None:
+        with pytest.raises(SinkError, match="the kafka sink of topic 't': Spark cannot read or write Avro"):
+            make_sink("kafka", None, {"servers": "h:1", "topic": "t", "value": "avro"}).find(spark)
 
 
 @pytest.mark.spark
