@@ -151,7 +151,7 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         """What is in a folder is asked for, with little patience: OSError where no answer comes, or a refusal."""
         shown = _endpoint() or "Amazon's own address"
         try:
-            answer_within(ANSWER_S, lambda: self._listed(path))
+            answer_within(ANSWER_S, lambda: self._one_below(path))
         except futures.TimeoutError:
             raise TimeoutError(errno.ETIMEDOUT, f"S3 at {shown} does not answer within {ANSWER_S:g} s", path) from None
         except OSError as error:
@@ -252,6 +252,12 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         store, key = self._at(path.rstrip("/"))
         with _told(path):
             return [str(one["path"]) for part in obstore.list(store, f"{key}/") for one in part]
+
+    def _one_below(self, path: str) -> None:
+        """One request, however much there is."""
+        store, key = self._at(path.rstrip("/"))
+        with _told(path):
+            next(iter(obstore.list(store, f"{key}/" if key else None, chunk_size=1)), None)
 
     def delete_root_dir_contents(self) -> None:
         """Refused."""
