@@ -67,6 +67,18 @@ def test_the_summary_counts_the_whole_run() -> None:
     assert summary("pairs", "ck", Run()) == "pairs: done; no new rows"
 
 
+def test_rows_on_which_an_expression_failed_are_counted_over_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every epoch warns of its own; who looks at the end sees all of them."""
+    run = a_run(an_epoch(0, bad={"R": 2}), an_epoch(1, bad={"R": 1, "R+S": 1200}), an_epoch(2))
+    assert "  failed      1,203 (R 3, R+S 1,200): an expression could not be computed" in summary("pairs", "ck", run)
+    assert "failed" not in summary("pairs", "ck", a_run(an_epoch(0)))
+    JsonView("pairs", "ck").end(run)
+    assert json.loads(capsys.readouterr().out)["bad"] == {"R": 3, "R+S": 1200}
+    console = Console(record=True, width=200)
+    LineView("pairs", "ck", console).epoch(an_epoch(0, bad={"R": 2}))
+    assert "failed 2" in console.export_text()
+
+
 def test_the_live_picture_shows_the_last_epoch_and_the_totals() -> None:
     screen = io.StringIO()
     view = LiveView("pairs", "ck", Console(file=screen, force_terminal=True, width=100, color_system=None))

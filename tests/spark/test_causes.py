@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import ArithmeticException
+from pyspark.logger import PySparkLogger
 
 from braidstream import Flow, RunError, SinkFailed
 from braidstream.errors import BraidstreamError
 from braidstream.query import Schema, parse
 from braidstream.spark.causes import has_gone, in_expression, logged, one_line
+from braidstream.spark.json_errors import without_json
 from braidstream.spark.resolve import refused
 from tests.cli.workshop import Workshop
 
@@ -209,6 +213,37 @@ def test_a_sink_whose_function_fails_in_a_worker_says_why(tmp_path: Path, spark:
     assert "the sink of query 'q' failed at epoch 0: ConnectionError: no route to the table at epoch 0 (" in told
 
 
+def as_json(monkeypatch: pytest.MonkeyPatch) -> list[logging.LogRecord]:
+    """What PySpark writes to standard error from now on, beside what it raises."""
+    written: list[logging.LogRecord] = []
+    keeps = logging.Handler()
+    monkeypatch.setattr(keeps, "emit", written.append)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        monkeypatch.setattr(PySparkLogger.getLogger(name), "handlers", [keeps])
+    return written
+
+
+@pytest.mark.spark
+def test_a_thread_that_tells_its_errors_itself_writes_none_as_json_and_others_do(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = as_json(monkeypatch)
+
+    def fail() -> None:
+        with pytest.raises(ArithmeticException):
+            spark.sql("SELECT 1 / 0").collect()
+
+    with without_json():
+        fail()
+        assert written == []
+        other = threading.Thread(target=fail)
+        other.start()
+        other.join()
+        assert len(written) == 1
+    fail()
+    assert len(written) == 2
+
+
 @pytest.mark.spark
 def test_an_expression_that_fails_on_results_is_not_blamed_on_the_sink(
     tmp_path: Path, spark: SparkSession, flows: Any, monkeypatch: pytest.MonkeyPatch
@@ -216,8 +251,10 @@ def test_an_expression_that_fails_on_results_is_not_blamed_on_the_sink(
     # As in a new process, where another query was resolved before Spark's Python side wrote to its log of errors.
     monkeypatch.delitem(logging.root.manager.loggerDict, "SQLQueryContextLogger", raising=False)
     refused(spark, parse(CQL, dict.fromkeys("RS", Schema.from_ddl(SCHEMA))), lambda: None)
+    written = as_json(monkeypatch)
     r = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "R"))
     told = flows(r, cql=CQL.replace("R.v AS rv", "R.v / (R.v - R.v) AS rv"))
+    assert written == [], "a page of JSON on standard error says the same"
     assert "an expression over the results of query 'q' failed at epoch 0: [DIVIDE_BY_ZERO]" in told
     assert "(in R.v / (R.v - R.v))" in told
 

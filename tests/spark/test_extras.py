@@ -57,6 +57,34 @@ def test_what_0_1_0_wrote_by_spark_is_still_written_by_spark() -> None:
     assert isinstance(make_sink("delta", "out", {"mergeSchema": "true"}), TableSink)
 
 
+GUARANTEES = {
+    "parquet": (("parquet", "out", {}), "each epoch once: one that is delivered again replaces its files"),
+    "csv": (("csv", "out", {}), "each epoch once: one that is delivered again replaces its files"),
+    "parquet in S3": (("parquet", "s3://bucket/out", {}), "each epoch once for readers of result_files"),
+    "delta by Spark": (("delta", "out", {"mergeSchema": "true"}), "each epoch once: Delta recognizes flow and epoch"),
+    "a table of Spark's": (("jdbc", None, {"url": "jdbc:x", "dbtable": "t"}), "may be appended twice after a crash"),
+    "a topic by the connector": (
+        ("kafka", None, {"kafka.bootstrap.servers": "h:1", "topic": "t"}), "may be appended twice after a crash",
+    ),
+    "a function": ((print, None, {}), "called again with the same epoch"),
+    "memory": (("memory", None, {}), "all results are kept in the driver"),
+    "noop": (("noop", None, {}), "results are counted and dropped"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_every_sink_says_what_it_guarantees(name: str) -> None:
+    declared, told = GUARANTEES[name]
+    assert told in make_sink(*declared).explained
+
+
+@pytest.mark.parametrize("format_", ["delta", *DECLARED])
+def test_sinks_with_transactions_say_that_each_epoch_is_there_once(format_: str) -> None:
+    pytest.importorskip(EXTRAS[format_], reason="make world installs it")
+    path, options = DECLARED.get(format_, ("out", {}))
+    assert "each epoch once" in make_sink(format_, path, options).explained
+
+
 def test_a_mark_tells_epochs_of_queries_and_steps_apart() -> None:
     marks = [Mark(flow, outlet, number) for flow in "ab" for outlet in ("q", "late R") for number in (3, -3)]
     assert len({(mark.writer, mark.version) for mark in marks}) == len(marks)

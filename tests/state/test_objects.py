@@ -62,6 +62,23 @@ def test_a_copy_of_sparks_log_counts_when_it_is_whole(root: str) -> None:
     assert store.offsets == f"s3a://{store.files.path('offsets-3')}"
 
 
+def test_a_start_asks_for_one_object_however_many_there_are(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, listed = Files(root), []
+    for n in range(5):
+        store.replace(f"{n}.parquet", b"")
+    real = obstore.list
+
+    def counting(*given: Any, **options: Any) -> Iterator[Any]:
+        for part in real(*given, **options):
+            listed.extend(part)
+            yield part
+
+    monkeypatch.setattr(objects.obstore, "list", counting)
+    monkeypatch.setattr(objects.Objects, "_listed", lambda *_: pytest.fail("all of a folder was listed"))
+    store.ask()
+    assert len(listed) == 1
+
+
 def test_the_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     files._resolve.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)

@@ -17,10 +17,12 @@ from random import Random
 import obstore
 import pyspark
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
-from braidstream.errors import InputError
+from braidstream.errors import InputError, SinkError
 from braidstream.lab.testing.batch import BatchStream, batch_join
 from braidstream.model.faults import VARIABLE
+from braidstream.spark.sinks import make_sink
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
@@ -129,8 +131,46 @@ def test_who_may_only_read_a_bucket_is_refused_and_the_bucket_named(
         assert part in str(refused.value)
 
 
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "another"}, "cannot be used: Permission denied"),
+        ("read only", "cannot be written"),
+        ("nowhere", "cannot be used: there is no bucket nowhere"),
+    ],
+    ids=["a wrong key", "who may only read", "no such bucket"],
+)
+def test_a_sink_in_a_bucket_that_may_not_be_written_is_refused_and_named(
+    s3: S3, root: str, monkeypatch: pytest.MonkeyPatch, format_: str, own: dict[str, str] | str, told: str
+) -> None:
+    path = "s3://nowhere/out" if own == "nowhere" else f"{root}/out"
+    given = own if isinstance(own, dict) else s3.read_only() if own == "read only" else {}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    _s3_store.cache_clear()
+    try:
+        with pytest.raises(SinkError, match=told) as refused:
+            started_sink(format_, path)
+    finally:
+        _s3_store.cache_clear()
+    assert f"the sink path '{path}'" in refused.value.wrong
+    if "used" in told:
+        assert "check bucket, keys and permissions" in refused.value.fix
+
+
+def started_sink(format_: str, path: str) -> None:
+    sink = make_sink(format_, path, {})
+    sink.check("flow")
+    sink.check_rows(StructType([StructField("k", LongType())]))
+    sink.claim("flow", "0000000001-owner")
+
+
 def test_a_bucket_that_is_not_there_is_refused_and_named(s3: S3) -> None:
-    with pytest.raises(InputError, match="s3://nowhere/ck"), Checkpoint("s3://nowhere/ck").starting():
+    with (
+        pytest.raises(InputError, match="s3://nowhere/ck cannot be made: there is no bucket nowhere"),
+        Checkpoint("s3://nowhere/ck").starting(),
+    ):
         pass
 
 

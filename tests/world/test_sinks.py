@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,22 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from braidstream.errors import RunError, SinkError
 from braidstream.model.faults import armed
+from braidstream.spark.extras import extra
 from braidstream.spark.flow import Flow
 from braidstream.spark.sinks import make_sink
+from braidstream.state.objects import _s3_store
 from tests.spark.stage import declare, in_order, pairs, some_epochs, write
 from tests.spark.test_functions import ONE_FILE, RADIO, numbers_files, radio_files, signal, total
 from tests.world import readers
 from tests.world.servers import Kafka, Postgresql, free_port, new_name
+from tests.world.servers import kafka as kafka_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.world]
 
 EPOCHS = some_epochs(7)
 QUERY = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
 COMPUTED = QUERY.replace("R.v AS rv", "R.v + 0 AS rv")
+REST = {"catalog": "prod", "type": "rest", "table": "results.pairs"}
 EXPECTED = in_order((r["k"], r["v"], s["v"]) for r, s in pairs(EPOCHS, (10, 10)))
 
 
@@ -128,15 +133,43 @@ def test_a_table_of_another_schema_is_refused_before_anything_starts(
         ({"target": "kafka", "servers": "127.0.0.1:{port}", "topic": "t"}, "does not answer"),
         ({"target": "kafka", "servers": "10.255.255.1:9092", "topic": "t"}, "does not answer"),
         ({"target": "postgresql", "url": "postgresql://10.255.255.1/x", "table": "t"}, "PostgreSQL at 10.255.255.1"),
+        ({"target": "postgresql", "url": "postgresql://127.0.0.1:{silent}/x", "table": "t"}, "timeout expired"),
+        ({"target": "kafka", "servers": "127.0.0.1:{silent}", "topic": "t"}, "does not answer"),
+        ({"target": "iceberg", **REST, "uri": "http://127.0.0.1:{silent}"}, "does not answer within"),
+        ({"target": "iceberg", **REST, "uri": "http://127.0.0.1:{port}"}, "Connection refused"),
+        ({"target": "parquet", "path": "s3://bucket/out"}, "S3 at .* does not answer within"),
+        ({"target": "delta", "path": "s3://bucket/out"}, "S3 at .* does not answer within"),
     ],
 )
-def test_a_wrong_address_is_found_within_ten_seconds(declared: dict[str, str], told: str) -> None:
-    given = {name: value.replace("{port}", str(free_port())) for name, value in declared.items()}
-    sink = make_sink(given.pop("target"), None, given)
-    began = time.monotonic()
-    with pytest.raises(SinkError, match=told):
-        sink.check("flow")
-    assert time.monotonic() - began < 10
+def test_a_wrong_address_is_found_within_ten_seconds(
+    declared: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra("iceberg", "catalog.rest")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        ports = {"port": free_port(), "silent": silent.getsockname()[1]}
+        own = {"ENDPOINT_URL": f"http://127.0.0.1:{ports['silent']}", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}
+        for name, value in own.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        _s3_store.cache_clear()
+        given = {name: value.format(**ports) for name, value in declared.items()}
+        began = time.monotonic()
+        with pytest.raises(SinkError, match=told):
+            make_sink(given.pop("target"), given.pop("path", None), given).check("flow")
+        assert time.monotonic() - began < 10
+    _s3_store.cache_clear()
+
+
+def test_brokers_that_go_by_names_where_nobody_is_are_told_from_silent_ones() -> None:
+    """As in a container whose `advertised.listeners` nobody outside knows: the first answer comes, and no other."""
+    nowhere = free_port()
+    with kafka_server(advertised=f"127.0.0.1:{nowhere}") as broker:
+        began = time.monotonic()
+        with pytest.raises(SinkError, match=f"its brokers say that they are at 127.0.0.1:{nowhere}") as refused:
+            make_sink("kafka", None, {"servers": broker.servers, "topic": "t"}).check("flow")
+        assert time.monotonic() - began < 10
+    assert "advertised.listeners" in refused.value.fix
 
 
 def test_an_iceberg_table_with_partitions_is_refused(tmp_path: Path) -> None:
@@ -202,6 +235,47 @@ def test_a_key_without_a_unique_index_is_refused(spark: SparkSession, tmp_path: 
         flow.start(tmp_path / "ck", warm=False)
     postgresql.psql(refused.value.fix)
     flow.start(tmp_path / "ck", warm=False).await_termination()
+
+
+def test_a_user_who_may_not_write_is_refused_with_what_to_grant(postgresql: Postgresql) -> None:
+    """Before anything starts, and not by the first epoch; what is said to grant is enough."""
+    user, schema, table, marks = (new_name(name) for name in ("user", "schema", "t", "marks"))
+    postgresql.psql(f"CREATE USER {user}; CREATE SCHEMA {schema}")
+    url = postgresql.url.replace("postgres@", f"{user}@")
+    rows = StructType([StructField("k", LongType())])
+
+    def granted(declared: dict[str, str]) -> list[str]:
+        told = []
+        while True:
+            sink = make_sink("postgresql", None, {"url": url, **declared})
+            try:
+                sink.check("flow")
+                sink.check_rows(rows)
+            except SinkError as refused:
+                told.append(refused.wrong)
+                assert len(told) < 5, told
+                for statement in refused.fix.split(";"):
+                    postgresql.psql(statement)
+                continue
+            sink.claim("flow")
+            return told
+
+    made = {"table": f"{schema}.{table}", "marks": f"{schema}.{marks}", "key": "k"}
+    told = granted(made)
+    assert told.pop(0).endswith(f"USAGE not granted in schema {schema}")
+    assert told == [
+        f"the user {user} may not write the PostgreSQL table {schema}.{table} at "
+        f"{postgresql.host}:{postgresql.port}/postgres: it is not there, and CREATE not granted in schema {schema}"
+    ]
+    for name in (table, marks):
+        postgresql.psql(f"ALTER TABLE {schema}.{name} OWNER TO postgres")
+    told = granted(made)
+    assert [one.rpartition(": ")[2] for one in told] == [
+        "INSERT, SELECT, UPDATE not granted",
+        "SELECT, INSERT, UPDATE not granted",
+    ]
+    told = granted({"table": f"{schema}_2.t", "marks": f"{schema}.{marks}"})
+    assert told[0].endswith(f"there is no schema {schema}_2")
 
 
 def test_messages_carry_key_headers_nulls_and_all_digits_of_times(

@@ -48,6 +48,8 @@ class Run:
     late: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)
     untimed: Counter[str] = field(default_factory=Counter)
+    bad: Counter[str] = field(default_factory=Counter)
+    """Rows, and joined rows, on which an expression of a query with `bad` failed."""
     late_by: dict[str, int] = field(default_factory=dict)
     """The delay that late rows would have needed, by stream."""
     much_late: dict[str, int] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Run:
         self.rows.update(entry.rows)
         self.late.update(entry.late)
         self.untimed.update(entry.untimed)
+        self.bad.update(entry.bad)
         for stream, needed_us in entry.late_by.items():
             self.late_by[stream] = max(self.late_by.get(stream, 0), needed_us)
         self.results.update(reading(entry).results)

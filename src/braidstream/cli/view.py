@@ -126,6 +126,7 @@ class LineView(QuietView):
             f"state {shown.state_shown}",
             f"watermark {words.moment(entry.watermark)}",
             f"late {words.number(sum(entry.late.values()))}",
+            *([f"failed {words.number(sum(entry.bad.values()))}"] if entry.bad else []),
             *(f"{n} {name}" for name, n, _ in shown.more),
         ]
         self._console.print("; ".join(parts))
@@ -235,6 +236,8 @@ class LiveView(LineView):
         for name, counts in (("rows", self._run.rows), (word, self._run.results), ("late", self._run.late)):
             total = sum(counts.values())
             table.add_row(name, words.number(total), words.each(counts) if total else "")
+        if self._run.bad:
+            table.add_row("failed", *_failed(self._run).split(" ", 1))
         if self._decided:
             table.add_row("changes", words.number(sum(self._run.decisions.values())), Text(self._decided))
         return table
@@ -263,6 +266,7 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  rows        {words.number(rows)} ({words.each(run.rows)}), {words.number(run.rows_per_s)} a second",
         f"  {read.word[1]:11} {words.number(sum(run.results.values()))} ({words.each(run.results)})",
         f"  late        {words.number(sum(run.late.values()))}",
+        *([f"  failed      {_failed(run)}: an expression could not be computed"] if run.bad else []),
         *(f"  warning     {text}" for text in run.warnings()),
         f"  state       {read.state_shown}",
         f"  watermark   {words.moment(last.watermark)}",
@@ -271,6 +275,11 @@ def summary(name: str, checkpoint: str, run: Run) -> str:
         f"  checkpoint  {checkpoint} (epoch {last.epoch})",
     ]
     return "\n".join(lines)
+
+
+def _failed(run: Run) -> str:
+    """How many rows, and of what."""
+    return f"{words.number(sum(run.bad.values()))} ({words.each(run.bad)})"
 
 
 def _plain(run: Run) -> dict[str, object]:
@@ -282,6 +291,7 @@ def _plain(run: Run) -> dict[str, object]:
         "matches" if last is None else reading(last).word[1]: dict(run.results),
         "late": dict(run.late),
         "late_by": dict(run.late_by),
+        "bad": dict(run.bad),
         "warnings": run.warnings(),
         "delays": dict(run.delays),
         "seconds": run.seconds,

@@ -293,6 +293,7 @@ def _checkpoint(
 ) -> tuple[Identity | None, int | None, tuple[str, ...]]:
     """What the checkpoint belongs to, its last epoch and what changes, when it is there, undamaged and this job's."""
     store = Checkpoint(job.flow.checkpoint)
+    store.refuse_unreachable()
     identity = None if _is_file(store) else store.identity()
     if identity is None:
         _refuse_strange_folder(store)

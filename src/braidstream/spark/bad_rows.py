@@ -57,7 +57,8 @@ class _Some(Sink):
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.description, self.idempotent, self.recognizes = sink.description, sink.idempotent, sink.recognizes
+        self.description, self.promise = sink.description, sink.promise
+        self.idempotent, self.recognizes = sink.idempotent, sink.recognizes
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """The rows that it is given."""

@@ -26,6 +26,7 @@ from braidstream.query import Query
 from braidstream.slot.handover import clear
 from braidstream.spark.executors import Executors
 from braidstream.spark.finishing import composite_rows, composite_rows_apart
+from braidstream.spark.json_errors import without_json
 from braidstream.spark.session import (
     QUERY_SETTINGS,
     forget_handed_over,
@@ -77,7 +78,8 @@ class SparkCluster:
                     session.conf.set(name, value)
             self._clone, self._tasks.epoch, self._arrived = session, epoch, envelopes
             try:
-                runner(envelopes, epoch)
+                with without_json():
+                    runner(envelopes, epoch)
             finally:
                 self._tasks.epoch = self._arrived = None
 

@@ -72,6 +72,7 @@ class DeltaSink(Sink):
 
     def find(self, spark: SparkSession) -> None:
         """Leave a table that files cannot be added to for Spark's Delta; refuse it where the session has none."""
+        refuse_file(self._placed.files, self.path)
         reason = self._not_by_reference()
         if reason is None:
             return
@@ -115,7 +116,7 @@ class DeltaSink(Sink):
             self._placed.open(owner, f"{STAGING}/{flow[:12]}")
             if self._schema is not None and not self._delta.DeltaTable.is_deltatable(self._uri):
                 self._delta.DeltaTable.create(self._uri, self._schema, mode="ignore")
-        except OSError as error:
+        except (OSError, self._delta.exceptions.DeltaError) as error:
             raise SinkError(f"the sink path {self.path!r} cannot be written ({error})", "a writable folder") from None
 
     def sweep(self) -> None:

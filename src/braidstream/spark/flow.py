@@ -67,9 +67,11 @@ from braidstream.spark.function_launch import prepare_function, refuse_for_funct
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
+from braidstream.spark.kafka_source import refuse_silent_sources
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
+from braidstream.spark.s3_client import refuse_no_s3_client
 from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import Stream
 from braidstream.spark.starting import begin, identity_of
@@ -222,7 +224,7 @@ class Flow(FlowInputs):
         better = better_trees(
             queries, plan.trees, known_statistics(manifest, shapes_of(self._all.used(queries)), queries, plan.trees)
         )
-        sinks = {name: q.sink.description + q.told for name, q in self._queries.items() if q.sink is not None}
+        sinks = {name: q.sink.explained + q.told for name, q in self._queries.items() if q.sink is not None}
         streams = shapes_of(self._all.over({**self._streams, **self._arranged}).used(queries))
         shown = explain(self.name, streams, queries, plan, sinks, self.routing.router, better)
         n_slots = self.slots or cores(self.spark)
@@ -264,6 +266,7 @@ class Flow(FlowInputs):
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger, is_durable = trigger_of(epoch), durability == "power"
         store = Checkpoint(located(checkpoint), keep, history=history, durable=is_durable)
+        self._refuse_unreachable(store)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
@@ -287,10 +290,19 @@ class Flow(FlowInputs):
         Nothing is started or written.
         """
         store, trigger = Checkpoint(located(checkpoint)), trigger_of("available")
+        self._refuse_unreachable(store)
+        store.refuse_unreachable()
         if self._function is not None:
             prepare_function(self, self._function, store, trigger, str(checkpoint))
             return ()
         return self._prepared(store, str(checkpoint), trigger, None).changes.lines
+
+    def _refuse_unreachable(self, store: Checkpoint) -> None:
+        """Refuse what Spark has no client for, and brokers of Kafka that do not answer: it would try for minutes."""
+        refuse_no_s3_client(self.spark, "the checkpoint", store.root)
+        for stream in self._streams.values():
+            if stream.files is None:
+                refuse_silent_sources(self.spark, stream.name, stream.frame)
 
     def _prepared(
         self,

@@ -51,10 +51,12 @@ def _published(last: str) -> str:
 _PACKAGES = {
     "avro": f"org.apache.spark:spark-avro_{_SCALA}:{_published('4.1.1')}",
     "kafka": f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{_published('4.2.0')}",
-    "delta": f"io.delta:delta-spark_{_SCALA}:VERSION",
-    "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-4.0_{_SCALA}:VERSION",
+    "delta": f"io.delta:delta-spark_4.1_{_SCALA}:4.2.0",
+    "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-4.1_{_SCALA}:1.11.0",
     "hudi": f"org.apache.hudi:hudi-spark4.0-bundle_{_SCALA}:VERSION",
 }
+_OF_4_1 = ("delta", "iceberg")
+"""The last ones that were published are for Spark 4.1."""
 SOURCES = (*BUILT_IN, *_ONLY_SOURCES, *_PACKAGES)
 SINKS = (*BUILT_IN, *_ONLY_SINKS, *_PACKAGES)
 _SERVERS = (("kafka.bootstrap.servers",), '"kafka.bootstrap.servers" = "host:9092"')
@@ -70,6 +72,8 @@ _SINK_NEEDS: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "hudi": ((("path",), 'path = "out"'),),
 }
 """For each format, options of which one is needed, and how it is written."""
+_WITHOUT = {"delta": "", "iceberg": ', with options = { table = "results.pairs" }'}
+"""Sinks that need no package of Spark's, and how they are declared."""
 _ALMOST = 0.7
 
 
@@ -162,7 +166,9 @@ def _missing(format_: str) -> str:
 
 def _hint(format_: str, known: tuple[str, ...]) -> str:
     if package := _PACKAGES.get(format_.lower()):
-        without = f"{install_command('delta')}; or " if format_.lower() == "delta" and known is SINKS else ""
+        name, is_later = format_.lower(), not pyspark.__version__.startswith("4.1.")
+        without = f"{install_command(name)}{_WITHOUT[name]}; or " if name in _WITHOUT and known is SINKS else ""
         in_a_job = f'in a job file: [spark] packages = ["{package}"]'
-        return f"{without}start Spark with spark.jars.packages={package}; {in_a_job}"
+        but = f" (the last one, for Spark 4.1: {pyspark.__version__} may not read with it)" if is_later else ""
+        return f"{without}start Spark with spark.jars.packages={package}; {in_a_job}{but if name in _OF_4_1 else ''}"
     return nearest(format_, known)

@@ -328,4 +328,4 @@ def _of_one(query: FunctionQuery, *, is_last: bool) -> Iterator[str]:
     if others := [plan for plan in query.plans if plan != query.plan.strategy]:
         yield f"    may switch to {', '.join(others)}"
     if query.sink is not None or is_last:
-        yield f"    to {query.sink.description}" if query.sink is not None else "    to no sink yet"
+        yield f"    to {query.sink.explained}" if query.sink is not None else "    to no sink yet"

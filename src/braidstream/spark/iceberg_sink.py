@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import SinkError
 from braidstream.model.declarations import Target
+from braidstream.replies import ANSWER_S, answer_within
 from braidstream.spark.arrow_rows import refuse_other_columns, result_schema
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
@@ -33,7 +35,7 @@ from braidstream.spark.staged_folder import STAGING, StagedFolder, refuse_file
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
-__all__ = ["IcebergSink", "open_catalog"]
+__all__ = ["IcebergSink", "open_catalog", "refuse_far_catalog"]
 
 _ATTEMPTS = 20
 _OWN = ("table", "catalog")
@@ -54,6 +56,7 @@ class IcebergSink(Sink):
         if path is None and "catalog" not in options:
             fix = 'path = "lake", or options with catalog = "NAME" from .pyiceberg.yaml'
             raise SinkError("the iceberg sink has neither a path nor a catalog", "one of them", fix)
+        refuse_far_catalog(path, options)
         self._schema: pa.Schema | None = None
         self._opened: Any = None
         self._placed: StagedFolder | None = None
@@ -93,14 +96,25 @@ class IcebergSink(Sink):
         self.flow = flow
         table = self._found()
         if table is None and self._schema is not None:
-            namespace = tuple(self._name.split(".")[:-1])
-            self._catalog().create_namespace_if_not_exists(namespace)
-            table = self._catalog().create_table_if_not_exists(self._name, self._wanted())
+            table = self._made(self._wanted())
         if table is None:
             wrong = f"there is no Iceberg table {self._name}"
             raise SinkError(wrong, "the table that results were delivered to", "restore it from a copy")
         self._placed = StagedFolder(_path_of(table.location()))
-        self._placed.open(owner, f"{STAGING}/{flow[:12]}")
+        try:
+            self._placed.open(owner, f"{STAGING}/{flow[:12]}")
+        except OSError as error:
+            wrong = f"the folder of the Iceberg table {self._name} cannot be written ({error})"
+            raise SinkError(wrong, "a writable folder") from None
+
+    def _made(self, schema: Any) -> Any:
+        """The table, anew."""
+        try:
+            self._catalog().create_namespace_if_not_exists(tuple(self._name.split(".")[:-1]))
+            return self._catalog().create_table_if_not_exists(self._name, schema)
+        except Exception as error:
+            wrong = f"the Iceberg table {self._name} cannot be made: {one_line(error)}"
+            raise SinkError(wrong, "a catalog and a warehouse that may be written", "check their permissions") from None
 
     def sweep(self) -> None:
         """Drop what this flow staged and never moved into place."""
@@ -187,22 +201,47 @@ class IcebergSink(Sink):
             ) from None
 
 
+def refuse_far_catalog(path: str | None, options: Mapping[str, str]) -> None:
+    """Refuse a path where no embedded catalog, a file, can be."""
+    if path is None or "catalog" in options or "://" not in path or path.startswith("file:"):
+        return
+    raise SinkError(
+        f"the catalog of an Iceberg table with a path is a file in that folder, which {path!r} cannot have",
+        "a folder of this machine, or a catalog by its name",
+        f'options = {{ catalog = "NAME", table = "{options["table"]}", warehouse = "{path}" }}, '
+        "with NAME of .pyiceberg.yaml, or its type and uri beside",
+    )
+
+
 def open_catalog(path: str | None, options: Mapping[str, str]) -> Any:
     """The catalog that options name, or the one in a folder, with an answer to whether it has their table."""
-    catalogs, given = extra("iceberg", "catalog"), {k: v for k, v in options.items() if k not in _OWN}
-    if "catalog" not in options:
-        home = Path(resolved(path or ""))
-        home.mkdir(parents=True, exist_ok=True)
-        given = {"type": "sql", "uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{home}", **given}
+    refuse_far_catalog(path, options)
+    extra("iceberg", "catalog.rest")  # the time that its imports take is not the server's
     try:
-        opened = catalogs.load_catalog(options.get("catalog", "braidstream"), **given)
-        opened.table_exists(options["table"])
+        if "catalog" not in options:
+            return _asked_catalog("braidstream", _embedded(path or ""), options)
+        return answer_within(ANSWER_S, lambda: _asked_catalog(options["catalog"], {}, options))
     except Exception as error:
+        silent = f"it does not answer within {ANSWER_S:g} s"  # pyiceberg would wait for it without end
         raise SinkError(
-            f"the Iceberg catalog of table {options['table']} cannot be used: {one_line(error)}",
-            "a catalog that answers",
-            "check its name in .pyiceberg.yaml, and its options",
+            f"the Iceberg catalog of table {options['table']} cannot be used: "
+            f"{silent if isinstance(error, futures.TimeoutError) else one_line(error)}",
+            "a catalog that answers" if "catalog" in options else "a folder that may be written",
+            "check its name in .pyiceberg.yaml, and its options" if "catalog" in options else f"check {path}",
         ) from None
+
+
+def _embedded(path: str) -> dict[str, str]:
+    """The settings of the catalog in a folder, which is made."""
+    home = Path(resolved(path))
+    home.mkdir(parents=True, exist_ok=True)
+    return {"type": "sql", "uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{home}"}
+
+
+def _asked_catalog(name: str, usual: Mapping[str, str], options: Mapping[str, str]) -> Any:
+    given = {key: value for key, value in options.items() if key not in _OWN}
+    opened = extra("iceberg", "catalog").load_catalog(name, **{**usual, **given})
+    opened.table_exists(options["table"])
     return opened
 
 

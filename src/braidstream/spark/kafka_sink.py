@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from braidstream.spark.arrow_rows import names_of
 from braidstream.spark.avro_values import avro_value, refuse_no_avro
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
+from braidstream.spark.kafka_servers import silence_of
 from braidstream.spark.names import column_of
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.task_delivery import in_one_task
@@ -43,7 +44,7 @@ __all__ = ["KafkaSink"]
 
 _OPTIONS = ("servers", "topic", "key", "marks", "value")
 _VALUES = ("json", "avro")
-_ASK_S, _BEGIN_S, _END_S = 8.0, 60.0, 300.0
+_ASK_S, _REACH_S, _BEGIN_S, _END_S = 7.0, 2.0, 60.0, 300.0
 _TAIL = 64
 """How many messages are looked at from the end, at first: commits and aborted attempts count as messages too."""
 _JSON = {
@@ -52,6 +53,8 @@ _JSON = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _QUIET = {"log_level": 0}
+_Settings = Mapping[str, Any]
+"""Of librdkafka."""
 
 
 class KafkaSink(Sink):
@@ -89,7 +92,7 @@ class KafkaSink(Sink):
         return Target("kafka", None, self.options)
 
     @property
-    def _servers(self) -> dict[str, Any]:
+    def _servers(self) -> _Settings:
         """Settings of librdkafka that all clients have in common."""
         own = {name: value for name, value in self.options.items() if "." in name}
         return {**_QUIET, "bootstrap.servers": self.options["servers"], **own}
@@ -103,6 +106,7 @@ class KafkaSink(Sink):
         """Refuse brokers that do not answer, and a topic that is not there."""
         del flow
         topics = self._topics()
+        self._refuse_settings()
         if self._topic not in topics:
             raise SinkError(
                 f"there is no Kafka topic {self._topic!r} at {self.options['servers']}",
@@ -143,17 +147,30 @@ class KafkaSink(Sink):
         value = avro_value(frame) if self._is_avro else F.to_json(F.struct(*columns), _JSON)
         return frame.select(made.cast("string").alias("key"), value.alias("value"))
 
-    def _topics(self) -> Mapping[str, Any]:
-        admin = extra("kafka", "admin").AdminClient({**self._servers, "socket.timeout.ms": 5000})
+    def _topics(self) -> Collection[str]:
+        admin = _client(extra("kafka", "admin").AdminClient, {**self._servers, "socket.timeout.ms": 5000})
         try:
-            found: Mapping[str, Any] = admin.list_topics(timeout=_ASK_S).topics
+            found = admin.list_topics(timeout=_ASK_S)
         except extra("kafka").KafkaException as error:
             raise SinkError(
                 f"Kafka at {self.options['servers']} does not answer: {one_line(error)}",
                 "brokers that can be reached from here",
                 "check host and port of servers, and the brokers' advertised.listeners",
             ) from None
-        return found
+        named = ",".join(f"{one.host}:{one.port}" for one in found.brokers.values())
+        reason = silence_of(named, _REACH_S)
+        if reason is not None:
+            raise SinkError(
+                f"Kafka at {self.options['servers']} answers, but its brokers say that they are at {named}, "
+                f"where none can be reached: {reason}",
+                "brokers that can be reached from here by the names that they go by",
+                "correct the brokers' advertised.listeners",
+            )
+        return list(found.topics)
+
+    def _refuse_settings(self) -> None:
+        """Refuse settings with which nobody can send in transactions. Nothing is sent, and nobody is fenced."""
+        _client(extra("kafka").Producer, _producing(self._servers, "braidstream/check"))
 
     def _make_marks(self, topic: str) -> None:
         """The compacted topic of this flow's marks."""
@@ -175,25 +192,36 @@ def _exists(client: Any, topic: str) -> bool:
     return found.error is None
 
 
+def _client(kind: Callable[[_Settings], Any], settings: _Settings) -> Any:
+    """A client with these settings; SinkError where librdkafka does not take them."""
+    try:
+        return kind(settings)
+    except (extra("kafka").KafkaException, TypeError, ValueError) as error:
+        raise SinkError(
+            f"the options of the kafka sink cannot be used: {one_line(error)}",
+            "settings of librdkafka, with which a producer has transactions",
+            "check the options with a dot: name, value, and files that they name",
+        ) from None
+
+
+def _producing(servers: _Settings, own: str) -> _Settings:
+    """The settings of a producer with a transactional id."""
+    usual = {"transaction.timeout.ms": 300_000, "linger.ms": 20, "compression.type": "lz4"}
+    return {**usual, **servers, "transactional.id": own}
+
+
 @dataclass(frozen=True)
 class _Put:
     """What the task does."""
 
-    servers: Mapping[str, Any]
+    servers: _Settings
     topic: str
     marks: str
     mark: Mark
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
-        producer = extra("kafka").Producer(
-            {
-                "transaction.timeout.ms": 300_000,
-                "linger.ms": 20,
-                "compression.type": "lz4",
-                **self.servers,
-                "transactional.id": f"braidstream/{self.mark.flow}/{self.mark.outlet}",
-            }
-        )
+        own = f"braidstream/{self.mark.flow}/{self.mark.outlet}"
+        producer = extra("kafka").Producer(_producing(self.servers, own))
         producer.init_transactions(_BEGIN_S)  # ends what an older producer of this id has left open
         taken = self._taken()
         if taken[self.mark.kind] >= self.mark.version:

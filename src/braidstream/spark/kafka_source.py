@@ -17,12 +17,9 @@ Cost: Spark parses; a question to the brokers at the start.
 
 from __future__ import annotations
 
-import re
-import socket
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -30,17 +27,22 @@ from pyspark.sql.types import StructType
 from braidstream.errors import StreamError, nearest
 from braidstream.spark.avro_values import AVRO_OPTIONS, avro_row, refuse_no_avro
 from braidstream.spark.bad_rows import BAD
-from braidstream.spark.causes import one_line
 from braidstream.spark.formats import open_stream
+from braidstream.spark.kafka_servers import SERVERS, given, known_topics, refuse_unreached
 
-__all__ = ["KAFKA_TIME", "kafka_frame", "refuse_missing_topics", "refuse_silent_brokers", "takes_kafka_time"]
+__all__ = [
+    "KAFKA_TIME",
+    "kafka_frame",
+    "refuse_missing_topics",
+    "refuse_silent_brokers",
+    "refuse_silent_sources",
+    "takes_kafka_time",
+]
 
 KAFKA_TIME = "timestamp"
 """The column that Kafka's own time of a message has, where no field is the event time."""
 _CORRUPT = "__corrupt"
-_ANSWER_S = 8.0
-_CONNECT_S = 3.0
-_SERVERS, _TOPICS = "kafka.bootstrap.servers", "subscribe"
+_TOPICS = "subscribe"
 
 
 def kafka_frame(
@@ -104,61 +106,33 @@ def takes_kafka_time(column: str, fields: Collection[str]) -> bool:
     return column.lower() == KAFKA_TIME and KAFKA_TIME not in {field.lower() for field in fields}
 
 
+def refuse_silent_sources(spark: SparkSession, name: str, frame: DataFrame) -> None:
+    """Refuse a stream of any DataFrame that reads Kafka from brokers that do not answer, or topics they do not have."""
+    for leaf in _leaves(frame):
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName().lower() == "kafka":
+            found = leaf.extraOptions().asCaseSensitiveMap()
+            refuse_missing_topics(spark, name, {str(key): str(found[key]) for key in found})
+
+
+def _leaves(frame: DataFrame) -> Iterator[Any]:
+    """The sources of a DataFrame, as Spark's analyzer has them; no public function names them."""
+    found = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return (found.apply(i) for i in range(found.size()))
+
+
 def refuse_silent_brokers(name: str, options: Mapping[str, str]) -> None:
     """Refuse brokers of which none can be reached: known without Spark."""
-    servers = _given(options, _SERVERS)
-    last, deadline = "there is none", time.monotonic() + _ANSWER_S
-    for server in filter(None, (one.strip() for one in servers.split(","))):
-        host, _, port = server.rpartition("://")[2].rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), min(_CONNECT_S, deadline - time.monotonic())):
-                return
-        except (OSError, ValueError) as error:
-            last = str(error)
-        if time.monotonic() > deadline - 0.1:
-            break
-    raise _silent(name, servers, last)
+    refuse_unreached(f"stream {name!r}", options, StreamError)
 
 
 def refuse_missing_topics(spark: SparkSession, name: str, options: Mapping[str, str]) -> None:
     """Refuse brokers that do not answer, and topics that they do not have."""
-    refuse_silent_brokers(name, options)
-    servers, wanted = _given(options, _SERVERS), _given(options, _TOPICS)
-    known = _topics(spark, name, options)
+    what = f"stream {name!r}"
+    servers, wanted = given(options, SERVERS), given(options, _TOPICS)
+    known = known_topics(spark, what, options, StreamError)
     for topic in filter(None, (one.strip() for one in wanted.split(","))):
         if topic not in known:
             close = nearest(topic, known) if known else ""
             make = f"kafka-topics.sh --create --topic {topic} --bootstrap-server {servers}"
-            wrong = f"stream {name!r}: there is no Kafka topic {topic!r} at {servers}"
+            wrong = f"{what}: there is no Kafka topic {topic!r} at {servers}"
             raise StreamError(wrong, "topics that exist", close if "did you mean" in close else make)
-
-
-def _topics(spark: SparkSession, name: str, options: Mapping[str, str]) -> list[str]:
-    """By the client that the connector brings along."""
-    jvm = spark._jvm
-    settings = jvm.java.util.HashMap()
-    limit = str(int(_ANSWER_S * 1000))
-    own = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
-    for key, value in {**own, "request.timeout.ms": "5000", "default.api.timeout.ms": limit}.items():
-        settings.put(key, value)
-    try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
-        try:
-            return list(admin.listTopics().names().get())
-        finally:
-            admin.close(jvm.java.time.Duration.ofSeconds(1))
-    except Py4JJavaError as error:
-        raise _silent(name, _given(options, _SERVERS), one_line(error)) from None
-
-
-def _silent(name: str, servers: str, reason: str) -> StreamError:
-    return StreamError(
-        f"stream {name!r}: Kafka at {servers} does not answer: {reason}",
-        "brokers that can be reached from here",
-        f'check "{_SERVERS}", and the brokers\' advertised.listeners',
-    )
-
-
-def _given(options: Mapping[str, str], name: str) -> str:
-    """An option, whose name Spark takes in any case."""
-    return next((value for key, value in options.items() if re.fullmatch(re.escape(name), key, re.IGNORECASE)), "")

@@ -30,7 +30,7 @@ class SeveralSinks(Sink):
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self.sinks = tuple(sinks)
         self.idempotent = all(sink.idempotent for sink in sinks)
-        self.description = ", ".join(sink.description for sink in sinks)
+        self.description = ", ".join(sink.explained for sink in sinks)
         self._root = ""
 
     @property

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
@@ -35,6 +34,7 @@ from braidstream.query.meaning import Typed, Uncomputable
 from braidstream.query.model import Enriched
 from braidstream.query.types import quote_name
 from braidstream.spark.joined_tables import AllStreams
+from braidstream.spark.json_errors import without_json
 from braidstream.spark.sources import Stream
 from braidstream.spark.utc_schemas import utc_schema
 
@@ -129,18 +129,12 @@ class SparkMeaning:
 
 @contextmanager
 def _asked() -> Iterator[None]:
-    """What Spark refuses is our answer, not an event: PySpark would print a stack for each to standard error."""
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
-    before = [logger.disabled for logger in loggers]
+    """What Spark refuses is our answer, not an event."""
     try:
-        for logger in loggers:
-            logger.disabled = True
-        yield
+        with without_json():
+            yield
     except PySparkException as error:
         raise Uncomputable(reason(error)) from None
-    finally:
-        for logger, was_disabled in zip(loggers, before, strict=True):
-            logger.disabled = was_disabled
 
 
 def reason(error: PySparkException) -> str:

@@ -12,8 +12,9 @@ Cost: one connection and one task an epoch with results; a row of marks for each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +35,9 @@ __all__ = ["PostgresqlSink"]
 
 _OPTIONS = ("url", "table", "key", "marks")
 _MARKS = "braidstream_marks"
-_WAIT_S = 5
+_MARKING = ("SELECT", "INSERT", "UPDATE")
+_SCHEMES, _PORT = ("postgresql", "postgres"), 5432
+_WAIT_S = 6
 """For a connection."""
 _PLAIN = {
     pa.bool_(): "boolean",
@@ -67,6 +70,7 @@ class PostgresqlSink(Sink):
         for name, example in (("url", 'url = "postgresql://host/database"'), ("table", 'table = "results"')):
             if not options.get(name):
                 raise SinkError(f"the postgresql sink has no option {name}", "what it needs", f"add {example}")
+        _refuse_scheme(options["url"])
         self._url, self._table, self._key = options["url"], options["table"], names_of(options.get("key", ""))
         self._marks = options.get("marks", _MARKS)
         self._schema: pa.Schema | None = None
@@ -97,6 +101,7 @@ class PostgresqlSink(Sink):
                 wrong = f"the results have no column {name!r}, which is the key"
                 raise SinkError(wrong, f"columns among {', '.join(mine)}", nearest(name, mine))
         with self._connected() as session:
+            self._refuse_unpermitted(session)
             theirs = session.columns(self._table)
             if not theirs:
                 return
@@ -111,11 +116,22 @@ class PostgresqlSink(Sink):
                     f"ALTER TABLE {_quoted(self._table)} ADD UNIQUE ({_listed(self._key)})",
                 )
 
+    def _refuse_unpermitted(self, session: _Session) -> None:
+        """Refuse tables that this user may not write, and those that are not there and that he may not make."""
+        acts = ("INSERT", *(("SELECT", "UPDATE") if self._key else ()))
+        for table, own in ((self._table, acts), (self._marks, _MARKING)):
+            lacks = session.lacks(table, own)
+            if lacks is not None:
+                reason, grants = lacks
+                what = f"the PostgreSQL table {table} at {_shown(self._url)}"
+                wrong = f"the user {session.user} may not write {what}: {reason}"
+                raise SinkError(wrong, "a user who may, or who may make it", grants)
+
     def claim(self, flow: str, owner: str = "") -> None:
         """Make the table of results and that of marks, where they are not there."""
         del owner
         self.flow = flow
-        with self._connected() as session:
+        with self._connected() as session, _told(f"the tables of results and marks at {_shown(self._url)}"):
             kinds = "flow text, outlet text, kind text, number bigint NOT NULL, PRIMARY KEY (flow, outlet, kind)"
             session.run(f"CREATE TABLE IF NOT EXISTS {_quoted(self._marks)} ({kinds})")
             if self._schema is not None and not session.columns(self._table):
@@ -228,6 +244,33 @@ class _Session:
             name: _Column(kind, not_null and not default and not own) for name, kind, not_null, default, own in found
         }
 
+    @property
+    def user(self) -> str:
+        """Who is connected."""
+        return str(self.run("SELECT current_user::text")[0][0])
+
+    def lacks(self, table: str, acts: Sequence[str]) -> tuple[str, str] | None:
+        """What the user lacks to do this with a table, or to make it if it is not there; and what would grant it."""
+        schema = table.rpartition(".")[0] or str(self.run("SELECT coalesce(current_schema(), 'public')::text")[0][0])
+        who, named = _quoted_name(self.user), _quoted_name(schema)
+        rights = "has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE')"
+        found = self.run(f"SELECT {rights} FROM pg_namespace WHERE nspname = {_text(schema)}")
+        if not found:
+            return (
+                f"there is no schema {schema}",
+                f"CREATE SCHEMA {named}; GRANT USAGE, CREATE ON SCHEMA {named} TO {who}",
+            )
+        may_use, may_make = found[0]
+        if not may_use:
+            return f"USAGE not granted in schema {schema}", f"GRANT USAGE ON SCHEMA {named} TO {who}"
+        if not self.columns(table):
+            lacks = f"it is not there, and CREATE not granted in schema {schema}"
+            return None if may_make else (lacks, f"GRANT CREATE ON SCHEMA {named} TO {who}")
+        asked = (f"has_table_privilege(to_regclass({_text(_quoted(table))})::oid, {_text(act)})" for act in acts)
+        missing = [act for act, has in zip(acts, self.run(f"SELECT {', '.join(asked)}")[0], strict=True) if not has]
+        grants = f"GRANT {', '.join(missing)} ON {_quoted(table)} TO {who}"
+        return (f"{', '.join(missing)} not granted", grants) if missing else None
+
     def has_unique(self, table: str, key: Sequence[str]) -> bool:
         """Whether a unique index is on exactly these columns."""
         found = self.run(
@@ -270,6 +313,15 @@ class _Session:
         return n_rows
 
 
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What the server refuses, said as of a sink."""
+    try:
+        yield
+    except Exception as error:
+        raise SinkError(f"{what} cannot be made: {one_line(error)}", "a user who may make them") from None
+
+
 def _kinds(schema: pa.Schema) -> dict[str, str]:
     return {field.name: _kind(field) for field in schema}
 
@@ -298,20 +350,37 @@ def _alike(column: _Column, mine: str | None) -> str:
     return column.kind
 
 
+def _refuse_scheme(url: str) -> None:
+    """Refuse an address of another kind; it is not shown, for a password may be in it."""
+    scheme, is_uri, _ = url.partition("://")
+    if is_uri and scheme not in _SCHEMES:
+        wrong = f"the url of the postgresql sink begins with {scheme}://"
+        raise SinkError(wrong, "postgresql://user@host:5432/database", "write it as PostgreSQL's own clients take it")
+
+
 def _timely(url: str) -> str:
-    """An address under which a server that is not there is given up soon."""
+    """An address under which servers that are not there are given up soon: libpq waits for each of them."""
     if "connect_timeout" in url:
         return url
+    wait_s = max(2, _WAIT_S // len(_hosts(url)))
     mark = " " if "://" not in url else "&" if "?" in url else "?"
-    return f"{url}{mark}connect_timeout={_WAIT_S}"
+    return f"{url}{mark}connect_timeout={wait_s}"
+
+
+def _hosts(url: str) -> list[str]:
+    """The servers of an address; libpq takes several."""
+    if "://" not in url:
+        named = dict(part.split("=", 1) for part in url.split() if "=" in part)
+        return named.get("host", "").split(",")
+    return urlsplit(url).netloc.rpartition("@")[2].split(",")
 
 
 def _shown(url: str) -> str:
     """An address without a password."""
     if "://" not in url:
         return " ".join(part for part in url.split() if part.startswith(("host=", "port=", "dbname=")))
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    hosts = (one if re.search(r":[^\]]+$", one) else f"{one or 'localhost'}:{_PORT}" for one in _hosts(url))
+    return f"{','.join(hosts)}{urlsplit(url).path}"
 
 
 def _quoted(table: str) -> str:

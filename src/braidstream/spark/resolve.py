@@ -18,7 +18,6 @@ from typing import Any
 
 import sqlglot
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from sqlglot import exp
@@ -29,6 +28,7 @@ from braidstream.plan.keys import cast
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
 from braidstream.spark.finishing import composite_rows, finish
+from braidstream.spark.json_errors import without_json
 from braidstream.spark.sinks import staged_frame
 from braidstream.spark.sources import Stream
 
@@ -117,14 +117,11 @@ def _results(spark: SparkSession, query: Query, plan: Plan) -> None:
 
 def refused(spark: SparkSession, query: Query, analyze: Callable[[], Any]) -> Any:
     """What `analyze` gives; what Spark's analyzer refuses there, as an error of the query."""
-    log = PySparkLogger.getLogger("SQLQueryContextLogger")  # it would say the same on standard error, as JSON
-    before, log.disabled = log.disabled, True
     try:
-        return analyze()
+        with without_json():
+            return analyze()
     except (AnalysisException, ParseException) as error:
         raise _as_query_error(spark, query, error) from None
-    finally:
-        log.disabled = before
 
 
 def _as_query_error(spark: SparkSession, query: Query, error: AnalysisException) -> QueryError:

@@ -88,7 +88,9 @@ class Sink(ABC):
     """Where results go."""
 
     description: str
-    """With its guarantee, for `explain`."""
+    """What it is; of tables and topics with its guarantee."""
+    promise = ""
+    """The guarantee, where the description has none."""
     idempotent = True
     """Whether an epoch that is delivered again is there once."""
     given: Mapping[str, str] = {}
@@ -97,6 +99,11 @@ class Sink(ABC):
     """Of a sink that puts files into folders: those of the last delivery."""
     recognizes = False
     """Whether it is so because the sink knows what it took, from whatever query of that name: not by replacing it."""
+
+    @property
+    def explained(self) -> str:
+        """What it is and what it guarantees, for `explain`."""
+        return f"{self.description} ({self.promise})" if self.promise else self.description
 
     @property
     def parts(self) -> Sequence[Sink]:

@@ -36,9 +36,11 @@ from braidstream.spark.delta_sink import DeltaSink
 from braidstream.spark.extras import has_extra
 from braidstream.spark.formats import check_sink, find_sink
 from braidstream.spark.iceberg_sink import IcebergSink
+from braidstream.spark.kafka_servers import known_topics, refuse_unreached
 from braidstream.spark.kafka_sink import KafkaSink
 from braidstream.spark.names import literal_path, resolved
 from braidstream.spark.postgresql_sink import PostgresqlSink
+from braidstream.spark.s3_client import refuse_no_s3_client
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.staged_folder import StagedFolder, refuse_file
 from braidstream.state import syncing
@@ -61,6 +63,7 @@ __all__ = [
 
 OWNER = "_braidstream.json"
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+_WITHOUT_PATH = {"postgresql": "options with url and table", "kafka": "options with servers and topic"}
 COMPRESSIONS = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
 
 
@@ -93,6 +96,9 @@ class FileSink(Sink):
         self.files = self._placed.files
         self.flow = ""
         self.description = f"{format_} files in {path}"
+        self.promise = "each epoch once: one that is delivered again replaces its files"
+        if self.files.objects is not None:
+            self.promise = "each epoch once for readers of result_files: its mark names its files"
         compression = self.options.get("compression", "snappy")
         if format_ == "parquet" and compression not in COMPRESSIONS:
             raise SinkError(
@@ -112,18 +118,20 @@ class FileSink(Sink):
         return self.path
 
     def find(self, spark: SparkSession) -> None:
-        """Refuse files of a format whose package is not there."""
+        """Refuse files of a format whose package is not there, and a bucket that Spark has to write to and cannot."""
         find_sink(spark, self.format)
+        if not self._placed.is_native:
+            refuse_no_s3_client(spark, "the sink path", self.path, SinkError)
 
     def check(self, flow: str) -> None:
         """Refuse a file, and a folder that is another flow's."""
+        refuse_file(self.files, self.path)
         if self._owner() not in (None, flow):
             raise SinkError(
                 f"the sink path {self.path!r} belongs to another flow ({self.files.path(OWNER)} says so)",
                 "a path that no other flow writes to",
                 "choose another path, or delete that folder if its results are no longer needed",
             )
-        refuse_file(self.files, self.path)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark the folder as this flow's, or refuse it when it is another's."""
@@ -217,6 +225,7 @@ class TableSink(Sink):
         self.description = f"format {format_}" + (
             "" if self.idempotent else " (an epoch may be appended twice after a crash)"
         )
+        self.promise = "each epoch once: Delta recognizes flow and epoch" if self.idempotent else ""
 
     @property
     def target(self) -> Target:
@@ -231,6 +240,14 @@ class TableSink(Sink):
     def find(self, spark: SparkSession) -> None:
         """Refuse a format that Spark does not know, or whose package is not there."""
         find_sink(spark, self.format)
+        if self.format == "kafka":
+            known_topics(spark, "the kafka sink", self.options, SinkError)
+
+    def check(self, flow: str) -> None:
+        """Refuse brokers of Kafka that cannot be reached: Spark would try for minutes, in the first epoch."""
+        del flow
+        if self.format == "kafka":
+            refuse_unreached("the kafka sink", self.options, SinkError)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Remember the flow, for formats that recognize a repeated write."""
@@ -252,6 +269,7 @@ class CallableSink(Sink):
     def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
         self.function = function
         self.description = f"function {getattr(function, '__qualname__', function)!s}"
+        self.promise = "after a crash it is called again with the same epoch, and has to know it"
 
     def deliver(self, delivery: Delivery) -> None:
         """Call the function."""
@@ -339,6 +357,8 @@ def _table_sink(format_: str, path: str | None, options: Mapping[str, str]) -> S
     Delta without options, Iceberg with `table`, Kafka with `servers`: declared otherwise they are Spark's, as in 0.1.0.
     """
     by_spark = TableSink(format_, {**options, **({"path": path} if path else {})})
+    if path and format_ in _WITHOUT_PATH:
+        raise SinkError(f"the {format_} sink takes no path, and is given {path!r}", _WITHOUT_PATH[format_])
     if format_ == "postgresql":
         return PostgresqlSink(options)
     if format_ == "kafka" and "kafka.bootstrap.servers" not in {option.lower() for option in options}:

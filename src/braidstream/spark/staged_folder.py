@@ -111,8 +111,17 @@ class StagedFolder:
 
 
 def refuse_file(files: Files, path: str) -> None:
-    """Refuse a path that is a file."""
-    if files.exists() and files.size("") is not None:
+    """Refuse a path that is a file, and a bucket that does not answer, is not there, or may not be listed."""
+    try:
+        files.ask()
+        is_file = files.exists() and files.size("") is not None
+    except OSError as error:
+        raise SinkError(
+            f"the sink path {path!r} cannot be used: {error.strerror or error}",
+            "a folder that can be reached and written",
+            "check bucket, keys and permissions, and AWS_ENDPOINT_URL" if files.objects is not None else "",
+        ) from None
+    if is_file:
         raise SinkError(f"the sink path {path!r} is a file", "a folder", "choose another path")
 
 

@@ -82,6 +82,7 @@ class Checkpoint:
 
     def take(self, *, wait_s: float = 0.0, ttl_s: float | None = None) -> None:
         """Take the lease, before anything is written; `CheckpointInUse` when another has it and is alive."""
+        self.refuse_unreachable()
         try:
             self._is_new = not self.files.exists()
             self.files.make("", leases.FOLDER)
@@ -123,8 +124,16 @@ class Checkpoint:
         """Whether somebody who is known to be alive has the lease."""
         return leases.holder(self.files) is not None
 
+    def refuse_unreachable(self) -> None:
+        """Refuse a bucket that does not answer soon, is not there, or may not be listed."""
+        try:
+            self.files.ask()
+        except OSError as error:
+            raise _unusable(error, self.root) from None
+
     def refuse_held(self) -> None:
         """Refuse a checkpoint that somebody has who is known, without waiting, to be alive."""
+        self.refuse_unreachable()
         owner = leases.holder(self.files)
         if owner is not None:
             raise CheckpointInUse(self.root, str(owner), owner.process, owner.ttl_s)
@@ -457,6 +466,7 @@ def _unusable(error: OSError, root: str) -> Exception:
     lasting = unwritable(error, root)
     if lasting is not None:
         return InputError(f"the checkpoint {root} cannot be used: {lasting.wrong}", lasting.expected, lasting.fix)
-    return InputError(
-        f"the checkpoint {root} cannot be made: {error.strerror or error}", "a folder", "choose another path"
-    )
+    expected, fix = ("a folder", "choose another path")
+    if "://" in root:
+        expected, fix = "a bucket that is there, on a server that answers", "check its name, and AWS_ENDPOINT_URL"
+    return InputError(f"the checkpoint {root} cannot be made: {error.strerror or error}", expected, fix)

@@ -72,6 +72,11 @@ class Files:
         """The object store, if it is one whose puts may be conditional."""
         return self._system.handler if isinstance(self._system, fs.PyFileSystem) else None
 
+    def ask(self) -> None:
+        """Of an object store: OSError where it does not answer soon, has no such bucket, or refuses to list it."""
+        if self.objects is not None:
+            self.objects.ask(self._base)
+
     def path(self, name: str) -> str:
         """The path that the file system knows."""
         return f"{self._base}/{name}" if name else self._base

@@ -21,9 +21,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -44,6 +46,7 @@ from obstore.store import S3Store
 from pyarrow import fs
 
 from braidstream.errors import InputError
+from braidstream.replies import ANSWER_S, answer_within
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -54,6 +57,7 @@ _CLAIM = b"claimed "
 _CLAIM_BYTES = len(_CLAIM) + 32
 _MISSING = (NotFoundError, FileNotFoundError)
 """obstore raises the one or the other, by version."""
+_FORBIDDEN = re.compile(r"status code: 40[13]\b")
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.5
 _BUFFER = 8 << 20
@@ -69,7 +73,7 @@ def object_system(root: str) -> tuple[fs.FileSystem, str]:
 
 @lru_cache(maxsize=16)
 def _s3_store(bucket: str) -> Any:
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    endpoint = _endpoint()
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     client: ClientConfig = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=5)}
@@ -77,6 +81,10 @@ def _s3_store(bucket: str) -> Any:
     retry["backoff"] = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
     client["allow_http"] = endpoint.startswith("http://")
     return S3Store(bucket, region=region, client_options=client, retry_config=retry, **options)
+
+
+def _endpoint() -> str:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 class Objects(fs.FileSystemHandler):  # type: ignore[misc]
@@ -138,6 +146,18 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         """What tells an object from those before and after it under its name; None when there is none."""
         seen = self._seen(path)
         return None if seen is None else str(seen["e_tag"])
+
+    def ask(self, path: str) -> None:
+        """What is in a folder is asked for, with little patience: OSError where no answer comes, or a refusal."""
+        shown = _endpoint() or "Amazon's own address"
+        try:
+            answer_within(ANSWER_S, lambda: self._one_below(path))
+        except futures.TimeoutError:
+            raise TimeoutError(errno.ETIMEDOUT, f"S3 at {shown} does not answer within {ANSWER_S:g} s", path) from None
+        except OSError as error:
+            if "error sending request" not in str(error):
+                raise
+            raise TimeoutError(errno.ETIMEDOUT, f"S3 at {shown} cannot be reached", path) from None
 
     def _put_if(self, path: str, content: bytes, mode: Any) -> str | None:
         """The tag of the object that was put; None where the condition does not hold."""
@@ -232,6 +252,12 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
         store, key = self._at(path.rstrip("/"))
         with _told(path):
             return [str(one["path"]) for part in obstore.list(store, f"{key}/") for one in part]
+
+    def _one_below(self, path: str) -> None:
+        """One request, however much there is."""
+        store, key = self._at(path.rstrip("/"))
+        with _told(path):
+            next(iter(obstore.list(store, f"{key}/" if key else None, chunk_size=1)), None)
 
     def delete_root_dir_contents(self) -> None:
         """Refused."""
@@ -353,4 +379,9 @@ def _told(path: str) -> Iterator[None]:
     except (PermissionDeniedError, UnauthenticatedError):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
     except BaseError as error:
-        raise OSError(errno.EIO, " ".join(str(error).split())[:300], path) from error
+        text = " ".join(str(error).split())  # listing tells neither from other failures
+        if "<Code>NoSuchBucket<" in text:
+            raise FileNotFoundError(errno.ENOENT, f"there is no bucket {path.partition('/')[0]}", path) from None
+        if _FORBIDDEN.search(text):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
+        raise OSError(errno.EIO, text[:300], path) from error

@@ -1,0 +1,214 @@
+"""What a sink or a checkpoint is refused for before anything starts: each message, and that none takes ten seconds.
+
+Servers here are sockets that are silent, or that nobody listens on; tests/world has real ones that refuse.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from braidstream import SinkError, StreamError
+from braidstream.errors import InputError
+from braidstream.spark.avro_values import refuse_no_avro
+from braidstream.spark.flow import Flow
+from braidstream.spark.formats import open_stream, package_of
+from braidstream.spark.sinks import make_sink
+from braidstream.state import files, objects
+from braidstream.state.checkpoint import Checkpoint
+
+ROWS = StructType([StructField("k", LongType())])
+NEEDED = {"postgresql": "adbc_driver_postgresql", "kafka": "confluent_kafka", "iceberg": "pyiceberg"}
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen(50)
+        yield int(one.getsockname()[1])
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch, silent: int) -> Iterator[None]:
+    """The environment names a server of S3 that is silent."""
+    settings = {"ENDPOINT_URL": f"http://127.0.0.1:{silent}", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}
+    for name, value in {**settings, "REGION": "us-east-1", "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(objects, "ANSWER_S", 1.0)  # tests/world waits for as long as a start does
+    objects._s3_store.cache_clear()
+    files._resolve.cache_clear()
+    yield
+    objects._s3_store.cache_clear()
+    files._resolve.cache_clear()
+
+
+def refusal(format_: str, path: str | None = None, **options: str) -> SinkError:
+    """What a sink is refused with: by its declaration, its place or its rows."""
+    if format_ in NEEDED and importlib.util.find_spec(NEEDED[format_]) is None:
+        pytest.skip(f"there is no {NEEDED[format_]}: make world")
+    began = time.monotonic()
+    with pytest.raises(SinkError) as refused:
+        _begun(format_, path, options)
+    assert time.monotonic() - began < 10
+    return refused.value
+
+
+def _begun(format_: str, path: str | None, options: dict[str, str]) -> None:
+    sink = make_sink(format_, path, options)
+    sink.check("flow")
+    sink.check_rows(ROWS)
+    sink.claim("flow")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:horse@127.0.0.1:1,127.0.0.1:1/db", "at 127.0.0.1:1,127.0.0.1:1/db cannot be used"),
+        ("postgresql://u:horse@127.0.0.1:text/db", "at 127.0.0.1:text/db cannot be used"),
+        ("postgresql://u:horse@[::1]:1/db", "at [::1]:1/db cannot be used"),
+        ("host=127.0.0.1 port=1 password=horse", "at host=127.0.0.1 port=1 cannot be used"),
+        ("jdbc:postgresql://127.0.0.1/db?password=horse", "begins with jdbc:postgresql://"),
+        ("mysql://u:horse@127.0.0.1/db", "begins with mysql://"),
+    ],
+)
+def test_an_address_of_postgresql_is_shown_as_it_was_given_but_for_the_password(url: str, shown: str) -> None:
+    told = str(refusal("postgresql", url=url, table="t"))
+    assert shown in told
+    assert "horse" not in told
+
+
+def test_two_silent_servers_of_postgresql_are_given_up_in_time(silent: int) -> None:
+    hosts = ",".join([f"127.0.0.1:{silent}"] * 2)
+    assert "timeout expired" in refusal("postgresql", url=f"postgresql://{hosts}/db", table="t").wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"no.such.option": "1"}, 'No such configuration property: "no.such.option"'),
+        ({"security.protocol": "nope"}, 'Invalid value "nope"'),
+    ],
+)
+def test_settings_that_librdkafka_does_not_take_are_refused(options: dict[str, str], told: str) -> None:
+    refused = refusal("kafka", servers="127.0.0.1:1", topic="t", **options)
+    assert told in refused.wrong
+    assert "options with a dot" in refused.fix
+
+
+@pytest.mark.parametrize("format_", ["kafka", "postgresql"])
+def test_a_path_is_refused_where_there_are_no_files(format_: str) -> None:
+    own = {"servers": "h:1", "topic": "t"} if format_ == "kafka" else {"url": "postgresql://h/d", "table": "t"}
+    assert f"the {format_} sink takes no path" in refusal(format_, "out", **own).wrong
+
+
+def test_a_topic_that_spark_writes_is_refused_where_no_broker_answers() -> None:
+    """By its connector, at least once: which by itself would try for minutes, in the first epoch."""
+    refused = refusal("kafka", **{"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    assert "Kafka at 127.0.0.1:1 does not answer" in refused.wrong
+    assert "kafka.bootstrap.servers" in refused.fix
+
+
+def test_a_silent_catalog_of_iceberg_is_given_up_in_time(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidstream.spark.iceberg_sink.ANSWER_S", 1.0)
+    own = {"catalog": "prod", "type": "rest", "uri": f"http://127.0.0.1:{silent}", "table": "results.pairs"}
+    refused = refusal("iceberg", **own)
+    assert "the Iceberg catalog of table results.pairs cannot be used: it does not answer" in refused.wrong
+    assert ".pyiceberg.yaml" in refused.fix
+
+
+def test_an_embedded_catalog_is_refused_where_no_file_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = refusal("iceberg", "s3://bucket/lake", table="results.pairs")
+    assert "'s3://bucket/lake' cannot have" in refused.wrong
+    assert 'warehouse = "s3://bucket/lake"' in refused.fix
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json", "delta", "iceberg"])
+def test_a_folder_that_cannot_be_made_is_refused_and_named(format_: str) -> None:
+    if format_ == "delta" and importlib.util.find_spec("deltalake") is None:
+        pytest.skip("there is no deltalake: make world")
+    own = {"table": "results.pairs"} if format_ == "iceberg" else {}
+    assert "/proc/lake" in str(refusal(format_, "/proc/lake", **own))
+
+
+@pytest.mark.parametrize("format_", ["parquet", "delta"])
+def test_a_silent_server_of_s3_is_given_up_in_time(format_: str, s3: None) -> None:
+    if format_ == "delta" and importlib.util.find_spec("deltalake") is None:
+        pytest.skip("there is no deltalake: make world")
+    refused = refusal(format_, "s3://bucket/out")
+    assert "'s3://bucket/out' cannot be used: S3 at http://127.0.0.1:" in refused.wrong
+    assert "does not answer within" in refused.wrong
+    assert "AWS_ENDPOINT_URL" in refused.fix
+
+
+@pytest.mark.parametrize("act", ["starting", "refuse_held"])
+def test_a_checkpoint_on_a_silent_server_of_s3_is_given_up_in_time(act: str, s3: None) -> None:
+    began = time.monotonic()
+    with pytest.raises(InputError) as refused:
+        _acted(Checkpoint("s3://bucket/ck"), act)
+    assert time.monotonic() - began < 10
+    assert "the checkpoint s3://bucket/ck cannot be made: S3 at http://127.0.0.1:" in refused.value.wrong
+    assert "AWS_ENDPOINT_URL" in refused.value.fix
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format_", ["kafka", "delta", "iceberg", "hudi"])
+def test_a_format_whose_package_the_session_lacks_is_refused_with_the_package(
+    spark: SparkSession, format_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidstream.spark.sinks.has_extra", lambda _: False)
+    own = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "r", "topic": "t"} if format_ == "kafka" else {}
+    for act in (
+        lambda: open_stream(spark, "R", format_, None, None, own),
+        lambda: make_sink(format_, None if own else "out", own).find(spark),
+    ):
+        with pytest.raises(InputError, match=f"no package of {format_}") as refused:
+            act()
+        assert f"spark.jars.packages={package_of(format_)}" in refused.value.fix
+        is_later = not pyspark.__version__.startswith("4.1.")
+        assert ("for Spark 4.1" in refused.value.fix) is (is_later and format_ in ("delta", "iceberg"))
+
+
+@pytest.mark.spark
+def test_avro_is_refused_with_the_package_where_the_session_lacks_it(spark: SparkSession) -> None:
+    with pytest.raises(StreamError, match="stream 'R': Spark cannot read or write Avro") as refused:
+        refuse_no_avro(spark, "stream 'R'", StreamError)
+    assert f'packages = ["{package_of("avro")}"] in [spark]' in refused.value.fix
+    if importlib.util.find_spec("confluent_kafka") is not None:
+        with pytest.raises(SinkError, match="the kafka sink of topic 't': Spark cannot read or write Avro"):
+            make_sink("kafka", None, {"servers": "h:1", "topic": "t", "value": "avro"}).find(spark)
+
+
+@pytest.mark.spark
+def test_a_checkpoint_in_s3_is_refused_where_spark_has_no_client_for_it(spark: SparkSession, s3: None) -> None:
+    """It would fail after all of the checkpoint but Spark's log had been made."""
+    flow = Flow(spark)
+    for name in "RS":
+        flow.stream(name, spark.readStream.format("rate").load(), time="timestamp")
+    flow.query("SELECT R.value FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.value = S.value", "q").to("noop")
+    for act in (flow.start, flow.check):
+        with pytest.raises(InputError, match="s3://bucket/ck: this session has no client of S3") as refused:
+            act("s3://bucket/ck")
+        assert "org.apache.hadoop:hadoop-aws:3." in refused.value.fix
+    with pytest.raises(SinkError, match="the sink path s3://bucket/out: this session has no client"):
+        make_sink("json", "s3://bucket/out", {}).find(spark)
+    make_sink("parquet", "s3://bucket/out", {}).find(spark)  # its files are not Spark's
+
+
+def _acted(store: Checkpoint, act: str) -> Any:
+    if act == "refuse_held":
+        return store.refuse_held()
+    with store.starting():
+        return None
