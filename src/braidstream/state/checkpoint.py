@@ -369,13 +369,22 @@ class Checkpoint:
         return len(self._swept(read))
 
     def orphans(self) -> list[str]:
-        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read."""
-        return self._orphans([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read.
+
+        And where Spark's log says that one is missing: what that one refers to is no orphan, it may be put back.
+        """
+        return self._orphans(self._all_read())
 
     def repair(self) -> list[str]:
         """Delete orphans, and nothing else: the form of the checkpoint stays as it is."""
         self.fence()
-        return self._swept([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+        return self._swept(self._all_read())
+
+    def _all_read(self) -> list[Manifest]:
+        """Every manifest; refused where one cannot be read, or the last ones are missing."""
+        read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
+        self.check_offsets(_latest(read))
+        return read
 
     def _orphans(self, read: Sequence[Manifest]) -> list[str]:
         kept = _kept_names(read)

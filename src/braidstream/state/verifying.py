@@ -81,25 +81,16 @@ def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda d
         told(done, total)
     for damage in checkpoint.log.all_damage():
         found.add(damage)
-    if found.epochs:
-        _fits(checkpoint, found)
+    _fits(checkpoint, found)
     return found
 
 
 def _of_manifest(checkpoint: Checkpoint, epoch: int, found: Found) -> Iterator[_Expected]:
-    """The segments of a manifest that can be read; what cannot is noted, unless it was retired meanwhile."""
+    """The segments of a manifest, as far as it can be read; what cannot is noted, unless it was retired meanwhile."""
     files = checkpoint.files
-    try:
-        manifest = Manifest.read(files, epoch)
-        _ = manifest.directory.next_id
-    except DamagedState as error:
-        if epoch in Manifest.epochs(files):
-            found.add(error)
+    manifest = _read(files, epoch, found)
+    if manifest is None:
         return
-    except CheckpointMismatch as error:
-        found.add(Damage(files.path(""), error.wrong))
-        return
-    found.epochs.append(epoch)
     found.files += len(manifest.own_files()) + 1
     for entry in manifest.sections.entries().values():
         try:
@@ -111,6 +102,31 @@ def _of_manifest(checkpoint: Checkpoint, epoch: int, found: Found) -> Iterator[_
         found.files += entry.ref is not None
         sums = section.checksums()
         yield from (_Expected(name, size, sums[name], epoch) for name, size in section.sizes().items())
+
+
+def _read(files: Files, epoch: int, found: Found) -> Manifest | None:
+    """A manifest; one whose ledger or routing table is damaged names its sections all the same."""
+    for whole in (True, False):
+        try:
+            manifest = Manifest.read(files, epoch, whole=whole)
+            break
+        except DamagedState as error:
+            if epoch in Manifest.epochs(files):
+                found.add(error)
+        except CheckpointMismatch as error:
+            found.add(Damage(files.path(""), error.wrong))
+            return None
+    else:
+        return None
+    try:
+        _ = manifest.directory.next_id
+    except DamagedState as error:
+        if epoch in Manifest.epochs(files):
+            found.add(error)
+        return manifest
+    if whole:
+        found.epochs.append(epoch)
+    return manifest
 
 
 def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], object]) -> None:
@@ -144,7 +160,7 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
 def _fits(checkpoint: Checkpoint, found: Found) -> None:
     """Whether manifests and Spark's log belong together; one that is damaged is there all the same."""
     there = Manifest.epochs(checkpoint.files)
-    if not there or not checkpoint.files.exists(checkpoint.log.folder):
+    if not there:
         return
     try:
         checkpoint.check_offsets(there[-1])
