@@ -84,8 +84,15 @@ def test_a_rollback_that_dies_is_refused_by_starts_and_done_again(
     with pytest.raises(KeyboardInterrupt):
         rolled(flow, BEFORE - 3)
     monkeypatch.undo()
-    with pytest.raises(RunError, match=f"rollback to epoch {BEFORE - 3} was begun"):
+    checkpoint, begun = Checkpoint(flow._root), f"rollback to epoch {BEFORE - 3} was begun"
+    with pytest.raises(RunError, match=begun):
         refuse_begun(Files(flow._root))
+    for later in (BEFORE - 2, BEFORE - 1):  # whose results may be gone
+        with pytest.raises(InputError, match=f"{begun}|epoch {later} is not kept"):
+            plan_rollback(checkpoint, later)
+    with pytest.raises(RunError, match=begun):
+        checkpoint.orphans()
+    assert any(begun in one.what for one in verify(checkpoint).damaged)
     rolled(flow, BEFORE - 3)
     refuse_begun(Files(flow._root))
     flow.restart()
@@ -145,6 +152,16 @@ def test_repair_deletes_orphans_and_nothing_else(tmp_path: Path) -> None:
     victim.write_bytes(b"no")
     with pytest.raises(DamagedState):
         checkpoint.orphans()
+
+
+def test_an_intent_that_cannot_be_read_lets_a_rollback_go_only_to_the_oldest_epoch(tmp_path: Path) -> None:
+    """Nobody knows how far it was to go, and so whose results are gone."""
+    flow = noted(flow_in(tmp_path / "flow"))
+    checkpoint = Checkpoint(flow._root)
+    Path(flow._root, INTENT).write_text("{")
+    with pytest.raises(InputError, match="was begun and not finished"):
+        plan_rollback(checkpoint, BEFORE - 2)
+    assert plan_rollback(checkpoint, BEFORE - 3).epoch == BEFORE - 3
 
 
 @pytest.mark.parametrize("lost", ["manifests/0000000006.root", "offsets"])
@@ -249,6 +266,26 @@ def test_export_has_every_live_row_once(tmp_path: Path) -> None:
         assert all(row["__t"] == row["ts"] for row in found)
     with pytest.raises(InputError, match="is there already"):
         export(Files(flow._root), manifest, tmp_path / "out", lambda done, total: None)
+
+
+def test_an_export_does_not_go_into_the_checkpoint_nor_to_another_file_system(tmp_path: Path) -> None:
+    """Nothing there would know of it, and a path such as s3:/... would be a folder here."""
+    flow = flow_in(tmp_path / "flow")
+    files, before = Files(flow._root), files_below(Path(flow._root))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(Path(flow._root, "staged"))
+    for out, said in (
+        (str(Path(flow._root, "staged")), "is in the checkpoint"),
+        (str(Path(flow._root, "new", "deeper")), "is in the checkpoint"),
+        (str(tmp_path / "link"), "is in the checkpoint"),
+        (str(tmp_path / "file" / "state"), "cannot be written"),
+        ("s3://bucket/state", "is no local folder"),
+        ("s3:/bucket/state", "is no local folder"),
+    ):
+        with pytest.raises(InputError, match=said):
+            export(files, flow.manifest, Path(out), lambda done, total: None)
+    assert files_below(Path(flow._root)) == before
+    assert not Path("s3:").exists()
 
 
 def _us(time: Any) -> int:

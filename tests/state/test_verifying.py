@@ -69,6 +69,22 @@ def test_a_log_that_is_gone_is_told(root: Path) -> None:
     ]
 
 
+def test_an_epoch_that_is_committed_meanwhile_is_no_contradiction(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifests were listed before it, the log after it."""
+    plain = Checkpoint.check_offsets
+
+    def a_moment_later(self: Checkpoint, latest: int) -> None:
+        if latest == 4:
+            late.rename(there)
+            monkeypatch.undo()
+        plain(self, latest)
+
+    there = root / "manifests" / "0000000006.root"
+    late = there.rename(root.parent / there.name)
+    monkeypatch.setattr(Checkpoint, "check_offsets", a_moment_later)
+    assert verify(Checkpoint(str(root))).damaged == []
+
+
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         verify(Checkpoint(str(tmp_path / "no")))

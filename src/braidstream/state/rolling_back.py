@@ -22,13 +22,13 @@ over the epoch's state, which is checked before anything is given up for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from braidstream.errors import DamagedState, InputError
 from braidstream.model.declarations import Target
 from braidstream.state import syncing
-from braidstream.state.checkpoint import INTENT, Checkpoint
+from braidstream.state.checkpoint import INTENT, Checkpoint, begun_rollback, intended
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.seals import check_seal
@@ -69,6 +69,7 @@ def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
         kept = [one for one in known if one >= 0]
         said = f"one of those that are kept: {kept[0]} to {kept[-1]}" if kept else "an epoch; none is kept"
         raise InputError(f"epoch {epoch} is not kept", said, "see braid state")
+    _refuse_later(files, epoch, known)
     target = Manifest.read(files, epoch)
     _check(checkpoint, target)
     after = {one: _readable(files, one) for one in known if one > epoch}
@@ -76,10 +77,23 @@ def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
     folders = dict.fromkeys(folder for one in (target, *later) for folder in one.notes.folders)
     others = dict.fromkeys(name for one in (target, *later) for name in _not_folders(one))
     begun = max(checkpoint.log.last(log) for log in ("offsets", "commits"))
-    last = max(known[-1], begun, _intended(files))
+    last = max(known[-1], begun, intended(files, "last") or -1)
     others_then = tuple(others) if last > epoch else ()
     unread = tuple(one for one, manifest in after.items() if manifest is None)
     return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), others_then, unread)
+
+
+def _refuse_later(files: Files, epoch: int, known: Sequence[int]) -> None:
+    """Refuse an epoch whose results a rollback to an earlier one, which was not finished, may have removed."""
+    begun = begun_rollback(files)
+    to = intended(files, "epoch")
+    oldest = min(one for one in known if one >= 0) if to is None else to
+    if begun is not None and epoch > oldest:
+        raise InputError(
+            f"{files.path(INTENT)}: {begun}, and results of epochs after {oldest} may be gone",
+            f"epoch {oldest}, or one before",
+            f"finish it: braid rollback {files.root} --to {oldest}",
+        )
 
 
 def _check(checkpoint: Checkpoint, target: Manifest) -> None:
@@ -142,10 +156,3 @@ def _not_folders(manifest: Manifest) -> Iterable[str]:
 
 def _is_elsewhere(sink: Target) -> bool:
     return sink.to not in _PLAIN and sink.path is None
-
-
-def _intended(files: Files) -> int:
-    try:
-        return int(json.loads(files.read(INTENT))["last"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return -1

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
 from braidstream.model.snapshots import UNSEALED
-from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.checkpoint import INTENT, Checkpoint, begun_rollback
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.seals import file_checksum
 
-__all__ = ["Damage", "Found", "verify"]
+__all__ = ["Damage", "Found", "misfit", "verify"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,10 @@ def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda d
         told(done, total)
     for damage in checkpoint.log.all_damage():
         found.add(damage)
-    _fits(checkpoint, found)
+    if (contradiction := misfit(checkpoint)) is not None:
+        found.add(contradiction)
+    if (begun := begun_rollback(files)) is not None:
+        found.add(Damage(files.path(INTENT), begun))
     return found
 
 
@@ -157,12 +160,17 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
         found.add(Damage(files.path(one.name), "this segment is damaged (its checksum does not fit)"))
 
 
-def _fits(checkpoint: Checkpoint, found: Found) -> None:
-    """Whether manifests and Spark's log belong together; one that is damaged is there all the same."""
-    there = Manifest.epochs(checkpoint.files)
-    if not there:
-        return
-    try:
-        checkpoint.check_offsets(there[-1])
-    except DamagedState as error:
-        found.add(error)
+def misfit(checkpoint: Checkpoint) -> DamagedState | None:
+    """How manifests and Spark's log contradict each other; one that is damaged is there all the same.
+
+    A flow may commit an epoch between the two looks; then it is looked at again.
+    """
+    while there := Manifest.epochs(checkpoint.files):
+        try:
+            checkpoint.check_offsets(there[-1])
+        except DamagedState as error:
+            if Manifest.epochs(checkpoint.files)[-1:] == there[-1:]:
+                return error
+            continue
+        break
+    return None
