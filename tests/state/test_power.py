@@ -76,7 +76,7 @@ def outage(folder: Path, seed: int, n_steps: int, *, durable: bool) -> Harness:
         to_the_end(flow)
     watched.lose_power(rng, folder / "left")
     other = copy.copy(flow)
-    other.folder, other._root = folder / "left", str(folder / "left" / "ck")
+    other.folder, other._root, other._out = folder / "left", str(folder / "left" / "ck"), str(folder / "left")
     return other
 
 
