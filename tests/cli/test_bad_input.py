@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from braidstream.jobs.code import named_code
 from tests.cli.workshop import Braid, Workshop
 
 CQL = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 10 SECONDS], S [RANGE 5 SECONDS] WHERE R.k = S.k"
@@ -260,6 +261,59 @@ def test_code_that_a_job_names_is_told_before_anything_is_started(braid: Braid, 
     assert "spark.app.id" not in told.err
     assert "reuse" not in told.err
     assert not (workshop.folder / "ck").exists()
+
+
+def test_options_by_which_a_client_loads_code_are_told_too() -> None:
+    """librdkafka loads libraries and starts a program, pyiceberg imports modules, the JVM makes classes by name."""
+    ends = {
+        "[queries.q] sink": (
+            "kafka",
+            {"servers": "a.b:9092", "topic": "x.y", "plugin.library.paths": "./x", "sasl.kerberos.kinit.cmd": "x"},
+        ),
+        "[queries.q] bad": ("iceberg", {"table": "a.b", "py-io-impl": "theirs.IO", "py-catalog-impl": "theirs.C"}),
+        "[streams.R]": (
+            "kafka",
+            {
+                "kafka.sasl.jaas.config": 'x.Login required password="pw123456";',
+                "kafka.interceptor.classes": "a.B",
+                "kafka.bootstrap.servers": "a.b:9092",
+                "subscribe": "a.b",
+            },
+        ),
+        "[streams.S]": ("their.Source", {"maxFilesPerTrigger": "1"}),
+        "[tables.T]": ("jdbc", {"driver": "a.Driver", "url": "jdbc:x"}),
+        "[streams.P]": ("parquet", {"compression.codec": "zstd", "path": "a.b"}),
+    }
+    settings = {
+        "spark.executor.resource.gpu.discoveryScript": "./x",
+        "spark.executorEnv.PYTHONPATH": "theirs",
+        "spark.shuffle.manager": "a.Manager",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.X",
+        "spark.io.compression.codec": "lz4",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    told = list(named_code(settings, {}, ends))
+    named = {line.partition(" may bring code")[0] for line in told}
+    assert named == {
+        "[queries.q] sink plugin.library.paths",
+        "[queries.q] sink sasl.kerberos.kinit.cmd",
+        "[queries.q] bad py-io-impl",
+        "[queries.q] bad py-catalog-impl",
+        "[streams.R] kafka.sasl.jaas.config",
+        "[streams.R] kafka.interceptor.classes",
+        "[streams.S]",
+        "[tables.T] driver",
+        "[spark] spark.executor.resource.gpu.discoveryScript",
+        "[spark] spark.executorEnv.PYTHONPATH",
+        "[spark] spark.shuffle.manager",
+    }
+    assert "pw123456" not in " ".join(told)
+
+
+def test_options_that_bring_code_are_told_by_check(braid: Braid, workshop: Workshop) -> None:
+    sink = 'sink = { format = "parquet", path = "out/pairs"'
+    told = braid("check", workshop.job((sink, f'{sink}, options = {{ "output.committer.class" = "a.B" }}')))
+    assert "[queries.pairs] sink output.committer.class may bring code that the job names: a.B" in told.err, told
 
 
 def test_an_order_of_files_for_a_flow_that_runs_on_is_refused_by_check(braid: Braid, workshop: Workshop) -> None:

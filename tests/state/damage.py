@@ -73,7 +73,7 @@ def elsewhere(flow: Harness, folder: Path) -> Harness:
     """The same flow on a copy of its files; it has to be started."""
     shutil.copytree(flow.folder, folder)
     other = copy.copy(flow)
-    other.folder, other._root = folder, str(folder / "ck")
+    other.folder, other._root, other._out = folder, str(folder / "ck"), str(folder)
     return other
 
 

@@ -11,15 +11,16 @@ import pytest
 
 from braidstream.errors import DamagedState, InputError, RunError
 from braidstream.lab.testing.harness import Harness
+from braidstream.model.declarations import Declared, Target
 from braidstream.model.values import changed
 from braidstream.state.checkpoint import INTENT, Checkpoint, refuse_begun
 from braidstream.state.exporting import export
 from braidstream.state.files import Files
-from braidstream.state.manifest import Manifest
+from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.rolling_back import plan_rollback, roll_back
 from braidstream.state.verifying import verify
 from braidstream.state.whole_epochs import result_files
-from tests.state.damage import AFTER, BEFORE, N, epoch_of, finished, flow_in
+from tests.state.damage import AFTER, BEFORE, N, epoch_of, finished, flow_in, spark_logs
 
 
 def noted(flow: Harness) -> Harness:
@@ -83,8 +84,15 @@ def test_a_rollback_that_dies_is_refused_by_starts_and_done_again(
     with pytest.raises(KeyboardInterrupt):
         rolled(flow, BEFORE - 3)
     monkeypatch.undo()
-    with pytest.raises(RunError, match=f"rollback to epoch {BEFORE - 3} was begun"):
+    checkpoint, begun = Checkpoint(flow._root), f"rollback to epoch {BEFORE - 3} was begun"
+    with pytest.raises(RunError, match=begun):
         refuse_begun(Files(flow._root))
+    for later in (BEFORE - 2, BEFORE - 1):  # whose results may be gone
+        with pytest.raises(InputError, match=f"{begun}|epoch {later} is not kept"):
+            plan_rollback(checkpoint, later)
+    with pytest.raises(RunError, match=begun):
+        checkpoint.orphans()
+    assert any(begun in one.what for one in verify(checkpoint).damaged)
     rolled(flow, BEFORE - 3)
     refuse_begun(Files(flow._root))
     flow.restart()
@@ -146,6 +154,102 @@ def test_repair_deletes_orphans_and_nothing_else(tmp_path: Path) -> None:
         checkpoint.orphans()
 
 
+def test_an_intent_that_cannot_be_read_lets_a_rollback_go_only_to_the_oldest_epoch(tmp_path: Path) -> None:
+    """Nobody knows how far it was to go, and so whose results are gone."""
+    flow = noted(flow_in(tmp_path / "flow"))
+    checkpoint = Checkpoint(flow._root)
+    Path(flow._root, INTENT).write_text("{")
+    with pytest.raises(InputError, match="was begun and not finished"):
+        plan_rollback(checkpoint, BEFORE - 2)
+    assert plan_rollback(checkpoint, BEFORE - 3).epoch == BEFORE - 3
+
+
+@pytest.mark.parametrize("lost", ["manifests/0000000006.root", "offsets"])
+def test_repair_deletes_nothing_where_state_and_log_do_not_fit(tmp_path: Path, lost: str) -> None:
+    """What only the missing manifest refers to is no orphan: it may be put back."""
+    expected = finished(flow_in(tmp_path / "whole"))
+    flow = flow_in(tmp_path / "flow")
+    flow.restart()
+    checkpoint = Checkpoint(flow._root)
+    there = Path(flow._root, checkpoint.log.folder if lost == "offsets" else lost)
+    away = there.rename(tmp_path / "away")
+    before = files_below(Path(flow._root))
+    for look in (checkpoint.orphans, checkpoint.repair):
+        with pytest.raises(DamagedState):
+            look()
+    assert verify(checkpoint).damaged
+    assert files_below(Path(flow._root)) == before
+    away.rename(there)
+    flow.restart()
+    assert finished(flow) == expected
+
+
+def elsewhere_too(flow: Harness) -> Harness:
+    """With a query that delivers to where a rollback cannot reach."""
+    declared = {"p": Declared("", "SELECT ...", Target("postgresql"))}
+    notes = changed(flow.manifest.notes, declared=declared)
+    flow.runner.manifest = flow.runner.flow.checkpoint.commit(flow.manifest.with_notes(notes))
+    return flow
+
+
+def test_an_epoch_that_was_begun_may_be_in_sinks_that_a_rollback_cannot_take_back(tmp_path: Path) -> None:
+    """It died after it had delivered, so there is no manifest of it. Its mark would keep out another epoch 6."""
+    flow = elsewhere_too(noted(flow_in(tmp_path / "flow")))
+    checkpoint, last = Checkpoint(flow._root), BEFORE - 1
+    assert plan_rollback(checkpoint, last).others == ()
+    spark_logs(Path(flow._root, "offsets"), BEFORE)
+    Path(flow._root, "offsets", "commits", str(BEFORE)).unlink()
+    plan = plan_rollback(checkpoint, last)
+    assert plan.last == BEFORE
+    assert any("postgresql" in one for one in plan.others)
+
+
+def test_an_epoch_whose_manifest_is_missing_may_be_there_too(tmp_path: Path) -> None:
+    flow = elsewhere_too(noted(flow_in(tmp_path / "flow")))
+    flow.epoch(epoch_of(BEFORE))
+    spark_logs(Path(flow._root, "offsets"), BEFORE)
+    Path(flow._root, manifest_name(BEFORE)).unlink()
+    plan = plan_rollback(Checkpoint(flow._root), BEFORE - 1)
+    assert plan.last == BEFORE
+    assert any("postgresql" in one for one in plan.others)
+
+
+@pytest.mark.parametrize("kind", ["root", "ledger"])
+def test_a_later_manifest_that_is_damaged_does_not_keep_from_going_back(tmp_path: Path, kind: str) -> None:
+    expected = finished(flow_in(tmp_path / "whole"))
+    flow = noted(flow_in(tmp_path / "flow"))
+    max(Path(flow._root).glob(f"manifests/[0-9]*.{kind}")).write_bytes(b"no")
+    plan = plan_rollback(Checkpoint(flow._root), BEFORE - 2)
+    assert plan.unread == (BEFORE - 1,)
+    with pytest.raises(DamagedState):
+        plan_rollback(Checkpoint(flow._root), BEFORE - 1)
+    rolled(flow, BEFORE - 2)
+    assert not verify(Checkpoint(flow._root)).damaged
+    flow.restart()
+    assert finished(flow) == expected
+
+
+@pytest.mark.parametrize("name", ["segments/*.arrow", "offsets/sources/0/[0-9]*", "offsets/offsets/[0-9]*"])
+def test_an_epoch_that_needs_a_damaged_file_is_no_way_out(tmp_path: Path, name: str) -> None:
+    """Else what came later, which is no worse, would be given up for nothing."""
+    flow = noted(flow_in(tmp_path / "flow"))
+    target = BEFORE - 2
+    if name.startswith("segments"):
+        victim = Path(flow._root, next(iter(Manifest.read(Files(flow._root), target).segments)).name)
+    else:
+        victim = sorted(Path(flow._root).glob(name))[target - ("offsets/offsets" in name)]
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    with pytest.raises(DamagedState, match=victim.name):
+        plan_rollback(Checkpoint(flow._root), target)
+
+
+def files_below(root: Path) -> dict[Path, bytes]:
+    """All files, and what is in them."""
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
 def test_export_has_every_live_row_once(tmp_path: Path) -> None:
     flow = flow_in(tmp_path / "flow")
     manifest = flow.manifest
@@ -162,6 +266,26 @@ def test_export_has_every_live_row_once(tmp_path: Path) -> None:
         assert all(row["__t"] == row["ts"] for row in found)
     with pytest.raises(InputError, match="is there already"):
         export(Files(flow._root), manifest, tmp_path / "out", lambda done, total: None)
+
+
+def test_an_export_does_not_go_into_the_checkpoint_nor_to_another_file_system(tmp_path: Path) -> None:
+    """Nothing there would know of it, and a path such as s3:/... would be a folder here."""
+    flow = flow_in(tmp_path / "flow")
+    files, before = Files(flow._root), files_below(Path(flow._root))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(Path(flow._root, "staged"))
+    for out, said in (
+        (str(Path(flow._root, "staged")), "is in the checkpoint"),
+        (str(Path(flow._root, "new", "deeper")), "is in the checkpoint"),
+        (str(tmp_path / "link"), "is in the checkpoint"),
+        (str(tmp_path / "file" / "state"), "cannot be written"),
+        ("s3://bucket/state", "is no local folder"),
+        ("s3:/bucket/state", "is no local folder"),
+    ):
+        with pytest.raises(InputError, match=said):
+            export(files, flow.manifest, Path(out), lambda done, total: None)
+    assert files_below(Path(flow._root)) == before
+    assert not Path("s3:").exists()
 
 
 def _us(time: Any) -> int:

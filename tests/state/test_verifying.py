@@ -50,6 +50,41 @@ def test_every_damaged_file_is_named_not_only_the_first(root: Path) -> None:
     assert {one.path for one in verify(Checkpoint(str(root))).damaged} >= {str(victim) for victim in victims}
 
 
+@pytest.mark.parametrize("kind", ["routing", "ledger"])
+def test_beside_a_damaged_part_of_a_manifest_the_rest_is_looked_at(root: Path, kind: str) -> None:
+    victims = [*root.glob(f"manifests/*.{kind}"), sorted(root.glob("segments/*.arrow"))[-1]]
+    for victim in victims:
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 2] ^= 1
+        victim.write_bytes(content)
+    found = verify(Checkpoint(str(root)))
+    assert {one.path for one in found.damaged} == {str(victim) for victim in victims}
+    assert found.epochs == []
+
+
+def test_a_log_that_is_gone_is_told(root: Path) -> None:
+    shutil.rmtree(root / "offsets")
+    assert [one.what for one in verify(Checkpoint(str(root))).damaged] == [
+        "Spark's offset log ends at epoch -1, the state at epoch 5"
+    ]
+
+
+def test_an_epoch_that_is_committed_meanwhile_is_no_contradiction(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifests were listed before it, the log after it."""
+    plain = Checkpoint.check_offsets
+
+    def a_moment_later(self: Checkpoint, latest: int) -> None:
+        if latest == 4:
+            late.rename(there)
+            monkeypatch.undo()
+        plain(self, latest)
+
+    there = root / "manifests" / "0000000006.root"
+    late = there.rename(root.parent / there.name)
+    monkeypatch.setattr(Checkpoint, "check_offsets", a_moment_later)
+    assert verify(Checkpoint(str(root))).damaged == []
+
+
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         verify(Checkpoint(str(tmp_path / "no")))

@@ -73,6 +73,8 @@ def _say_plan(checkpoint: str, plan: RollbackPlan) -> None:
     typer.echo(f"{checkpoint}: back from epoch {plan.last} to {plan.epoch}, over {n_epochs}")
     for folder in plan.folders:
         typer.echo(f"  results in {folder}: those of later epochs are removed")
+    for epoch in plan.unread:
+        typer.echo(f"  the manifest of epoch {epoch} is damaged: results in sinks that it alone names stay there")
     for other in plan.others:
         typer.echo(f"  {other}: has to be taken back by hand")
 
@@ -85,7 +87,7 @@ def repair(
     """Do what is safe to do for a checkpoint: delete orphans, and free the lease of an owner that is dead.
 
     An orphan is a file that no kept manifest refers to: what an attempt left that was lost. Nothing is deleted when a
-    manifest cannot be read, and nothing while a flow is running. Every start does the same.
+    manifest cannot be read or is missing, and nothing while a flow is running. Every start does the same.
 
     Examples:
 
@@ -95,8 +97,9 @@ def repair(
     """
     store, _ = _opened(checkpoint)
     store.refuse_held()
+    orphans = store.orphans()
     if dry_run:
-        for name in store.orphans():
+        for name in orphans:
             typer.echo(f"would delete {store.files.path(name)}")
         return
     store.take()

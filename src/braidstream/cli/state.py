@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +23,10 @@ from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 from braidstream.model.stores import shown_stage, shown_store
 from braidstream.query import describe_duration
 from braidstream.state.cells import Cells
-from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.checkpoint import Checkpoint, Identity, begun_rollback
 from braidstream.state.generations import Held, account
 from braidstream.state.manifest import Manifest
+from braidstream.state.verifying import misfit
 
 __all__ = ["show_state"]
 
@@ -41,6 +43,8 @@ class _Snapshot:
     identity: Identity
     epochs: list[EpochNumber]
     latest: Manifest
+    doubts: tuple[str, ...]
+    """Why no start would go on from here."""
 
     def as_plain(self, checkpoint: str) -> dict[str, Any]:
         """What `--json` prints."""
@@ -61,7 +65,10 @@ class _Snapshot:
             "newest": dict(latest.newest),
             "totals": dict(latest.totals),
             "delays": dict(latest.notes.delays),
-            "warnings": [warning(s, one, "all epochs") for s, one in late_in_all(latest).items() if one.is_much],
+            "warnings": [
+                *self.doubts,
+                *(warning(s, one, "all epochs") for s, one in late_in_all(latest).items() if one.is_much),
+            ],
             "active_bytes": round(sum(one.active_bytes for one in self.held.values())),
             "inactive_bytes": round(sum(one.inactive_bytes for one in self.held.values())),
             "generations": self.generations(),
@@ -183,7 +190,15 @@ def _look(checkpoint: str) -> _Snapshot:
         raise InputError(f"{checkpoint} {there}", "the folder of a checkpoint", "check the path, or [flow] checkpoint")
     latest = store.latest()
     store.verify(latest)
-    return _Snapshot(_as_declared(identity, latest), Manifest.epochs(store.files), latest)
+    return _Snapshot(_as_declared(identity, latest), Manifest.epochs(store.files), latest, tuple(_doubts(store)))
+
+
+def _doubts(store: Checkpoint) -> Iterator[str]:
+    """Why a start would refuse the checkpoint, though its last manifest is whole."""
+    if (begun := begun_rollback(store.files)) is not None:
+        yield begun
+    if (error := misfit(store)) is not None:
+        yield error.wrong
 
 
 def _as_declared(identity: Identity, latest: Manifest) -> Identity:

@@ -34,7 +34,7 @@ from braidstream.jobs.code import named_code
 from braidstream.jobs.form import Job, JobStream, with_place
 from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
-from braidstream.options import JobTableOptions
+from braidstream.options import JobSink, JobTableOptions
 from braidstream.plan.attempts import refuse_bad
 from braidstream.plan.catalogue import held_streams
 from braidstream.plan.joined_columns import arrow_type
@@ -106,7 +106,7 @@ def check_job(job: Job) -> Checked:
     tables = {name: with_place(job, f"[tables.{name}]", _table_of, name, one) for name, one in job.tables.items()}
     found = _Found(known, {name: schema for name, schema in tables.items() if schema is not None})
     queries = _queries(job, found)
-    for line in named_code(job.spark, queries):
+    for line in named_code(job.spark, queries, _ends(job)):
         warnings.warn(Note(f"{job.file}: {line}"), stacklevel=2)
     sinks = _sinks(job, queries)
     _refuse_overlaps(job, sinks)
@@ -124,6 +124,19 @@ def check_job(job: Job) -> Checked:
     _refuse_bad(job, known, queries)
     told = (expiring_groups(query, found.streams) for query in queries.values())
     return Checked(queries, epoch, tuple(left), changes, tuple(one for one in told if one is not None))
+
+
+def _ends(job: Job) -> dict[str, tuple[str, Mapping[str, str]]]:
+    """The format and the options of each stream, sink and table, by its place in the file."""
+    places: list[tuple[str, JobStream | JobSink | JobTableOptions | None]] = []
+    for name, stream in job.streams.items():
+        places += [(f"[streams.{name}]", stream), (f"[streams.{name}] bad", stream.bad)]
+    for name, entry in job.queries.items():
+        at = f"[queries.{name}]"
+        places += [(f"{at} sink", entry.sink), (f"{at} late", entry.late), (f"{at} bad", entry.bad)]
+    places += [(f"[functions.{name}] sink", one.sink) for name, one in job.functions.items()]
+    places += [(f"[tables.{name}]", one) for name, one in job.tables.items()]
+    return {place: (one.format, one.options) for place, one in places if one is not None}
 
 
 def _refuse_bad(job: Job, known: Mapping[str, Schema], queries: Mapping[str, Query]) -> None:

@@ -51,10 +51,13 @@ def reached_watermark(
 ) -> int | None:
     """The watermark after an epoch: the minimum over streams of (largest time seen - delay); it never goes back.
 
-    It does not wait for streams that were idle before and said nothing in the epoch.
+    It does not wait for streams that were idle before and said nothing in the epoch. Where nothing arrived at all it
+    stays: then no slot runs, and none could decide the rows that it would pass.
     """
-    seen, quiet = dict(newest), set(idle)
-    for tally in tallies:
+    seen, quiet, told = dict(newest), set(idle), list(tallies)
+    if not told:
+        return before
+    for tally in told:
         if tally.newest is not None:
             seen[tally.stream] = max(seen.get(tally.stream, tally.newest), tally.newest)
             quiet.discard(tally.stream)

@@ -43,7 +43,7 @@ from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
 
-__all__ = ["IDENTITY", "INTENT", "STAGED", "Checkpoint", "Identity", "refuse_begun"]
+__all__ = ["IDENTITY", "INTENT", "STAGED", "Checkpoint", "Identity", "begun_rollback", "intended", "refuse_begun"]
 
 _log = logging.getLogger("braidstream")
 
@@ -378,13 +378,23 @@ class Checkpoint:
         return len(self._swept(read))
 
     def orphans(self) -> list[str]:
-        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read."""
-        return self._orphans([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read.
+
+        And where Spark's log says that one is missing: what that one refers to is no orphan, it may be put back.
+        """
+        return self._orphans(self._all_read())
 
     def repair(self) -> list[str]:
         """Delete orphans, and nothing else: the form of the checkpoint stays as it is."""
         self.fence()
-        return self._swept([Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)])
+        return self._swept(self._all_read())
+
+    def _all_read(self) -> list[Manifest]:
+        """Every manifest; refused where one cannot be read, the last ones are missing, or a rollback was begun."""
+        refuse_begun(self.files)
+        read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
+        self.check_offsets(_latest(read))
+        return read
 
     def _orphans(self, read: Sequence[Manifest]) -> list[str]:
         kept = _kept_names(read)
@@ -433,16 +443,29 @@ def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
 
 def refuse_begun(files: Files) -> None:
     """Refuse a checkpoint whose rollback was begun and not finished."""
-    if files.exists(INTENT):
-        try:
-            to = json.loads(files.read(INTENT))["epoch"]
-        except (ValueError, KeyError, TypeError):
-            to = "EPOCH"
+    if (begun := begun_rollback(files)) is not None:
+        to = intended(files, "epoch")
         raise RunError(
-            f"{files.path(INTENT)}: a rollback to epoch {to} was begun and not finished",
+            f"{files.path(INTENT)}: {begun}",
             "a checkpoint that is all of one epoch",
-            f"finish it: braid rollback {files.root} --to {to}",
+            f"finish it: braid rollback {files.root} --to {'EPOCH' if to is None else to}",
         )
+
+
+def begun_rollback(files: Files) -> str | None:
+    """What to say of a rollback that was begun and not finished; None where there is none."""
+    if not files.exists(INTENT):
+        return None
+    to = intended(files, "epoch")
+    return f"a rollback to epoch {'EPOCH' if to is None else to} was begun and not finished"
+
+
+def intended(files: Files, what: str) -> int | None:
+    """A number of the rollback that was begun, if there is one and it can be read."""
+    try:
+        return int(json.loads(files.read(INTENT))[what])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _latest(read: Sequence[Manifest]) -> int:

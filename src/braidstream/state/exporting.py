@@ -40,13 +40,13 @@ __all__ = ["export", "live_rows"]
 _INNER = re.compile(f"{HASH}|{MASK}|{MARK}|{KEY}[0-9]+")
 _KEYED = re.compile(r"[^\[]*\[(?P<keys>.*)\](@\d+)?")
 _PLAIN = re.compile(r"CAST\(`(?P<name>(?:[^`]|``)+)` AS (?P<kind>[^)]*\)?)\)")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w\[\], .=-]")
 
 
 def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int], object]) -> dict[str, int]:
     """Write all live rows below a new folder; gives the rows of each store, by its folder."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is there already", "a folder that is new or empty", "choose another one with --out")
+    _refuse(files, out)
     segments, counts = manifest.segments, dict[str, int]()
     for at, segment in enumerate(segments):
         told(at, len(segments))
@@ -54,10 +54,29 @@ def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int
         table = shown(rows, segment.store, _hashes(rows, manifest, segment))
         folder = _UNSAFE.sub("_", segment.store)
         counts[folder] = counts.get(folder, 0) + table.num_rows
-        (out / folder).mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, out / folder / f"{Path(segment.name).stem}.parquet")
+        _write(table, out / folder, f"{Path(segment.name).stem}.parquet")
     told(len(segments), len(segments))
     return counts
+
+
+def _write(table: pa.Table, folder: Path, name: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, folder / name)
+    except OSError as error:
+        wrong = f"{folder} cannot be written: {error.strerror or str(error).splitlines()[0]}"
+        raise InputError(wrong, "a folder that may be written", "choose another one with --out") from None
+
+
+def _refuse(files: Files, out: Path) -> None:
+    """Refuse a folder that is there, one of the checkpoint's own, and an address, which a `Path` is not."""
+    fix = "choose another one with --out"
+    if _ADDRESS.match(str(out)):
+        raise InputError(f"{out} is no local folder", "a path on this machine", f"{fix}, and copy it then")
+    if files.has_renames and out.resolve().is_relative_to(Path(files.path("")).resolve()):
+        raise InputError(f"{out} is in the checkpoint", "a folder of its own", fix)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is there already", "a folder that is new or empty", fix)
 
 
 def live_rows(files: Files, manifest: Manifest, segment: Segment) -> Rows:

@@ -78,13 +78,9 @@ class OffsetLog:
             )
         if last < 0:
             return
-        self._readable("metadata", _is_json)
         if committed > last:
             raise self._damaged(f"offsets/{committed}", "is missing: its epoch was committed")
-        for epoch in range(max(last - 1, 0), last + 1):
-            self._readable(f"offsets/{epoch}", _is_offsets)
-        for source, reached in self._reached(last).items():
-            self._check_source(source, reached)
+        self._check_entries(last)
 
     def unsynced(self, epoch: int) -> list[str]:
         """The paths, with those of folders, that the disk must have before the state of an epoch: Spark waits for none.
@@ -107,10 +103,8 @@ class OffsetLog:
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a log from which Spark could not go on after an epoch, if all later ones were cut off."""
-        if not self._files.exists(self.folder):
-            return
-        self._readable("metadata", _is_json)
-        self._readable(f"offsets/{epoch}", _is_offsets)
+        if self._files.exists(self.folder):
+            self._check_entries(epoch)
 
     def cut(self, epoch: int) -> list[str]:
         """Cut off all that came after an epoch: commits before offsets, so that no epoch seems done that has none.
@@ -153,6 +147,14 @@ class OffsetLog:
             return True  # Hadoop reads a file beside such a one as if there were none
         pieces = [content[at : at + size] for at in range(0, len(content), size)]
         return sums[8:] == b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
+
+    def _check_entries(self, last: int) -> None:
+        """What Spark reads where an epoch is the last one: two entries of offsets, and those of sources."""
+        self._readable("metadata", _is_json)
+        for epoch in range(max(last - 1, 0), last + 1):
+            self._readable(f"offsets/{epoch}", _is_offsets)
+        for source, reached in self._reached(last).items():
+            self._check_source(source, reached)
 
     def _check_source(self, source: str, reached: int) -> None:
         """The entries of a source of files, from the last compact one to where the offsets have come."""

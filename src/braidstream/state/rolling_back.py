@@ -15,21 +15,23 @@ list cannot be cut without rewriting it; then those files come in the first epoc
 from the one after, and may hold other files than before: results are the same, for they do not depend on where epochs
 end, unless rows were late.
 
-Invariant: nothing that the epoch's manifest refers to is touched. Cost: the listings of the folders.
+Invariant: nothing that the epoch's manifest refers to is touched. Cost: the listings of the folders, and a pass
+over the epoch's state, which is checked before anything is given up for it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from braidstream.errors import DamagedState, InputError
 from braidstream.model.declarations import Target
 from braidstream.state import syncing
-from braidstream.state.checkpoint import INTENT, Checkpoint
+from braidstream.state.checkpoint import INTENT, Checkpoint, begun_rollback, intended
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
+from braidstream.state.seals import check_seal
 from braidstream.state.whole_epochs import MARKS, remove_after
 
 __all__ = ["RollbackPlan", "plan_rollback", "roll_back"]
@@ -50,10 +52,15 @@ class RollbackPlan:
     """Of results: files of later epochs are removed."""
     others: tuple[str, ...]
     """Sinks that have results of later epochs, or may have, and that only their owner can take back."""
+    unread: tuple[int, ...] = ()
+    """Later epochs whose manifests are damaged: sinks that they alone name are not known."""
 
 
 def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
-    """What is to be done; refused when the epoch is not kept, or what it needs is damaged. Nothing is changed."""
+    """What is to be done; refused when the epoch is not kept, or what it needs is damaged. Nothing is changed.
+
+    An epoch that Spark has logged is later even if it has no manifest: it may have been delivered before it died.
+    """
     files = checkpoint.files
     known = Manifest.epochs(files)
     if not known:
@@ -62,14 +69,52 @@ def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
         kept = [one for one in known if one >= 0]
         said = f"one of those that are kept: {kept[0]} to {kept[-1]}" if kept else "an epoch; none is kept"
         raise InputError(f"epoch {epoch} is not kept", said, "see braid state")
+    _refuse_later(files, epoch, known)
     target = Manifest.read(files, epoch)
-    checkpoint.verify(target)
-    checkpoint.log.check_epoch(epoch)
-    later = [Manifest.read(files, one) for one in known if one > epoch]
+    _check(checkpoint, target)
+    after = {one: _readable(files, one) for one in known if one > epoch}
+    later = [one for one in after.values() if one is not None]
     folders = dict.fromkeys(folder for one in (target, *later) for folder in one.notes.folders)
-    others = dict.fromkeys(name for one in later for name in _not_folders(one))
-    last = max(known[-1], _intended(files))
-    return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), tuple(others) if last > epoch else ())
+    others = dict.fromkeys(name for one in (target, *later) for name in _not_folders(one))
+    begun = max(checkpoint.log.last(log) for log in ("offsets", "commits"))
+    last = max(known[-1], begun, intended(files, "last") or -1)
+    others_then = tuple(others) if last > epoch else ()
+    unread = tuple(one for one, manifest in after.items() if manifest is None)
+    return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), others_then, unread)
+
+
+def _refuse_later(files: Files, epoch: int, known: Sequence[int]) -> None:
+    """Refuse an epoch whose results a rollback to an earlier one, which was not finished, may have removed."""
+    begun = begun_rollback(files)
+    to = intended(files, "epoch")
+    oldest = min(one for one in known if one >= 0) if to is None else to
+    if begun is not None and epoch > oldest:
+        raise InputError(
+            f"{files.path(INTENT)}: {begun}, and results of epochs after {oldest} may be gone",
+            f"epoch {oldest}, or one before",
+            f"finish it: braid rollback {files.root} --to {oldest}",
+        )
+
+
+def _check(checkpoint: Checkpoint, target: Manifest) -> None:
+    """Refuse an epoch from which no start could go on: what came later would be given up for nothing."""
+    checkpoint.verify(target)
+    checked = set[str]()
+    for entry in target.sections.entries().values():
+        sums = entry.section.checksums()
+        for name, size in entry.section.sizes().items():
+            if name not in checked:
+                check_seal(checkpoint.files, name, sums[name], size)
+            checked.add(name)
+    checkpoint.log.check_epoch(target.epoch)
+
+
+def _readable(files: Files, epoch: int) -> Manifest | None:
+    """A manifest after the epoch; None if it is damaged: going back is the way out of that."""
+    try:
+        return Manifest.read(files, epoch)
+    except DamagedState:
+        return None
 
 
 def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str]:
@@ -111,10 +156,3 @@ def _not_folders(manifest: Manifest) -> Iterable[str]:
 
 def _is_elsewhere(sink: Target) -> bool:
     return sink.to not in _PLAIN and sink.path is None
-
-
-def _intended(files: Files) -> int:
-    try:
-        return int(json.loads(files.read(INTENT))["last"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return -1

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
 from braidstream.model.snapshots import UNSEALED
-from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.checkpoint import INTENT, Checkpoint, begun_rollback
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.seals import file_checksum
 
-__all__ = ["Damage", "Found", "verify"]
+__all__ = ["Damage", "Found", "misfit", "verify"]
 
 
 @dataclass(frozen=True)
@@ -81,25 +81,19 @@ def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda d
         told(done, total)
     for damage in checkpoint.log.all_damage():
         found.add(damage)
-    if found.epochs:
-        _fits(checkpoint, found)
+    if (contradiction := misfit(checkpoint)) is not None:
+        found.add(contradiction)
+    if (begun := begun_rollback(files)) is not None:
+        found.add(Damage(files.path(INTENT), begun))
     return found
 
 
 def _of_manifest(checkpoint: Checkpoint, epoch: int, found: Found) -> Iterator[_Expected]:
-    """The segments of a manifest that can be read; what cannot is noted, unless it was retired meanwhile."""
+    """The segments of a manifest, as far as it can be read; what cannot is noted, unless it was retired meanwhile."""
     files = checkpoint.files
-    try:
-        manifest = Manifest.read(files, epoch)
-        _ = manifest.directory.next_id
-    except DamagedState as error:
-        if epoch in Manifest.epochs(files):
-            found.add(error)
+    manifest = _read(files, epoch, found)
+    if manifest is None:
         return
-    except CheckpointMismatch as error:
-        found.add(Damage(files.path(""), error.wrong))
-        return
-    found.epochs.append(epoch)
     found.files += len(manifest.own_files()) + 1
     for entry in manifest.sections.entries().values():
         try:
@@ -111,6 +105,31 @@ def _of_manifest(checkpoint: Checkpoint, epoch: int, found: Found) -> Iterator[_
         found.files += entry.ref is not None
         sums = section.checksums()
         yield from (_Expected(name, size, sums[name], epoch) for name, size in section.sizes().items())
+
+
+def _read(files: Files, epoch: int, found: Found) -> Manifest | None:
+    """A manifest; one whose ledger or routing table is damaged names its sections all the same."""
+    for whole in (True, False):
+        try:
+            manifest = Manifest.read(files, epoch, whole=whole)
+            break
+        except DamagedState as error:
+            if epoch in Manifest.epochs(files):
+                found.add(error)
+        except CheckpointMismatch as error:
+            found.add(Damage(files.path(""), error.wrong))
+            return None
+    else:
+        return None
+    try:
+        _ = manifest.directory.next_id
+    except DamagedState as error:
+        if epoch in Manifest.epochs(files):
+            found.add(error)
+        return manifest
+    if whole:
+        found.epochs.append(epoch)
+    return manifest
 
 
 def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], object]) -> None:
@@ -141,12 +160,17 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
         found.add(Damage(files.path(one.name), "this segment is damaged (its checksum does not fit)"))
 
 
-def _fits(checkpoint: Checkpoint, found: Found) -> None:
-    """Whether manifests and Spark's log belong together; one that is damaged is there all the same."""
-    there = Manifest.epochs(checkpoint.files)
-    if not there or not checkpoint.files.exists(checkpoint.log.folder):
-        return
-    try:
-        checkpoint.check_offsets(there[-1])
-    except DamagedState as error:
-        found.add(error)
+def misfit(checkpoint: Checkpoint) -> DamagedState | None:
+    """How manifests and Spark's log contradict each other; one that is damaged is there all the same.
+
+    A flow may commit an epoch between the two looks; then it is looked at again.
+    """
+    while there := Manifest.epochs(checkpoint.files):
+        try:
+            checkpoint.check_offsets(there[-1])
+        except DamagedState as error:
+            if Manifest.epochs(checkpoint.files)[-1:] == there[-1:]:
+                return error
+            continue
+        break
+    return None

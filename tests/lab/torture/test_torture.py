@@ -11,14 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from braidstream.epoch import steps
 from braidstream.lab.torture.drawing import draw_story
 from braidstream.lab.torture.playing import play
 from braidstream.lab.torture.record import described, drawn, torture
+from braidstream.lab.torture.reference import Reference
 from braidstream.lab.torture.shrinking import shrink
 from braidstream.lab.torture.spark_playing import play_on_spark
 from braidstream.lab.torture.story import Story
+from braidstream.model.values import changed
 from braidstream.spark.sink import Mark
 from braidstream.state import section
+from braidstream.state.notes import Silence
 from tests.cli.workshop import Braid
 from tests.scale import examples
 
@@ -43,6 +47,12 @@ def test_a_query_goes_while_joins_of_its_stages_would_take_turns_in_being_suspen
     assert not (wrong := play(story, tmp_path).wrong), wrong
 
 
+def test_the_watermark_does_not_pass_rows_in_an_epoch_without_slots(tmp_path: Path) -> None:
+    """A stream turned idle, and nothing arrived in the epoch after: rows without a partner were never put out."""
+    story = drawn(1084)
+    assert not (wrong := play(story, tmp_path).wrong), wrong
+
+
 @pytest.mark.acceptance
 def test_a_thousand_random_flows_that_crash_give_what_duckdb_gives() -> None:
     record = torture(range(1000))
@@ -63,9 +73,30 @@ def test_in_two_hundred_stories_there_is_everything() -> None:
     assert any(ask.bounds for ask in asks)
     assert any(ask.begin for ask in asks)
     assert any(ask.end is not None for ask in asks)
-    for option in ("controller", "grids", "budget", "silence_us", "n_hashes", "biclique", "shaken", "takes_late"):
+    for option in (
+        "controller",
+        "grids",
+        "budget",
+        "silence_us",
+        "n_hashes",
+        "biclique",
+        "shaken",
+        "takes_late",
+        "idle",
+    ):
         assert any(getattr(story.options, option) for story in stories), option
         assert not all(getattr(story.options, option) for story in stories), option
+
+
+def test_idle_streams_come_back_and_some_of_what_they_send_is_late() -> None:
+    """Not a property of the engine either: the watermark has gone on without them."""
+    stories = [story for story in map(draw_story, range(100)) if story.options.idle]
+    late = [{name for name, rows in Reference(story).late.items() if rows} for story in stories]
+    assert sum(bool(names & set(story.options.idle)) for names, story in zip(late, stories, strict=True)) >= 3
+    waiting = [changed(story, options=changed(story.options, idle={})) for story in stories]
+    assert any(
+        Reference(one).watermarks != Reference(two).watermarks for one, two in zip(stories, waiting, strict=True)
+    )
 
 
 def delivered_twice(patch: pytest.MonkeyPatch) -> None:
@@ -90,10 +121,16 @@ def expired_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(section, "_unexpired", early)
 
 
+def never_idle(patch: pytest.MonkeyPatch) -> None:
+    """The watermark waits for streams that are idle."""
+    patch.setattr(steps, "silence", lambda known, patience, spoke, now_us: Silence())
+
+
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "what is delivered again is there twice": delivered_twice,
     "a manifest forgets a segment": part_lost,
     "segments expire early": expired_early,
+    "idle streams are waited for": never_idle,
 }
 
 
@@ -135,7 +172,6 @@ def test_a_story_is_made_as_small_as_what_is_wrong_needs() -> None:
 
 def replace_final(story: Story) -> Any:
     from braidstream.lab.torture.story import Options
-    from braidstream.model.values import changed
 
     return changed(Options(), final=story.options.final, biclique=story.options.biclique)
 

@@ -2,9 +2,10 @@
 
 All streams are read by queries that are there throughout, so that the watermark is that of all of them. The rows of a
 stream arrive in the order of time + jitter, with a jitter of at most its delay: no row is late, unless the story wants
-some to be. Stories with too many results are drawn again, smaller.
+some to be, or a stream is idle: what it sends then may be. Stories with too many results are drawn again, smaller.
 
-Invariant: the same seed gives the same story. Cost: some milliseconds.
+Invariant: the same seed gives the same story; what came later is drawn by a generator of its own, so that it leaves the
+rest as it was. Cost: some milliseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,28 @@ def draw_story(seed: int, size: float = 1.0) -> Story:
     options = _options(random, asks, is_biclique=is_biclique)
     epochs = _epochs(random, names, delays, key, n_epochs, size, options)
     events = _events(random, n_epochs, options)
-    return Story(seed, key, delays, epochs, asks, options, events)
+    return _with_idle(Random(f"torture {seed}, idle"), Story(seed, key, delays, epochs, asks, options, events))
+
+
+def _with_idle(random: Random, story: Story) -> Story:
+    """Perhaps with streams that are silent for long enough to be idle, from the beginning or later, and come back.
+
+    Of what they send then some is behind the watermark, where they lag.
+    """
+    if random.random() < 0.65:
+        return story
+    patience, n_epochs, epochs = {}, len(story.epochs), list(story.epochs)
+    for name in random.sample(story.streams, random.choice([1, 1, 1, min(2, len(story.streams))])):
+        patience[name] = random.choice([0, 1, 1, 2, 3])
+        length = max(patience[name], 1) + random.randint(0, 3)
+        begin = random.randint(0, max(n_epochs - length - 1, 0))
+        end = begin + length
+        lag = random.choice([0, STEP, random.randint(STEP, (length + 1) * STEP)]) * SECOND
+        for number in range(begin, n_epochs):
+            said = [] if number < end else [(k, j, v, t - lag) for k, j, v, t in epochs[number].get(name, [])]
+            epochs[number] = {**epochs[number], name: said}
+    takes_late = story.options.takes_late or random.random() < 0.5
+    return changed(story, epochs=tuple(epochs), options=changed(story.options, idle=patience, takes_late=takes_late))
 
 
 def _asks(random: Random, names: list[str], n_epochs: int, *, is_biclique: bool) -> tuple[Ask, ...]:

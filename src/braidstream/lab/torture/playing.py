@@ -28,6 +28,7 @@ from braidstream.control.controller import Controller
 from braidstream.control.overflow import Overflow
 from braidstream.control.settings import Settings
 from braidstream.epoch.ending import is_ended
+from braidstream.epoch.idleness import Patience
 from braidstream.epoch.regridder import GridRouter
 from braidstream.errors import LeaseLost
 from braidstream.kernels.hashing import hash_columns
@@ -200,7 +201,7 @@ class _Play:
             raise Wrong("the flow did not end")
 
     def _count(self) -> None:
-        for name in ("spilled", "gridded", "suspended"):
+        for name in ("spilled", "gridded", "suspended", "idled"):
             if getattr(self.harness, name):
                 self.met[f"mechanism: {name}"] += 1
 
@@ -218,12 +219,20 @@ def _armed(event: Event | None, number: int) -> Iterator[Callable[[], bool]]:
             yield lambda: struck.is_struck
 
 
+class _Patience(Patience):
+    """By the number of epochs, and as if the flow had never been away: who is idle does not depend on restarts."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "since_us", 0)
+
+
 class _TornHarness(QueryHarness):
     """The engine as a story wants it."""
 
     def __init__(self, story: Story, folder: Path, met: Counter[str], random: Random) -> None:
         self._story, self._met, self._random = story, met, random
-        self.spilled = self.gridded = self.suspended = False
+        self.spilled = self.gridded = self.suspended = self.idled = False
+        self._epochs = 0
         options = story.options
         texts = {ask.name: cql(ask) for ask in story.asks if ask.is_permanent}
         super().__init__(
@@ -244,6 +253,7 @@ class _TornHarness(QueryHarness):
             interval_s=1e6 if options.budget and options.budget.has_time else None,
             restless_spills=options.budget.restless if options.budget else None,
             leased=True,
+            patience=_Patience(options.idle, lambda: self._epochs),
         )
 
     @property
@@ -257,12 +267,14 @@ class _TornHarness(QueryHarness):
 
     def epoch(self, tables: Any, n_tasks: int = 2) -> None:
         """Run the next epoch, and look at what it has done."""
+        self._epochs = self.manifest.epoch + 2
         super().epoch(tables, n_tasks)
         for decision in self.runner.flow.decider.decisions:
             if decision.epoch == self.manifest.epoch:
                 self._met.update(f"instruction: {type(one).__name__}" for one in decision.instructions)
         self.gridded |= bool(self.manifest.grids)
         self.suspended |= bool(self.manifest.notes.suspended)
+        self.idled |= bool(self.manifest.notes.silence.idle)
         self.spilled |= any(part.generation for segment in self.manifest.segments for part in segment.parts)
 
     def _cluster(self) -> LocalCluster:

@@ -182,8 +182,10 @@ def _split(story: Story) -> tuple[list[int], dict[str, list[tuple[int, Row]]], d
     on_time: dict[str, list[tuple[int, Row]]] = {name: [] for name in story.streams}
     late: dict[str, list[Row]] = {name: [] for name in story.streams}
     newest: dict[str, int] = {}
+    heard: dict[str, int] = {}
     watermark, watermarks = START, []
     for number, epoch in enumerate(story.epochs):
+        idle = _idle(story, number, heard)
         for name, rows in epoch.items():
             for row in rows:
                 if row[3] < watermark:
@@ -191,10 +193,18 @@ def _split(story: Story) -> tuple[list[int], dict[str, list[tuple[int, Row]]], d
                 else:
                     on_time[name].append((number, row))
             newest[name] = max([newest.get(name, START), *(row[3] for row in rows)])
-        if all(newest.get(name, START) > START for name in story.streams):
-            watermark = min(newest[name] - delay for name, delay in story.delays_us.items())
+            if rows:
+                heard[name] = number
+        waited = [name for name in story.streams if name not in idle or epoch.get(name)]
+        if any(epoch.values()) and waited and all(newest.get(name, START) > START for name in waited):
+            watermark = max(watermark, min(newest[name] - story.delays_us[name] for name in waited))
         watermarks.append(watermark)
     return watermarks, on_time, late
+
+
+def _idle(story: Story, number: int, heard: dict[str, int]) -> set[str]:
+    """Streams that had said nothing for as many epochs as they may, when the last epoch before this one was over."""
+    return {n for n, most in story.options.idle.items() if number > 0 and number - 1 - heard.get(n, -1) >= max(most, 1)}
 
 
 def _select(ask: Ask) -> str:

@@ -8,8 +8,9 @@ Invariant: two plays of one story do the same to the engine. Times are whole mic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import msgspec
 import pyarrow as pa
 
 from braidstream.model.values import Value
@@ -127,6 +128,8 @@ class Options(Value, frozen=True):
     """Whether tasks are lost, retried, run twice and in any order."""
     final: bool = True
     takes_late: bool = False
+    idle: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Streams that the watermark does not wait for once they have said nothing for so many epochs."""
 
 
 class Story(Value, frozen=True):
