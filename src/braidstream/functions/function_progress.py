@@ -56,6 +56,11 @@ class FunctionProgress:
         return {}
 
     @property
+    def bad(self) -> Mapping[str, int]:
+        """None: a function has no output for rows that fail."""
+        return {}
+
+    @property
     def late_by(self) -> Mapping[str, int]:
         """None: by how much samples were late is not measured."""
         return {}
