@@ -48,6 +48,7 @@ def epoch_task(flow: FlowRun[EnvelopesT], before: Manifest, epoch: int) -> Epoch
         shed=frozenset() if flow.decider.spiller is None else flow.decider.spiller.shed_stores,
         durable=flow.checkpoint.durable,
         piece_bytes=flow.piece_bytes,
+        handover=flow.cluster.handover,
     )
 
 

@@ -30,6 +30,11 @@ SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class Cluster(Protocol[EnvelopesT]):
     """What an epoch needs of an engine."""
 
+    @property
+    def handover(self) -> str | None:
+        """A folder in which tasks may leave what others are to map (`slot.handover`); None where there is none."""
+        ...
+
     def run(self, envelopes: EnvelopesT, stages: Sequence[SlotFunction], before: Manifest) -> list[bytes]:
         """Bring envelopes to their slots and run a function there, for each stage in turn; what the last gives.
 

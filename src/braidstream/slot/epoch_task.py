@@ -63,6 +63,8 @@ class EpochTask:
     """Whether what a task writes is on the disk before it reports it."""
     piece_bytes: int | None = None
     """What a batch of results may take, and by which a worker gives memory back. None: it does not matter."""
+    handover: str | None = None
+    """Where slots hand large envelopes over to those of the next stage, if all are on one machine."""
 
     def manifest(self) -> Manifest:
         """The manifest that defines routing and state for this task."""

@@ -34,7 +34,6 @@ from braidstream.kernels.routing import (
     Routes,
     deal,
     deal_light,
-    envelopes_to_batch,
     spread_by_time,
     unpack,
 )
@@ -54,7 +53,7 @@ from braidstream.slot.allocators import give_back, spare_what_stays
 from braidstream.slot.closing import Closings, Decided
 from braidstream.slot.counting import Counting, stored
 from braidstream.slot.epoch_task import EpochTask, routes_of
-from braidstream.slot.handover import blob_of
+from braidstream.slot.handover import blob_of, handed_over
 from braidstream.slot.pairing import pairs_of
 from braidstream.slot.pools.cell_pools import CellPools
 from braidstream.slot.pools.group_pools import Pools
@@ -101,6 +100,10 @@ class SlotTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the slots that the envelopes are for, nearly always one."""
+        sent = self._sent(batches)
+        return map(_reported, sent) if self.is_last else handed_over(sent, self.task.handover)
+
+    def _sent(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Envelope]:
         spare_what_stays("slot")
         own: dict[SlotId, list[tuple[Kind, pa.Buffer]]] = defaultdict(list)
         for batch in batches:
@@ -108,14 +111,13 @@ class SlotTask:
             for i in range(batch.num_rows):
                 envelope = Envelope.of(slots[i].as_py(), kinds[i].as_py(), blobs[i].as_buffer())
                 if _is_for_later(self.task, self.stage, envelope.kind):
-                    yield from _sent(envelope, self.is_last)
+                    yield envelope
                 else:
                     own[SlotId(envelope.slot)].append((envelope.kind, blob_of(envelope)))
         for slot, received in own.items():
-            for envelope in _guarded(self.task, self.stage, slot, received):
-                yield from _sent(envelope, self.is_last)
+            yield from _guarded(self.task, self.stage, slot, received)
             if self.task.deferred and not self.is_last:  # what it left out at a later stage needs nothing new there
-                yield from _sent(Envelope(slot, Kind(Content.TICK), b""), self.is_last)
+                yield Envelope(slot, Kind(Content.TICK), b"")
 
 
 def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
@@ -123,12 +125,10 @@ def _is_for_later(task: EpochTask, stage: int, kind: Kind) -> bool:
     return kind.content is Content.REPORT or is_of_later_store
 
 
-def _sent(envelope: Envelope, is_last: bool) -> Iterator[pa.RecordBatch]:
-    if is_last:
-        blob = envelope.blob if isinstance(envelope.blob, bytes) else envelope.blob.to_pybytes()
-        yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], schema=REPORTS_SCHEMA)
-    else:
-        yield from envelopes_to_batch([envelope])
+def _reported(envelope: Envelope) -> pa.RecordBatch:
+    blob = blob_of(envelope)
+    report = blob if isinstance(blob, bytes) else blob.to_pybytes()
+    return pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], schema=REPORTS_SCHEMA)
 
 
 def _guarded(task: EpochTask, stage: int, slot: SlotId, received: list[tuple[Kind, pa.Buffer]]) -> Iterator[Envelope]:

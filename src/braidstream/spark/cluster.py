@@ -136,6 +136,11 @@ class SparkCluster:
         return reduce(DataFrame.unionByName, parts)
 
     @property
+    def handover(self) -> str | None:
+        """Below `spark.local.dir`, where all tasks run on this machine."""
+        return self._folder
+
+    @property
     def session(self) -> SparkSession:
         """Where jobs run."""
         return own_session(self._spark, self._root, self._settings) if self._clone is None else self._clone

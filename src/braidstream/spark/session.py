@@ -51,6 +51,7 @@ QUERY_SETTINGS = {
 }
 """Slots must stay the partitions they are, Arrow batches may be large; what Spark writes down of each plan is short;
 envelopes of two attempts carry the same rows but the times of their own, which is no reason to fail the job."""
+_DAEMON, _OURS = "spark.python.daemon.module", "braidstream.spark.worker_daemon"
 _UNWEIGHED = str(2**31 - 1)
 """At this number of bytes, and no other, Spark does not look."""
 _ROUNDS = 4
@@ -62,7 +63,11 @@ _LONGEST = 50
 def local_session(
     master: str | None = None, app_name: str = "braidstream", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session for flows; the active one, as it is, if there is one. Workers use this process's Python."""
+    """A Spark session for flows; the active one, as it is, if there is one. Workers use this process's Python.
+
+    On this machine they are forked from a process that has imported what they need, and the C library keeps what the
+    JVM's threads free in two places instead of eight a core.
+    """
     active = SparkSession.getActiveSession()
     if active is not None and not settings:
         return active
@@ -79,7 +84,8 @@ def local_session(
         ours["spark.master"] = "local[*]"
     chosen = {**ours, **(settings or {})}
     if chosen.get("spark.master", "").startswith("local"):  # nothing leaves the machine
-        chosen = {"spark.shuffle.compress": "false", "spark.broadcast.compress": "false", **chosen}
+        chosen = {"spark.shuffle.compress": "false", "spark.broadcast.compress": "false", _DAEMON: _OURS, **chosen}
+        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     if _may_use_unix_sockets(chosen.get("spark.master", "")):
         chosen.setdefault("spark.python.unix.domain.socket.enabled", "true")
     for name, value in chosen.items():

@@ -20,7 +20,7 @@ HEAP = "java.lang.OutOfMemoryError: Java heap space"
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_sampler_sees_the_largest_worker_below_this_process() -> None:
     held = "import time; kept = bytearray(b'1') * (80 << 20); print('ready', flush=True); time.sleep(60)"
-    command = [sys.executable, "-c", held, "pyspark.daemon"]
+    command = [sys.executable, "-c", held, "pyspark.worker"]
     with Sampler() as sampler, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         child.stdout.readline()

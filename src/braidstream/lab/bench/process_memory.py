@@ -84,7 +84,7 @@ def _processes() -> dict[str, list[int]]:
             command = (Path("/proc") / str(process) / "cmdline").read_bytes()
         except OSError:
             continue
-        who = "worker" if b"pyspark.daemon" in command else "jvm" if b"java\0" in command else None
+        who = "worker" if b"pyspark.worker" in command else "jvm" if b"java\0" in command else None
         if who is not None:
             found.setdefault(who, []).append(process)
     return found

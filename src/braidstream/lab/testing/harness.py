@@ -324,6 +324,8 @@ class _LocalRouter(Router):
 class LocalCluster:
     """A cluster in one process: the exchange is a dict of envelopes by slot, SQL is computed by DuckDB."""
 
+    handover: str | None = None
+
     def __init__(self, root: str) -> None:
         self._files = Files(root)
 

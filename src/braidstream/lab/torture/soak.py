@@ -254,7 +254,7 @@ class _Run:
         assert self.process is not None
         found: dict[str, list[int]] = {"driver MB": [self.process.pid], "JVM MB": [], "workers MB": []}
         for process, command in _session(self.process.pid):
-            if b"pyspark.daemon" in command:
+            if b"pyspark.worker" in command:
                 found["workers MB"].append(process)
             elif b"java\0" in command:
                 found["JVM MB"].append(process)
