@@ -3,7 +3,8 @@
 A system that fails is reported as failed, with the last words of its process (`running.py`).
 
 In several rounds every system runs once in each round, so that what disturbs the machine for a while disturbs all of
-them; the figures are then over the measured epochs of all rounds. A system that failed is not run again.
+them; a rate is then the median of the rounds', an epoch's length that of all measured epochs. A system that failed is
+not run again.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Measurement:
     settings: str
     status: str
     rows_per_s: float | None = None
+    """Of its measured epochs; of several rounds the median."""
     epoch_ms: float | None = None
     """The median epoch, of those measured."""
     best_ms: float | None = None
@@ -121,11 +123,11 @@ def _measured(case: Case, system: str, settings: str, runs: Sequence[Run], base:
     if failure is not None:
         status = next(run.status for run in runs if run.failure is not None)
         return Measurement(case.name, system, settings, status, peak_mb=peak, note=failure)
-    epochs = [epoch for run in runs for epoch in run.printed["epoch_ms"][case.warm_epochs :]]
-    rows_per_s = len(epochs) * case.rows_per_epoch / (sum(epochs) / 1000)
+    rounds = [run.printed["epoch_ms"][case.warm_epochs :] for run in runs]
+    rows_per_s = statistics.median(len(own) * case.rows_per_epoch / (sum(own) / 1000) for own in rounds)
     ratio = rows_per_s / base if base else (1.0 if system == SPARK_MEMORY else None)
-    best = min(statistics.median(run.printed["epoch_ms"][case.warm_epochs :]) for run in runs)
-    middle = statistics.median(epochs)
+    best = min(map(statistics.median, rounds))
+    middle = statistics.median(epoch for own in rounds for epoch in own)
     last = runs[-1].printed
     return Measurement(
         case.name,

@@ -160,7 +160,7 @@ def _parts(spark: tuple[int, int], flink: int) -> dict[str, tuple[int, int]]:
 JOINS = {
     workload.name: workload
     for workload in (
-        _join("uniform-1m", _parts((1, 2), 1)),
+        _join("uniform-1m", _parts((1, 2), 2)),
         _join("uniform-2m", systems=(BRAIDSTREAM, DUCKDB, POLARS)),
         _join("zipf", _parts((0, 1), 2)),
         _join("hot", _parts((1, 1), 2)),
