@@ -152,7 +152,7 @@ def postgresql() -> Iterator[Postgresql]:
 
 
 class Kafka:
-    """A broker that is its own controller."""
+    """A broker that is its own controller; as most are, it makes a topic of several partitions if asked for one."""
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", advertised: str = "") -> None:
         self.folder, self.host, self.port = folder, host, free_port()
@@ -223,7 +223,8 @@ class Kafka:
             "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
-            "auto.create.topics.enable": "false",
+            "auto.create.topics.enable": "true",
+            "num.partitions": 3,
         }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
 

@@ -99,8 +99,9 @@ def test_an_older_producer_is_fenced_and_what_it_sent_is_not_seen(kafka: Kafka) 
 
     topic = kafka.create(new_name("topic"))
     process = Process({"target": "kafka", "servers": kafka.servers, "topic": topic}, "now")
-    marks = kafka.create(f"{topic}.marks.flow-q", 1)
-    put = kafka_sink._Put(process.sink._servers, topic, marks, Mark("flow", "q", 0))
+    mark = Mark("flow", "q", 0)
+    marks = process.sink._marks(mark, Delivery("q", 0, ["staged"], no_frame, finished=False))
+    put = kafka_sink._Put(process.sink._servers, topic, marks, mark)
     batch = pa.RecordBatch.from_pydict({"key": [None], "value": ['{"k": 1, "rv": 4, "sv": 7}']})
 
     def interrupted() -> Any:

@@ -55,6 +55,9 @@ _OF_VALUES = ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW", "CA
 class _Some(Sink):
     """A sink that is given some of the rows."""
 
+    part = ""
+    """What tells them from those that another sink is given of the same outlet."""
+
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.description, self.promise = sink.description, sink.promise
@@ -110,12 +113,14 @@ class _Some(Sink):
             return self.taken(delivery.frame())
 
         staged = delivery.staged if delivery.staged and not frame().isEmpty() else ()
-        self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False))
+        self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False, part=self.part))
         self.placed = self.sink.placed
 
 
 class BadRows(_Some):
     """Takes the rows that could not be read: what is known of them."""
+
+    part = "bad"
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """The rows with a `_bad`."""
