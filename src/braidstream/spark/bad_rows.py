@@ -32,10 +32,14 @@ BAD_TYPE = "struct<reason:string,message:string,topic:string,partition:int,offse
 FILE_BAD_TYPE = "struct<reason:string,message:string,file:string>"
 
 
+UNREADABLE = "a message that cannot be read"
+"""What the error begins with at which a flow stops that does not keep such messages."""
+
+
 def skipping(error: BaseException) -> str:
     """How rows that cannot be read, or of which an expression cannot be computed, are passed over, if it is that."""
     text = f"{error} {error.__cause__}"
-    if "MALFORMED_RECORD_IN_PARSING" in text:
+    if UNREADABLE in text or "MALFORMED_RECORD_IN_PARSING" in text:
         how = 'bad = { format = "json", path = "bad" }'
         return f"repair the source; or add {how} to the stream, where such rows then go, and start again"
     expression = in_expression(error) or (error.__cause__ and in_expression(error.__cause__))
