@@ -99,10 +99,11 @@ class KafkaSink(Sink):
             refuse_no_avro(spark, f"the kafka sink of topic {self._topic!r}", SinkError)
 
     def check(self, flow: str) -> None:
-        """Refuse brokers that do not answer, and a topic that is not there."""
+        """Refuse brokers that do not answer, and a topic that is not there or may not be written."""
         del flow
         topics = self._topics()
         self._refuse_settings()
+        self._refuse_unpermitted()
         if self._topic not in topics:
             raise SinkError(
                 f"there is no Kafka topic {self._topic!r} at {self.options['servers']}",
@@ -171,6 +172,43 @@ class KafkaSink(Sink):
                 "correct the brokers' advertised.listeners",
             )
         return list(found.topics)
+
+    def _refuse_unpermitted(self) -> None:
+        """Refuse a topic that this user may not write; one that he may not see, whether it is there or not."""
+        kafka = extra("kafka")
+        client = extra("kafka", "admin").AdminClient(self._servers)
+        wanted = kafka.TopicCollection([self._topic])
+        asked = client.describe_topics(wanted, include_authorized_operations=True, request_timeout=_ASK_S)
+        try:
+            permitted = asked[self._topic].result(_ASK_S).authorized_operations
+        except kafka.KafkaException as error:
+            if error.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return  # it is not there, which is told otherwise, or the brokers cannot be asked that
+            permitted = []
+        if permitted is None or "WRITE" in {one.name for one in permitted}:
+            return
+        user = self.options.get("sasl.username", "NAME")
+        raise SinkError(
+            f"the user {user} may not write the Kafka topic {self._topic!r} at {self.options['servers']}",
+            "a user who may write the topic, and make, read and write those of its marks",
+            "; ".join(
+                f"kafka-acls.sh --bootstrap-server {self.options['servers']} --add --allow-principal User:{user} "
+                f"{rights}"
+                for rights in self._rights
+            ),
+        )
+
+    @property
+    def _rights(self) -> tuple[str, ...]:
+        """All that is needed, as Kafka's own tool takes it."""
+        ours = "--resource-pattern-type prefixed"
+        marks = self.options.get("marks", f"{self._topic}.marks")
+        return (
+            f"--operation Write --topic {self._topic}",
+            f"--operation Create --operation Read --operation Write --topic {marks}. {ours}",
+            f"--operation Write --transactional-id braidstream/ {ours}",
+            f"--operation Read --group {marks}. {ours}",
+        )
 
     def _refuse_settings(self) -> None:
         """Refuse settings with which nobody can send in transactions. Nothing is sent, and nobody is fenced."""

@@ -211,8 +211,8 @@ class _Put:
         """A lock that somebody keeps is told with who that is."""
         try:
             yield
-        except Exception as error:
-            if getattr(error, "sqlstate", None) != _LOCKED:
+        except extra("postgresql", "dbapi").Error as error:
+            if error.sqlstate != _LOCKED:
                 raise
         else:
             return
