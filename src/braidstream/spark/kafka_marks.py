@@ -105,7 +105,8 @@ def made_marks(settings: Settings, topic: str, base: str, mark: Mark, delivery: 
     own, former = _name(topic, base, mark, delivery.part), _former_name(base, mark)
     if own not in known.topics:
         _make(client, own, min(3, len(known.brokers)))
-    _refuse_forgetful(client, own, settings)
+    else:
+        _refuse_forgetful(client, own, settings)
     if former not in known.topics:
         return Marks(settings, mark.outlet, own)
     return Marks(settings, mark.outlet, own, former, len(known.topics[former].partitions))
