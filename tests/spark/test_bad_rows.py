@@ -14,6 +14,7 @@ from braidstream.errors import SinkFailed
 from braidstream.model.faults import armed
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
 from braidstream.spark.flow import Flow
+from braidstream.spark.late import late_sinks
 
 pytestmark = pytest.mark.spark
 
@@ -69,6 +70,19 @@ def test_bad_rows_and_late_tuples_part_and_come_once_also_after_a_failure(spark:
     for name in ("a", "b"):
         results = spark.read.parquet(str(tmp_path / name)).collect()
         assert sorted((one.rv, one.sv) for one in results) == [(1, 10), (1, 11), (2, 10), (2, 11)]
+
+
+def test_an_output_that_three_queries_name_is_given_a_bad_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    """In a table that would have it thrice: by JDBC, where nothing is recognized."""
+    write(tmp_path / "R", 0, [row(1, 1, 50), bad("{")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    to = {"url": f"jdbc:derby:{tmp_path}/db;create=true", "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
+    flow = declared(spark, tmp_path).bad("R", "jdbc", dbtable="bad", **to)
+    kept = [flow.query(TEXT, name=name).to("noop").late("memory") for name in "abc"]
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    found = spark.read.format("jdbc").options(dbtable="bad", **to).load()
+    assert [one.message for one in found.collect()] == ["{"]
+    assert len(late_sinks(kept)["R"].parts) == 4, "what is kept in memory is each query's own"
 
 
 def test_a_stream_that_cannot_say_which_rows_are_bad_is_refused(spark: SparkSession) -> None:

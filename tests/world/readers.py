@@ -36,6 +36,12 @@ def s3_rows(paths: list[str], columns: tuple[str, ...] = ("k", "rv", "sv")) -> l
     return in_order(row for table in found for row in _rows(table, columns))
 
 
+def parquet_rows(paths: list[str], columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:
+    import pyarrow.parquet as pq
+
+    return in_order(row for path in paths for row in _rows(pq.read_table(path), columns))
+
+
 def iceberg_rows(path: str, name: str, columns: tuple[str, ...] = ("k", "rv", "sv")) -> list[Row]:
     from pyiceberg.catalog import load_catalog
 

@@ -19,10 +19,11 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
@@ -152,11 +153,12 @@ def postgresql() -> Iterator[Postgresql]:
 
 
 class Kafka:
-    """A broker that is its own controller."""
+    """A broker that is its own controller; as most are, it makes a topic of several partitions if asked for one."""
 
-    def __init__(self, folder: Path, host: str = "127.0.0.1", advertised: str = "") -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1", advertised: str = "", users: Sequence[str] = ()) -> None:
         self.folder, self.host, self.port = folder, host, free_port()
         self.servers = f"{host}:{self.port}"
+        self._users, self.guarded = users, f"{host}:{free_port()}"
         self.advertised = advertised or self.servers
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -223,16 +225,34 @@ class Kafka:
             "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
-            "auto.create.topics.enable": "false",
+            "auto.create.topics.enable": "true",
+            "num.partitions": 3,
         }
-        return "".join(f"{name}={value}\n" for name, value in lines.items())
+        return "".join(f"{name}={value}\n" for name, value in {**lines, **self._guard(lines)}.items())
+
+    def _guard(self, lines: Mapping[str, Any]) -> dict[str, str]:
+        """A second listener, where users have a name, and NAME-word as password, and may do what is granted to them."""
+        if not self._users:
+            return {}
+        known = " ".join(f'user_{user}="{user}-word"' for user in self._users)
+        return {
+            "listeners": f"{lines['listeners']},GUARDED://{self.guarded}",
+            "advertised.listeners": f"{lines['advertised.listeners']},GUARDED://{self.guarded}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
 
 
 @contextmanager
-def kafka(advertised: str = "") -> Iterator[Kafka]:
-    """A running broker; `advertised`, where it says that it is, if not where it is."""
+def kafka(advertised: str = "", users: Sequence[str] = ()) -> Iterator[Kafka]:
+    """A running broker; `advertised`, where it says that it is, if not where it is; `users`, of a guarded listener."""
     folder = Path(tempfile.mkdtemp(prefix="braidstream-kafka-"))
-    broker = Kafka(folder, advertised=advertised)
+    broker = Kafka(folder, advertised=advertised, users=users)
     try:
         broker.start()
         yield broker

@@ -156,14 +156,21 @@ def test_from_kafka_to_kafka_with_kafkas_own_time(tmp_path: Path, kafka: Kafka) 
     assert readers.kafka_rows(kafka, names[2]) == every
 
 
-def test_a_message_that_is_not_what_the_schema_says_stops_the_flow_and_is_named(tmp_path: Path, kafka: Kafka) -> None:
-    names = [kafka.create(new_name(name)) for name in ("r", "s")]
-    send(kafka, names[0], [*rows("R", 5), b'{"k": "no number", "v": 1}'])
+@pytest.mark.parametrize("wrong", [b'{"k": "no number", "v": 1}', b""], ids=["of another type", "empty"])
+def test_a_message_that_is_not_what_the_schema_says_stops_the_flow_and_is_named(
+    tmp_path: Path, kafka: Kafka, wrong: bytes
+) -> None:
+    """Also an empty one, which Spark's parser passes as NULLs, and with Kafka's time, with which these would join."""
+    names = [kafka.create(new_name(name), 1) for name in ("r", "s")]
+    send(kafka, names[0], [*rows("R", 5), wrong])
     send(kafka, names[1], rows("S", 5))
-    done = braid(tmp_path, "run", str(job(tmp_path, servers=kafka.servers, r=names[0], s=names[1])))
+    file = job(tmp_path, servers=kafka.servers, r=names[0], s=names[1], time="timestamp")
+    file.write_text(file.read_text().replace("], S [RANGE 10 MINUTES] WHERE", "] LEFT JOIN S [RANGE 10 MINUTES] ON"))
+    done = braid(tmp_path, "run", str(file))
     assert done.returncode == 3, done.stderr[-2000:]
     said = " ".join((done.stderr + done.stdout).split())
-    assert "no number" in said
+    assert f"a message that cannot be read of stream 'R' at topic {names[0]}, partition 0, offset 5" in said
+    assert wrong.decode() in said
     assert "bad = {" in said
 
 

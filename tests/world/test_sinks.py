@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from braidstream.errors import RunError, SinkError
+from braidstream.errors import CheckpointMismatch, RunError, SinkError
 from braidstream.model.faults import armed
 from braidstream.spark.extras import extra
 from braidstream.spark.flow import Flow
@@ -202,6 +202,26 @@ def test_marks_are_in_the_table_that_is_named_for_them(
     run()
     assert readers.postgresql_rows(postgresql, table) == EXPECTED
     assert postgresql.psql(f"SELECT DISTINCT outlet FROM {marks}") == [f"{table} in {table}"]
+
+
+def test_other_marks_are_refused_while_an_epoch_may_be_in_the_table(
+    spark: SparkSession, tmp_path: Path, postgresql: Postgresql
+) -> None:
+    write(tmp_path, EPOCHS)
+    table, marks = new_name("t"), new_name("marks")
+
+    def run(**options: str) -> None:
+        flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+        flow.query(QUERY, name="q").to("postgresql", url=postgresql.url, table=table, **options)
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("before-manifest:1:raise"):
+        run()
+    with pytest.raises(CheckpointMismatch, match="its results may be in the table of query 'q' already"):
+        run(marks=marks)
+    run()
+    run(marks=marks)
+    assert readers.postgresql_rows(postgresql, table) == EXPECTED
 
 
 def test_a_topic_that_is_missing_is_refused_with_the_command_that_makes_it(kafka: Kafka) -> None:

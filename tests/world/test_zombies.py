@@ -40,12 +40,15 @@ class Process:
         self.sink.check_rows(SCHEMA)
         self.sink.claim("flow", owner)
 
-    def delivery(self, epoch: int) -> Delivery:
-        writer = self.sink.staging("unused", finished=True).writer(ROWS.schema, epoch, 0)
-        writer.write([column.combine_chunks() for column in ROWS.columns])
-        staged = writer.close()
-        assert staged is not None
-        return Delivery("q", epoch, [staged.name], no_frame, finished=True)
+    def delivery(self, epoch: int, n_files: int = 1) -> Delivery:
+        names = []
+        for i in range(n_files):
+            writer = self.sink.staging("unused", finished=True).writer(ROWS.schema, epoch, i)
+            writer.write([column.combine_chunks() for column in ROWS.columns])
+            staged = writer.close()
+            assert staged is not None
+            names.append(staged.name)
+        return Delivery("q", epoch, names, no_frame, finished=True)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -71,6 +74,40 @@ def test_a_process_that_looked_before_the_other_committed_adds_nothing(
     late.sink.deliver(late.delivery(1))
     found = readers.delta_rows(path) if kind == "delta" else readers.iceberg_rows(path, "results.pairs")
     assert found == in_order(EXPECTED * 2)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_commit_that_arrived_and_whose_answer_was_lost_keeps_its_files(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client tries again, meets its own commit, and is told of a conflict."""
+    import deltalake
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import CommitFailedException
+
+    place, name = (
+        (deltalake.DeltaTable, "create_write_transaction") if kind == "delta" else (SqlCatalog, "commit_table")
+    )
+    lost = deltalake.exceptions.CommitFailedError if kind == "delta" else CommitFailedException
+    commit, n_lost = getattr(place, name), []
+
+    def committed(*given: Any, **named: Any) -> None:
+        commit(*given, **named)
+        n_lost.append(1)
+        raise lost("a concurrent transaction has the version")
+
+    declared = {"target": kind, "path": str(tmp_path / "lake")}
+    if kind == "iceberg":
+        declared["table"] = "results.pairs"
+    process = Process(declared, "now")
+    with monkeypatch.context() as patched:
+        patched.setattr(place, name, committed)
+        process.sink.deliver(process.delivery(0))
+    assert len(n_lost) == 1
+    process.sink.deliver(process.delivery(0))
+    path = str(tmp_path / "lake")
+    found = readers.delta_rows(path) if kind == "delta" else readers.iceberg_rows(path, "results.pairs")
+    assert found == in_order(EXPECTED)
 
 
 def test_a_second_transaction_of_the_same_epoch_waits_for_the_first_and_adds_nothing(postgresql: Postgresql) -> None:
@@ -99,8 +136,9 @@ def test_an_older_producer_is_fenced_and_what_it_sent_is_not_seen(kafka: Kafka) 
 
     topic = kafka.create(new_name("topic"))
     process = Process({"target": "kafka", "servers": kafka.servers, "topic": topic}, "now")
-    marks = kafka.create(f"{topic}.marks.flow-q", 1)
-    put = kafka_sink._Put(process.sink._servers, topic, marks, Mark("flow", "q", 0))
+    mark = Mark("flow", "q", 0)
+    marks = process.sink._marks(mark, Delivery("q", 0, ["staged"], no_frame, finished=False))
+    put = kafka_sink._Put(process.sink._servers, topic, marks, mark)
     batch = pa.RecordBatch.from_pydict({"key": [None], "value": ['{"k": 1, "rv": 4, "sv": 7}']})
 
     def interrupted() -> Any:

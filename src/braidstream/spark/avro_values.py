@@ -39,13 +39,15 @@ def avro_schema(spark: SparkSession, struct: StructType) -> str:
 
 
 def avro_row(spark: SparkSession, struct: StructType, options: Mapping[str, str], *, keeps_bad: bool) -> Column:
-    """The row in a message's value; NULL for one that cannot be read, if those are kept."""
+    """The row in a message's value; NULL for one that cannot be read.
+
+    Where bad ones are not kept the schema may be no record; Spark then stops at the first, and does not name it.
+    """
     given = options.get("avro.schema") or avro_schema(spark, struct)
     skip = int(options.get("avro.skip", "0"))
     value = F.expr(f"substring(value, {skip + 1})") if skip else F.col("value")
-    if not keeps_bad:
-        read = from_avro(value, given, {"mode": "FAILFAST"})
-        return F.struct(*_fields(read, struct))
+    if not keeps_bad and not _is_record(given):
+        return F.struct(*_fields(from_avro(value, given, {"mode": "FAILFAST"}), struct))
     read = from_avro(value, given, {"mode": "PERMISSIVE", "avroSchema": _with_proof(given)})
     return F.when(read[_READ], F.struct(*_fields(read, struct)))
 
@@ -56,17 +58,22 @@ def _fields(read: Column, struct: StructType) -> list[Column]:
 
 def _with_proof(schema: str) -> str:
     """A record's schema as readers are to have it: with a field that is true in every row that could be read."""
-    try:
-        record = json.loads(schema)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or not isinstance(record.get("fields"), list):
+    if not _is_record(schema):
         wrong = f'"avro.schema" is no record: {schema[:200]}'
         raise StreamError(
             wrong, "the schema of a record, as JSON, where bad rows are kept", "leave out what is around it"
         )
+    record = json.loads(schema)
     proof = {"name": _READ, "type": "boolean", "default": True}
     return json.dumps({**record, "fields": [*record["fields"], proof]})
+
+
+def _is_record(schema: str) -> bool:
+    try:
+        found = json.loads(schema)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and isinstance(found.get("fields"), list)
 
 
 def avro_value(frame: DataFrame) -> Column:

@@ -32,10 +32,14 @@ BAD_TYPE = "struct<reason:string,message:string,topic:string,partition:int,offse
 FILE_BAD_TYPE = "struct<reason:string,message:string,file:string>"
 
 
+UNREADABLE = "a message that cannot be read"
+"""What the error begins with at which a flow stops that does not keep such messages."""
+
+
 def skipping(error: BaseException) -> str:
     """How rows that cannot be read, or of which an expression cannot be computed, are passed over, if it is that."""
     text = f"{error} {error.__cause__}"
-    if "MALFORMED_RECORD_IN_PARSING" in text:
+    if UNREADABLE in text or "MALFORMED_RECORD_IN_PARSING" in text:
         how = 'bad = { format = "json", path = "bad" }'
         return f"repair the source; or add {how} to the stream, where such rows then go, and start again"
     expression = in_expression(error) or (error.__cause__ and in_expression(error.__cause__))
@@ -54,6 +58,9 @@ _OF_VALUES = ("CAST_INVALID_INPUT", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW", "CA
 
 class _Some(Sink):
     """A sink that is given some of the rows."""
+
+    part = ""
+    """What tells them from those that another sink is given of the same outlet."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -110,12 +117,14 @@ class _Some(Sink):
             return self.taken(delivery.frame())
 
         staged = delivery.staged if delivery.staged and not frame().isEmpty() else ()
-        self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False))
+        self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False, part=self.part))
         self.placed = self.sink.placed
 
 
 class BadRows(_Some):
     """Takes the rows that could not be read: what is known of them."""
+
+    part = "bad"
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """The rows with a `_bad`."""

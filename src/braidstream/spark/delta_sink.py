@@ -3,19 +3,21 @@
 Files are renamed into the table's folder, where nobody sees them, and then named in one commit of the table's log, with
 Delta's own mark of an application: writer = flow and outlet, version = epoch. Who finds that version, or a later one,
 does nothing. Two processes that deliver the same epoch at once conflict on the writer, so one of them fails, looks
-again and finds the mark. What was renamed and never committed is no part of the table; Delta's `vacuum` removes it.
+again and finds the mark. Whose files are in the table then is not known: a commit that arrived, and of which the answer
+was lost, is found in the same way. So files that were renamed are never deleted; those that no commit names are no part
+of the table, and Delta's `vacuum` removes them.
 
-A table that files cannot be added to by reference (it has partitions, renamed columns, constraints, or features that
-delta-rs does not write) is written by Spark's Delta, where the session has it.
+A table that files cannot be added to by reference (it has partitions, renamed or computed columns, constraints, or
+features that ask more of a writer) is written by Spark's Delta, where the session has it.
 
-Cost: a rename and a look at the footer of each file, and delta-rs' reading of the log.
+Cost: a rename and a look at the footer of each file. The log is read once, then what is new in it.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +41,16 @@ __all__ = ["DeltaSink"]
 _ATTEMPTS = 20
 _KEPT = {"delta.columnMapping.mode": ("none", ""), "delta.enableRowTracking": ("false", "")}
 """Properties with which files may be added by reference."""
+_COMPUTED = ("delta.invariants", "delta.generationExpression", "delta.identity.")
+"""What a column's metadata begin with where a writer has to look at values, or make them."""
+_FEATURES = frozenset(
+    {
+        *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns"),
+        *("columnMapping", "timestampNtz", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"),
+        *("domainMetadata", "typeWidening", "variantType"),
+    }
+)
+"""What may be asked of a writer who only adds files: nothing, if columns and properties ask for nothing."""
 
 
 class DeltaSink(Sink):
@@ -52,7 +64,8 @@ class DeltaSink(Sink):
         self._actions = extra("delta", "transaction")
         self._placed = StagedFolder(path)
         self._schema: pa.Schema | None = None
-        self._needs_spark = False
+        self._opened: Any = None
+        self._needs_spark, self._is_asked = False, False
         self.flow = ""
         self.description = f"Delta table {path} (each epoch once: files and their mark in one commit of the table)"
 
@@ -108,7 +121,7 @@ class DeltaSink(Sink):
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Make the table if it is not there, and the staging area."""
-        self.flow = flow
+        self.flow, self._is_asked = flow, False
         self._by_spark.claim(flow, owner)
         if self._needs_spark:
             return
@@ -130,38 +143,47 @@ class DeltaSink(Sink):
 
     def deliver(self, delivery: Delivery) -> None:
         """Add the files, unless the table has them."""
-        if self._needs_spark:
-            self._by_spark.deliver(delivery)
-            return
         mark = Mark(self.flow, delivery.outlet, delivery.number)
-        if not delivery.staged or self._has(self._table(), mark):
+        if self._needs_spark:
+            self._deliver_by_spark(delivery, mark)
+            return
+        if not delivery.staged:
+            return
+        table = self._table()
+        if self._has(table, mark):
             return
         own = uuid.uuid4().hex[:12]
         names = self._placed.put(delivery, lambda i, ending: f"{mark.file_name}{i:04d}-{own}.{ending}")
         delivery.reach("delivery-put")
-        if not self._is_added(names, mark):
-            for name in names:
-                self._placed.files.delete(name)
+        self._add(table, names, mark)
         delivery.reach("delivery-done")
 
-    def _is_added(self, names: list[str], mark: Mark) -> bool:
-        """Whether the files are in the table by this call: not, where another one has delivered the epoch."""
+    def _deliver_by_spark(self, delivery: Delivery, mark: Mark) -> None:
+        """The same by Spark's Delta, which does not know our marks: the first time they are looked for."""
+        if not delivery.staged:
+            return
+        if not self._is_asked and self._is_readable and self._has(self._table(), mark):
+            return
+        self._is_asked = True
+        self._by_spark.deliver(delivery)
+
+    def _add(self, table: Any, names: list[str], mark: Mark) -> None:
+        """Add the files, unless another one has delivered the epoch."""
         actions = [action for name in names if (action := self._action(name)) is not None]
         said = {"braidstream": json.dumps({"flow": mark.flow, "outlet": mark.outlet, mark.kind: mark.version})}
         done = self._delta.Transaction(mark.writer, mark.version)
         properties = self._delta.CommitProperties(custom_metadata=said, app_transactions=[done])
         for attempt in range(_ATTEMPTS):
-            table = self._table()
             if self._has(table, mark):
-                return False
+                return
             try:
                 table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
             except self._delta.exceptions.CommitFailedError:
                 if attempt == _ATTEMPTS - 1:
                     raise
+                table = self._table()
                 continue
-            return True
-        return False
+            return
 
     def _action(self, name: str) -> Any:
         """A file as the log names it; None for one without rows."""
@@ -172,7 +194,23 @@ class DeltaSink(Sink):
         return self._actions.AddAction(name, size, {}, 0, True, stats) if footer.num_rows else None
 
     def _table(self) -> Any:
-        return self._delta.DeltaTable(self._uri)
+        """The table as it is now; of its log only what is new is read."""
+        if self._opened is not None:
+            try:
+                self._opened.update_incremental()
+            except self._delta.exceptions.DeltaError:  # its log was cleaned up, or it was made anew
+                self._opened = None
+        if self._opened is None:
+            self._opened = self._delta.DeltaTable(self._uri)
+        return self._opened
+
+    @property
+    def _is_readable(self) -> bool:
+        try:
+            self._table()
+        except Exception:
+            return False
+        return True
 
     def _has(self, table: Any, mark: Mark) -> bool:
         """Whether the epoch was taken: by this writer, or by Spark's Delta before this sink was there."""
@@ -191,7 +229,26 @@ class DeltaSink(Sink):
             return f"delta-rs cannot read it ({one_line(error)})"
         if found.partition_columns:
             return f"it is partitioned by {', '.join(found.partition_columns)}"
-        return _hindered(found.configuration)
+        features = table.protocol().writer_features or ()
+        return _hindered(found.configuration) or _asked_of(json.loads(table.schema().to_json()), features)
+
+
+def _asked_of(schema: Mapping[str, Any], features: Iterable[str]) -> str | None:
+    """What columns, or the table's protocol, ask of a writer."""
+    for name, metadata in _metadata(schema):
+        computed = [key for key in metadata if key.startswith(_COMPUTED)]
+        if computed:
+            return f"its column {name} has {computed[0]}"
+    beyond = sorted(set(features) - _FEATURES)
+    return f"a writer has to know {', '.join(beyond)}" if beyond else None
+
+
+def _metadata(kind: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The columns of a schema, inner ones too, with what is noted of each."""
+    for inner in kind.values() if isinstance(kind, dict) else kind if isinstance(kind, list) else ():
+        yield from _metadata(inner)
+    if isinstance(kind, dict) and isinstance(kind.get("metadata"), dict):
+        yield str(kind.get("name")), kind["metadata"]
 
 
 def _hindered(configuration: Mapping[str, str]) -> str | None:

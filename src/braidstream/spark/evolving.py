@@ -149,6 +149,18 @@ def may_owe(manifest: Manifest) -> bool:
     return bool(manifest.notes.suspended or is_in_step(manifest) or pushed_stores(manifest))
 
 
+def _has_other_marks(found: Evolution, name: str) -> bool:
+    """Whether the marks of a query's results, or of its late tuples, were elsewhere until now."""
+    before, after = {**found.held.then, **found.held.submitted}.get(name), found.declared.get(name)
+    if before is None or after is None:
+        return False
+    both = ((before.sink, after.sink), (before.late, after.late))
+    return any(
+        a is not None and b is not None and a.to == b.to and a.options.get("marks") != b.options.get("marks")
+        for a, b in both
+    )
+
+
 def held_before(
     found: Evolution, manifest: Manifest, parsed: Callable[[str, str], Query], shown: str
 ) -> dict[str, ContinuousQuery]:
@@ -183,10 +195,14 @@ def _known(target: Target | None, name: str, shown: str) -> str:
 
 
 def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], begun: int, shown: str) -> None:
-    """Refuse to replay an epoch into a table that may have it already, and would not take it from another query."""
+    """Refuse to replay an epoch into a table that may have it already, and would not know it again.
+
+    It would not from another query, nor where marks are looked for elsewhere.
+    """
     for step in found.steps:
         query = queries.get(step.name)
-        if query is not None and any(one.recognizes for one in query.answers) and step.kind in _OTHERS:
+        is_other = query is not None and any(one.recognizes for one in query.answers) and step.kind in _OTHERS
+        if is_other or _has_other_marks(found, step.name):
             raise CheckpointMismatch(
                 f"epoch {begun} of the checkpoint {shown} was begun, and its results may be in the table of query "
                 f"{step.name!r} already",

@@ -3,12 +3,15 @@
 Files are renamed into the table's `data` folder, where nobody sees them, and then added by one commit of the catalog,
 which also sets a property of the table: `braidstream.FLOW.OUTLET.epoch = 12`. Who finds that number, or a later one,
 does nothing. (The snapshot names flow, outlet and epoch too, for people; but snapshots expire, and properties do not.)
-A commit that meets another one is not repeated blindly: the table is read anew and the mark looked for.
+A commit that meets another one is not repeated blindly: the table is read anew and the mark looked for. Whose files are
+in the table then is not known (the answer to a commit of ours may have been lost), so files are never deleted.
 
 Any catalog of pyiceberg's will do: `catalog` names one of its configuration, other options are handed to it. Without
 one, a SQLite catalog `catalog.db` in the folder `path` keeps the tables there.
 
-Cost: a rename and a look at the footer of each file, and a small file of metadata or two an epoch.
+Cost: a rename and a look at the footer of each file; the table is loaded twice an epoch, and its metadata written. They
+grow by a snapshot an epoch, so tables that are made here drop old files of metadata and merge manifests, and the option
+`snapshots` says how many snapshots stay.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from concurrent import futures
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +42,9 @@ from braidstream.state.staging import Staging
 __all__ = ["IcebergSink", "open_catalog", "refuse_far_catalog"]
 
 _ATTEMPTS = 20
-_OWN = ("table", "catalog")
+_OWN = ("table", "catalog", "snapshots")
+_MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true", "commit.manifest-merge.enabled": "true"}
+"""So that what an epoch writes of metadata, and what stays of it, does not grow with their number."""
 
 
 class IcebergSink(Sink):
@@ -57,6 +63,7 @@ class IcebergSink(Sink):
             fix = 'path = "lake", or options with catalog = "NAME" from .pyiceberg.yaml'
             raise SinkError("the iceberg sink has neither a path nor a catalog", "one of them", fix)
         refuse_far_catalog(path, options)
+        self._n_snapshots = _number_of_snapshots(options)
         self._schema: pa.Schema | None = None
         self._opened: Any = None
         self._placed: StagedFolder | None = None
@@ -111,7 +118,7 @@ class IcebergSink(Sink):
         """The table, anew."""
         try:
             self._catalog().create_namespace_if_not_exists(tuple(self._name.split(".")[:-1]))
-            return self._catalog().create_table_if_not_exists(self._name, schema)
+            return self._catalog().create_table_if_not_exists(self._name, schema, properties=_MADE_WITH)
         except Exception as error:
             wrong = f"the Iceberg table {self._name} cannot be made: {one_line(error)}"
             raise SinkError(wrong, "a catalog and a warehouse that may be written", "check their permissions") from None
@@ -126,45 +133,54 @@ class IcebergSink(Sink):
 
     def deliver(self, delivery: Delivery) -> None:
         """Add the files, unless the table has them."""
-        mark = Mark(self.flow, delivery.outlet, delivery.number)
-        if not delivery.staged or self._has(mark):
+        if not delivery.staged:
             return
-        own, files = uuid.uuid4().hex[:12], self._folder.files
-        files.make("data")
+        mark, table = Mark(self.flow, delivery.outlet, delivery.number), self._found()
+        if _has(table, mark):
+            return
+        own = uuid.uuid4().hex[:12]
+        self._folder.files.make("data")
         names = self._folder.put(delivery, lambda i, ending: f"data/{mark.file_name}{i:04d}-{own}.{ending}")
         delivery.reach("delivery-put")
-        if not self._is_added([f"{self._location}/{name}" for name in names], mark):
-            for name in names:
-                files.delete(name)
+        location = table.location()
+        self._expire(self._added(table, [f"{location}/{name}" for name in names], mark))
         delivery.reach("delivery-done")
 
-    def _is_added(self, paths: list[str], mark: Mark) -> bool:
-        """Whether the files are in the table by this call: not, where another one has delivered the epoch."""
-        conflict = extra("iceberg", "exceptions").CommitFailedException
+    def _added(self, table: Any, paths: list[str], mark: Mark) -> Any:
+        """The table with the files, unless another one has delivered the epoch."""
+        unknown = extra("iceberg", "exceptions").CommitStateUnknownException
         said = {
             "braidstream.flow": mark.flow,
             "braidstream.outlet": mark.outlet,
             f"braidstream.{mark.kind}": str(mark.version),
         }
         for attempt in range(_ATTEMPTS):
-            if self._has(mark):
-                return False
-            table = self._found()
+            if _has(table, mark):
+                break
             table.metadata.properties["commit.retry.num-retries"] = "0"  # here only: it would not look for the mark
+            _leave_files(table)
             try:
                 with table.transaction() as transaction:
                     transaction.add_files(paths, said, check_duplicate_files=False)
                     transaction.set_properties({_property(mark): str(mark.version)})
-            except conflict:
+            except unknown:
                 if attempt == _ATTEMPTS - 1:
                     raise
+                table = self._found()
                 continue
-            return True
-        return False
+            break
+        return table
 
-    def _has(self, mark: Mark) -> bool:
-        """Whether the epoch was taken."""
-        return int(self._found().properties.get(_property(mark), -1)) >= mark.version
+    def _expire(self, table: Any) -> None:
+        """Drop the oldest snapshots where there are a tenth more than are to stay; who cannot now does it later."""
+        if self._n_snapshots is None or len(table.metadata.snapshots) <= self._n_snapshots * 1.1:
+            return
+        held = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        known = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+        old = [one.snapshot_id for one in known[: -self._n_snapshots] if one.snapshot_id not in held]
+        errors = extra("iceberg", "exceptions")
+        with suppress(errors.CommitFailedException, errors.CommitStateUnknownException):
+            table.maintenance.expire_snapshots().by_ids(old).commit()
 
     @property
     def _is_there(self) -> bool:
@@ -176,10 +192,6 @@ class IcebergSink(Sink):
         assert self._placed is not None, "it was claimed"
         return self._placed
 
-    @property
-    def _location(self) -> str:
-        return str(self._found().location())
-
     def _catalog(self) -> Any:
         """The catalog; asked for its table, so that one that does not answer is known."""
         if self._opened is None:
@@ -188,8 +200,10 @@ class IcebergSink(Sink):
 
     def _found(self) -> Any:
         """The table as it is now; None where there is none."""
-        catalog = self._catalog()
-        return catalog.load_table(self._name) if catalog.table_exists(self._name) else None
+        try:
+            return self._catalog().load_table(self._name)
+        except extra("iceberg", "exceptions").NoSuchTableError:
+            return None
 
     def _wanted(self) -> Any:
         """The schema of a table for the results."""
@@ -199,6 +213,33 @@ class IcebergSink(Sink):
             raise SinkError(
                 f"Iceberg has no form for these results: {one_line(error)}", "types that Iceberg has"
             ) from None
+
+
+def _has(table: Any, mark: Mark) -> bool:
+    """Whether the epoch was taken."""
+    return int(table.properties.get(_property(mark), -1)) >= mark.version
+
+
+def _leave_files(table: Any) -> None:
+    """Take a conflict for what it is, unknown: pyiceberg would delete the manifests of a commit that may be ours."""
+    errors, commit = extra("iceberg", "exceptions"), table._do_commit
+
+    def committed(updates: Any, requirements: Any) -> None:
+        try:
+            commit(updates, requirements)
+        except errors.CommitFailedException as error:
+            raise errors.CommitStateUnknownException(str(error)) from error
+
+    table._do_commit = committed
+
+
+def _number_of_snapshots(options: Mapping[str, str]) -> int | None:
+    """How many snapshots stay; None: all."""
+    given = options.get("snapshots")
+    if given is None or (given.isdecimal() and int(given) > 0):
+        return None if given is None else int(given)
+    wrong = f"the iceberg sink has snapshots = {given!r}"
+    raise SinkError(wrong, "how many snapshots stay: 1 or more", "snapshots = 100")
 
 
 def refuse_far_catalog(path: str | None, options: Mapping[str, str]) -> None:

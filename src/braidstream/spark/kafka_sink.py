@@ -2,9 +2,8 @@
 
 Consumers that read committed see every result once. One task of Spark sends all of an epoch, as JSON, under a
 transactional id of flow and outlet; Kafka fences an older producer of that id, and aborts what it left open. The mark
-is the last message of a compacted topic that only this flow and outlet write to, so nobody else's open transaction can
-hide it: {"epoch": 12, "step": 0}, the last that was taken of each. Who finds its number there, or a later one, does
-nothing.
+is the last message of a compacted topic of its own (`spark.kafka_marks`). Who finds its number there, or a later one,
+does nothing.
 
     value    the columns as JSON, as Spark's to_json writes them, with NULLs, and times with all their digits; or, with
              value = "avro", as Spark's to_avro does (`spark.avro_values`)
@@ -18,7 +17,6 @@ results where Python sees single rows.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +33,7 @@ from braidstream.spark.arrow_rows import names_of
 from braidstream.spark.avro_values import avro_value, refuse_no_avro
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
+from braidstream.spark.kafka_marks import Marks, Settings, made_marks
 from braidstream.spark.kafka_servers import silence_of
 from braidstream.spark.names import column_of
 from braidstream.spark.sink import Delivery, Mark, Sink
@@ -45,16 +44,12 @@ __all__ = ["KafkaSink"]
 _OPTIONS = ("servers", "topic", "key", "marks", "value")
 _VALUES = ("json", "avro")
 _ASK_S, _REACH_S, _BEGIN_S, _END_S = 7.0, 2.0, 60.0, 300.0
-_TAIL = 64
-"""How many messages are looked at from the end, at first: commits and aborted attempts count as messages too."""
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _QUIET = {"log_level": 0}
-_Settings = Mapping[str, Any]
-"""Of librdkafka."""
 
 
 class KafkaSink(Sink):
@@ -81,6 +76,7 @@ class KafkaSink(Sink):
         self._is_avro = options.get("value") == "avro"
         self._topic, self._key = options["topic"], names_of(options.get("key", ""))
         self.flow = ""
+        self._known_marks: dict[tuple[str, str], Marks] = {}
         self.description = (
             f"Kafka topic {self._topic} at {options['servers']} "
             "(each epoch once for consumers that read committed: results and their mark in one transaction)"
@@ -92,7 +88,7 @@ class KafkaSink(Sink):
         return Target("kafka", None, self.options)
 
     @property
-    def _servers(self) -> _Settings:
+    def _servers(self) -> Settings:
         """Settings of librdkafka that all clients have in common."""
         own = {name: value for name, value in self.options.items() if "." in name}
         return {**_QUIET, "bootstrap.servers": self.options["servers"], **own}
@@ -103,10 +99,11 @@ class KafkaSink(Sink):
             refuse_no_avro(spark, f"the kafka sink of topic {self._topic!r}", SinkError)
 
     def check(self, flow: str) -> None:
-        """Refuse brokers that do not answer, and a topic that is not there."""
+        """Refuse brokers that do not answer, and a topic that is not there or may not be written."""
         del flow
         topics = self._topics()
         self._refuse_settings()
+        self._refuse_unpermitted()
         if self._topic not in topics:
             raise SinkError(
                 f"there is no Kafka topic {self._topic!r} at {self.options['servers']}",
@@ -126,18 +123,26 @@ class KafkaSink(Sink):
     def claim(self, flow: str, owner: str = "") -> None:
         """Remember the flow. Topics of marks are made when there is something to mark."""
         del owner
-        self.flow = flow
+        self.flow, self._known_marks = flow, {}
 
     def deliver(self, delivery: Delivery) -> None:
         """One task, one transaction."""
         if not delivery.staged:
             return
         mark = Mark(self.flow, delivery.outlet, delivery.number)
-        marks = f"{self.options.get('marks', f'{self._topic}.marks')}.{re.sub(r'[^A-Za-z0-9._-]', '-', mark.writer)}"
-        marks = marks.removesuffix("-clean-up")
-        self._make_marks(marks)
-        in_one_task(self._messages(delivery.frame()), _Put(self._servers, self._topic, marks, mark))
+        in_one_task(
+            self._messages(delivery.frame()), _Put(self._servers, self._topic, self._marks(mark, delivery), mark)
+        )
         delivery.reach("delivery-done")
+
+    def _marks(self, mark: Mark, delivery: Delivery) -> Marks:
+        """Where the marks of a delivery are; looked up once."""
+        known = self._known_marks.get((mark.outlet, delivery.part))
+        if known is None:
+            base = self.options.get("marks", f"{self._topic}.marks")
+            known = made_marks(self._servers, self._topic, base, mark, delivery)
+            self._known_marks[mark.outlet, delivery.part] = known
+        return known
 
     def _messages(self, frame: DataFrame) -> DataFrame:
         """Keys and values as texts, made by Spark."""
@@ -168,31 +173,49 @@ class KafkaSink(Sink):
             )
         return list(found.topics)
 
+    def _refuse_unpermitted(self) -> None:
+        """Refuse a topic that this user may not write; one that he may not see, whether it is there or not."""
+        kafka = extra("kafka")
+        client = extra("kafka", "admin").AdminClient(self._servers)
+        wanted = kafka.TopicCollection([self._topic])
+        asked = client.describe_topics(wanted, include_authorized_operations=True, request_timeout=_ASK_S)
+        try:
+            permitted = asked[self._topic].result(_ASK_S).authorized_operations
+        except kafka.KafkaException as error:
+            if error.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return  # it is not there, which is told otherwise, or the brokers cannot be asked that
+            permitted = []
+        if permitted is None or "WRITE" in {one.name for one in permitted}:
+            return
+        user = self.options.get("sasl.username", "NAME")
+        raise SinkError(
+            f"the user {user} may not write the Kafka topic {self._topic!r} at {self.options['servers']}",
+            "a user who may write the topic, and make, read and write those of its marks",
+            "; ".join(
+                f"kafka-acls.sh --bootstrap-server {self.options['servers']} --add --allow-principal User:{user} "
+                f"{rights}"
+                for rights in self._rights
+            ),
+        )
+
+    @property
+    def _rights(self) -> tuple[str, ...]:
+        """All that is needed, as Kafka's own tool takes it."""
+        ours = "--resource-pattern-type prefixed"
+        marks = self.options.get("marks", f"{self._topic}.marks")
+        return (
+            f"--operation Write --topic {self._topic}",
+            f"--operation Create --operation Read --operation Write --topic {marks}. {ours}",
+            f"--operation Write --transactional-id braidstream/ {ours}",
+            f"--operation Read --group {marks}. {ours}",
+        )
+
     def _refuse_settings(self) -> None:
         """Refuse settings with which nobody can send in transactions. Nothing is sent, and nobody is fenced."""
         _client(extra("kafka").Producer, _producing(self._servers, "braidstream/check"))
 
-    def _make_marks(self, topic: str) -> None:
-        """The compacted topic of this flow's marks."""
-        admin = extra("kafka", "admin")
-        client = admin.AdminClient(self._servers)
-        if topic in client.list_topics(topic, timeout=_BEGIN_S).topics and _exists(client, topic):
-            return
-        n_brokers = len(client.list_topics(timeout=_BEGIN_S).brokers)
-        wanted = admin.NewTopic(topic, 1, min(3, n_brokers), config={"cleanup.policy": "compact"})
-        try:
-            client.create_topics([wanted], operation_timeout=_BEGIN_S)[topic].result(_BEGIN_S)
-        except extra("kafka").KafkaException as error:
-            if error.args[0].code() != extra("kafka").KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
 
-
-def _exists(client: Any, topic: str) -> bool:
-    found = client.list_topics(topic, timeout=_BEGIN_S).topics[topic]
-    return found.error is None
-
-
-def _client(kind: Callable[[_Settings], Any], settings: _Settings) -> Any:
+def _client(kind: Callable[[Settings], Any], settings: Settings) -> Any:
     """A client with these settings; SinkError where librdkafka does not take them."""
     try:
         return kind(settings)
@@ -204,7 +227,7 @@ def _client(kind: Callable[[_Settings], Any], settings: _Settings) -> Any:
         ) from None
 
 
-def _producing(servers: _Settings, own: str) -> _Settings:
+def _producing(servers: Settings, own: str) -> Settings:
     """The settings of a producer with a transactional id."""
     usual = {"transaction.timeout.ms": 300_000, "linger.ms": 20, "compression.type": "lz4"}
     return {**usual, **servers, "transactional.id": own}
@@ -214,23 +237,23 @@ def _producing(servers: _Settings, own: str) -> _Settings:
 class _Put:
     """What the task does."""
 
-    servers: _Settings
+    servers: Settings
     topic: str
-    marks: str
+    marks: Marks
     mark: Mark
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
         own = f"braidstream/{self.mark.flow}/{self.mark.outlet}"
         producer = extra("kafka").Producer(_producing(self.servers, own))
         producer.init_transactions(_BEGIN_S)  # ends what an older producer of this id has left open
-        taken = self._taken()
+        taken = self.marks.taken()
         if taken[self.mark.kind] >= self.mark.version:
             return 0
         producer.begin_transaction()
         try:
             n_rows = sum(self._send(producer, batch) for batch in batches)
             said = json.dumps({**taken, self.mark.kind: self.mark.version})
-            producer.produce(self.marks, said, key=self.mark.outlet)
+            producer.produce(self.marks.topic, said, key=self.mark.outlet, partition=0)
             reach("delivery-put", epoch=self.mark.number)
             producer.commit_transaction(_END_S)
         except Exception:
@@ -249,43 +272,6 @@ class _Put:
                     producer.poll(1.0)
         producer.poll(0)
         return int(batch.num_rows)
-
-    def _taken(self) -> dict[str, int]:
-        """The last mark that was committed."""
-        kafka = extra("kafka")
-        settings = {"group.id": self.marks, "enable.auto.commit": False, "enable.partition.eof": True}
-        reader = kafka.Consumer({**self.servers, **settings, "isolation.level": "read_committed"})
-        try:
-            low, high = reader.get_watermark_offsets(kafka.TopicPartition(self.marks, 0), timeout=_BEGIN_S)
-            width = _TAIL
-            while high > low:
-                first = max(low, high - width)
-                found = _last(kafka, reader, kafka.TopicPartition(self.marks, 0, first))
-                if found is not None:
-                    return {"epoch": -1, "step": 0, **json.loads(found)}
-                if first == low:
-                    break
-                width *= 16
-            return {"epoch": -1, "step": 0}
-        finally:
-            reader.close()
-
-
-def _last(kafka: Any, reader: Any, start: Any) -> bytes | None:
-    """The value of the last committed message from an offset on."""
-    reader.assign([start])
-    found: bytes | None = None
-    while True:
-        message = reader.poll(_BEGIN_S)
-        if message is None:
-            raise TimeoutError(f"Kafka gave nothing of {start.topic} for {_BEGIN_S:g} s")
-        error = message.error()
-        if error is None:
-            found = message.value()
-        elif error.code() == kafka.KafkaError._PARTITION_EOF:
-            return found
-        elif not error.retriable():
-            raise kafka.KafkaException(error)
 
 
 def _abort(producer: Any) -> None:

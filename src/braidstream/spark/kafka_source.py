@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import StreamError, nearest
 from braidstream.spark.avro_values import AVRO_OPTIONS, avro_row, refuse_no_avro
-from braidstream.spark.bad_rows import BAD
+from braidstream.spark.bad_rows import BAD, UNREADABLE
 from braidstream.spark.formats import open_stream
 from braidstream.spark.kafka_servers import SERVERS, given, known_topics, refuse_unreached
 
@@ -42,6 +42,8 @@ __all__ = [
 KAFKA_TIME = "timestamp"
 """The column that Kafka's own time of a message has, where no field is the event time."""
 _CORRUPT = "__corrupt"
+_SHOWN = 200
+"""Characters of a message that are shown."""
 _TOPICS = "subscribe"
 
 
@@ -67,13 +69,7 @@ def kafka_frame(
         refuse_no_avro(spark, f"stream {name!r}", StreamError)
     fields = [field.name for field in struct.fields]
     beside = [F.col(KAFKA_TIME)] if takes_kafka_time(column, fields) else []
-    parsed = (
-        avro_row(spark, struct, options, keeps_bad=keeps_bad) if is_avro else _json_row(schema, keeps_bad=keeps_bad)
-    )
-    if not keeps_bad:
-        return frame.select(parsed.alias("row"), *beside).select(
-            *(F.col("row")[field].alias(field) for field in fields), *beside
-        )
+    parsed = avro_row(spark, struct, options, keeps_bad=keeps_bad) if is_avro else _json_row(schema)
     shown = F.base64("value") if is_avro else F.col("value").cast("string")
     may_be_null = F.substring("topic", 1, 0)  # as all fields of a struct that may be NULL have to be, for Arrow
     reason = F.concat(F.lit(f"no {value.upper()} of {schema}"), may_be_null)
@@ -82,19 +78,30 @@ def kafka_frame(
     rows = frame.select(
         parsed.alias("row"), F.struct(*(one.alias(own) for own, one in known.items())).alias("known"), *beside
     )
-    is_bad = F.col("row").isNull()
+    is_bad = F.col("row").isNull()  # also of a message that is empty, which Spark's parsers take for nothing
     if not is_avro:
         is_bad = is_bad | F.col("row")[_CORRUPT].isNotNull()
+    if not keeps_bad:
+        good = rows.where(F.when(is_bad, _stopped(name)).otherwise(F.expr("true")))
+        return good.select(*(F.col("row")[field].alias(field) for field in fields), *beside)
     good = [F.when(~is_bad, F.col("row")[field]).alias(field) for field in fields]
     times = [F.when(~is_bad, one).alias(KAFKA_TIME) for one in beside]
     return rows.select(*good, *times, F.when(is_bad, F.col("known")).alias(BAD))
 
 
-def _json_row(schema: str, *, keeps_bad: bool) -> Column:
-    text = F.col("value").cast("string")
-    if not keeps_bad:
-        return F.from_json(text, schema, {"mode": "FAILFAST"})
-    return F.from_json(text, f"{schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
+def _json_row(schema: str) -> Column:
+    """The row in a message's value, with a column more for one that cannot be read."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return F.from_json(F.col("value").cast("string"), f"{schema}, {_CORRUPT} string", options)
+
+
+def _stopped(name: str) -> Column:
+    """Fails at a message that cannot be read, and names it."""
+    known = F.col("known")
+    where = [known["topic"], F.lit(", partition "), known["partition"].cast("string")]
+    where += [F.lit(", offset "), known["offset"].cast("string")]
+    said = [F.lit(f"{UNREADABLE} of stream {name!r} at topic "), *where, F.lit(": "), known["reason"]]
+    return F.raise_error(F.concat(*said, F.lit(": "), F.substring(known["message"], 1, _SHOWN))).cast("boolean")
 
 
 def _struct(spark: SparkSession, schema: str) -> StructType:

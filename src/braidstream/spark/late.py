@@ -23,6 +23,9 @@ from braidstream.state.staging import Staging
 
 __all__ = ["SeveralSinks", "late_sinks"]
 
+_THEMSELVES = (None, "memory", "noop")
+"""Kinds of outputs that have no address: functions, and what a query keeps or drops by itself."""
+
 
 class SeveralSinks(Sink):
     """Several outputs of the same rows."""
@@ -102,8 +105,9 @@ def _together(sinks: Sequence[Sink]) -> Sink:
 
 
 def _address(sink: Sink) -> Any:
-    """What tells two outputs apart: a folder and how it is written, or the sink itself."""
+    """What tells two outputs apart: where they go, how that is written and which rows; a function is itself."""
     target = sink.target
-    if target.path is not None and not isinstance(sink, FailedRows):
-        return target.path, target.to, tuple(sorted(target.options.items()))
-    return id(sink)
+    if target.to in _THEMSELVES:
+        return id(sink)
+    rows = (type(sink), sink.query if isinstance(sink, FailedRows) else "")
+    return rows, target.to, target.path, tuple(sorted(target.options.items()))

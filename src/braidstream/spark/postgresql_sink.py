@@ -5,7 +5,9 @@
     COMMIT
 
 The mark is written first, so its row is locked: a second process that delivers the same epoch waits for the first, and
-then finds the number taken. With `key` a row replaces the one of the same key (an upsert), as aggregates want it.
+then finds the number taken. It does not wait for ever: the server drops a session whose machine is gone after a minute
+(keepalives of its own), and where the first one is alive and does not go on, the second gives up and names it. With
+`key` a row replaces the one of the same key (an upsert), as aggregates want it.
 
 Cost: one connection and one task an epoch with results; a row of marks for each flow and outlet.
 """
@@ -39,6 +41,16 @@ _MARKING = ("SELECT", "INSERT", "UPDATE")
 _SCHEMES, _PORT = ("postgresql", "postgres"), 5432
 _WAIT_S = 6
 """For a connection."""
+_LOCK_S = 120
+"""For a lock: longer than a server needs to find that the machine of who has it is gone."""
+_SESSION = {
+    "idle_in_transaction_session_timeout": "5min",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+_LOCKED = "55P03"
+"""What the server says of a lock that was not to be had."""
 _PLAIN = {
     pa.bool_(): "boolean",
     pa.int8(): "smallint",
@@ -75,8 +87,11 @@ class PostgresqlSink(Sink):
         self._marks = options.get("marks", _MARKS)
         self._schema: pa.Schema | None = None
         self.flow = ""
-        way = f"a row replaces the one of the same {', '.join(self._key)}" if self._key else "appended"
-        self.description = (
+        self.description = self._described("")
+
+    def _described(self, nulls: str) -> str:
+        way = f"a row replaces the one of the same {', '.join(self._key)}{nulls}" if self._key else "appended"
+        return (
             f"PostgreSQL table {self._table} at {_shown(self._url)} "
             f"(each epoch once: rows, {way}, and their mark in one transaction)"
         )
@@ -103,6 +118,8 @@ class PostgresqlSink(Sink):
         with self._connected() as session:
             self._refuse_unpermitted(session)
             theirs = session.columns(self._table)
+            if self._key and session.tells_nulls_apart(self._table, self._key):
+                self.description = self._described(", but where that is NULL it is added")
             if not theirs:
                 return
             needed = {
@@ -151,7 +168,7 @@ class PostgresqlSink(Sink):
         mark = Mark(
             self.flow, f"{delivery.outlet} in {self._table}", delivery.number
         )  # late tuples may have two tables
-        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark))
+        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark, _LOCK_S))
         delivery.reach("delivery-done")
 
     def _connected(self) -> _Session:
@@ -175,9 +192,12 @@ class _Put:
     marks: str
     schema: pa.Schema
     mark: Mark
+    lock_s: float = 0
+    """How long it waits for a lock; 0: for ever."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
-        with _Session.of(self.url) as session:
+        name = _application(self.mark)
+        with _Session.of(self.url, name, self.lock_s) as session, self._unless_locked(name):
             if not session.has_marked(self.marks, self.mark):
                 return 0
             rows = pa.RecordBatchReader.from_batches(self.schema, self._cast(batches))
@@ -185,6 +205,24 @@ class _Put:
             reach("delivery-put", epoch=self.mark.number)
             session.commit()
             return n_rows
+
+    @contextmanager
+    def _unless_locked(self, name: str) -> Iterator[None]:
+        """A lock that somebody keeps is told with who that is."""
+        try:
+            yield
+        except extra("postgresql", "dbapi").Error as error:
+            if error.sqlstate != _LOCKED:
+                raise
+        else:
+            return
+        with _Session.of(self.url) as session:
+            pid, who = session.keeper((self.marks, self.table), name)
+        raise SinkError(
+            f"PostgreSQL table {self.table} at {_shown(self.url)} was locked for {self.lock_s:g} s by {who}",
+            "a delivery of this epoch that ends, or none",
+            f"end the process there if it is stopped, or that session: SELECT pg_terminate_backend({pid}); start again",
+        )
 
     def _cast(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Times in UTC, whatever the session's zone is."""
@@ -199,11 +237,13 @@ class _Session:
         self._connection = connection
 
     @classmethod
-    def of(cls, url: str) -> _Session:
+    def of(cls, url: str, name: str = "braidstream", lock_s: float = _LOCK_S) -> _Session:
         """Connect, or say why not."""
         try:
             made = cls(extra("postgresql", "dbapi").connect(_timely(url)))
-            made.run("SET idle_in_transaction_session_timeout = '5min'")
+            wanted = {**_SESSION, "lock_timeout": f"{lock_s:g}s", "application_name": name}
+            made.run(f"SELECT {', '.join(f'set_config({_text(one)}, {_text(wanted[one])}, false)' for one in wanted)}")
+            made.commit()
         except Exception as error:
             raise SinkError(
                 f"PostgreSQL at {_shown(url)} cannot be used: {one_line(error)}",
@@ -281,6 +321,28 @@ class _Session:
         )
         return "\x1f".join(sorted(key)) in {columns for (columns,) in found}
 
+    def tells_nulls_apart(self, table: str, key: Sequence[str]) -> bool:
+        """Whether rows whose key is NULL are not taken for the same one: below version 15, and by ordinary indexes."""
+        if self.version < 150000:
+            return True
+        found = self.run(
+            "SELECT bool_and(NOT i.indnullsnotdistinct) FROM pg_index i WHERE i.indisunique AND NOT i.indisprimary "
+            f"AND i.indrelid = to_regclass({_text(_quoted(table))}) AND i.indnkeyatts = {len(key)}"
+        )
+        return bool(found and found[0][0])
+
+    def keeper(self, tables: Sequence[str], name: str) -> tuple[int, str]:
+        """The session that keeps a lock on one of these: another one of this name, else that which has it longest."""
+        listed = ", ".join(f"to_regclass({_text(_quoted(table))})" for table in tables)
+        found = self.run(
+            "SELECT a.pid, concat_ws(' ', a.application_name, 'from', coalesce(host(a.client_addr), 'this machine'), "
+            "'since', a.xact_start::timestamp(0))::text FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+            f"WHERE l.granted AND l.relation IN ({listed}) AND a.pid <> pg_backend_pid() "
+            f"ORDER BY a.application_name <> {_text(name)}, a.xact_start LIMIT 1"
+        )
+        pid, who = found[0] if found else (0, "a session that is gone now")
+        return int(pid), f"session {pid} ({who})" if pid else str(who)
+
     def has_marked(self, marks: str, mark: Mark) -> bool:
         """Whether the mark is new: its row is locked then. Not where the same or a later one was committed."""
         values = ", ".join([_text(mark.flow), _text(mark.outlet), _text(mark.kind), str(mark.version)])
@@ -339,6 +401,11 @@ def _kind(field: pa.Field) -> str:
         "numbers, texts, bytes, dates, times, and lists of them",
         f"to_json({field.name}) AS {field.name} makes a text of it",
     )
+
+
+def _application(mark: Mark) -> str:
+    """What the server's sessions are known by; it takes 63 bytes of ASCII."""
+    return re.sub(r"[^ -~]", "?", f"braidstream {mark.flow[:12]} {mark.outlet}")[:63]
 
 
 def _alike(column: _Column, mine: str | None) -> str:

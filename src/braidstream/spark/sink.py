@@ -78,6 +78,8 @@ class Delivery:
     """Of the staged files."""
     durable: bool = False
     """Whether files are to be on the disk when it is done."""
+    part: str = ""
+    """Of the outlet, where several sinks are each given some of its rows; then two may be one topic."""
 
     def reach(self, point: str) -> None:
         """A fault point of this delivery."""

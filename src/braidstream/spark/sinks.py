@@ -94,6 +94,8 @@ class FileSink(Sink):
         self.format, self.path, self.options = format_, path, dict(options)
         self._placed = StagedFolder(path, format_, options)
         self.files = self._placed.files
+        self._left: dict[str, list[str]] = {}
+        """By kind of number: files of this flow that may be those of a delivery that is done again."""
         self.flow = ""
         self.description = f"{format_} files in {path}"
         self.promise = "each epoch once: one that is delivered again replaces its files"
@@ -136,7 +138,7 @@ class FileSink(Sink):
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark the folder as this flow's, or refuse it when it is another's."""
         self.check(flow)
-        self.flow = flow
+        self.flow, self._left = flow, {}
         try:
             self._placed.open(owner)
             if self._owner() != flow:
@@ -171,11 +173,13 @@ class FileSink(Sink):
 
     def deliver(self, delivery: Delivery) -> None:
         """Replace the files of this epoch; in an object store, which knows no gate, add them if they are not there."""
-        begins = Mark(self.flow, delivery.outlet, delivery.number).file_name
+        mark = Mark(self.flow, delivery.outlet, delivery.number)
+        begins = mark.file_name
         if self.files.objects is not None:
             self.placed = {resolved(self.path): self._added(delivery, begins)}
             return
-        old = [name for name in self.files.names("") if name.startswith(begins)]
+        left = self._left_behind(mark)
+        old = [name for name in left if name.startswith(begins)]
         if old:
             unmark(self.files, delivery.number)
         for name in old:
@@ -185,9 +189,22 @@ class FileSink(Sink):
         delivery.reach("delivery-put")
         if put:
             whole(self.files, delivery.number)
+        self._left[mark.kind] = [name for name in left if name not in old] + put
         if delivery.durable and self.files.has_renames and (put or old):
             syncing.sync_folders(self.files.path(name) for name in ("", MARKS))
         delivery.reach("delivery-done")
+
+    def _left_behind(self, mark: Mark) -> list[str]:
+        """Files of this number and later ones of its kind, which a lost attempt may have left.
+
+        The folder, which grows with the stream, is listed once for a start: later on only its owner adds files.
+        """
+        known = self._left.pop(mark.kind, None)  # until the delivery is done they are not known
+        if known is None or self.files.gate is None:
+            flow = f"part-{self.flow[:12]}-"
+            last = f"{flow}{'c' if mark.kind == 'epoch' else 'd'}"
+            known = [name for name in self.files.names("") if name.startswith(flow) and name < last]
+        return [name for name in known if name >= mark.file_name]
 
     def _added(self, delivery: Delivery, begins: str) -> tuple[Placed, ...]:
         """The mark of an epoch names its files and is put once: files that no mark names are nobody's."""
@@ -209,7 +226,7 @@ class FileSink(Sink):
         is_as_staged = delivery.finished and self._placed.is_native
         sums = [delivery.checksums.get(name, UNSEALED) for name in sorted(delivery.staged)] if is_as_staged else []
         sums += [UNSEALED] * (len(put) - len(sums))
-        stamps = self.files.stamps("")
+        stamps = self._placed.stamps(put)
         return tuple(Placed(name, *stamps[name], own) for name, own in zip(put, sums, strict=True) if name in stamps)
 
 

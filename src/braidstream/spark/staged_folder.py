@@ -13,7 +13,7 @@ Results that Spark has to finish are written by it beside, and then take the sam
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +71,11 @@ class StagedFolder:
     def staging(self) -> Staging:
         """Where slots write files that are only to be moved."""
         return Staging(self.files.root, self.place, self._compression)
+
+    def stamps(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Sizes of files, and when they were modified, in nanoseconds, without a listing: the folder may be large."""
+        found = self.files._system.get_file_info([self.files.path(name) for name in names])
+        return {info.base_name: (info.size, info.mtime_ns or 0) for info in found if info.is_file}
 
     def put(self, delivery: Delivery, name: Callable[[int, str], str]) -> list[str]:
         """Move the results into place; `name` gives a file's new name by its number and ending."""
