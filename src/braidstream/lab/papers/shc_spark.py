@@ -9,6 +9,7 @@ Cost: a minute or two for a figure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ ROUTERS: Mapping[str, dict[str, Any]] = {
     PAPER: {"router": "grid", "rule": "paper"},
     OURS: {"router": "auto"},
 }
+_CLEARLY = 0.9
+"""Below this share of another's time a router is clearly faster: less is noise of a run."""
 _QUERY = "SELECT R.v AS rv, S.v AS sv FROM R [RANGE UNBOUNDED], S [RANGE UNBOUNDED] WHERE R.k = S.k"
 _DECLARED: dict[str, Any] = {
     "how": "spark",
@@ -53,17 +56,38 @@ def _zipf(n_rows: int, alpha: float, n_epochs: int, seed: int) -> Epochs:
     return [{name: keys_table(drawn[name][epoch], epoch) for name in "RS"} for epoch in range(n_epochs)]
 
 
-def _swept(run: Run, points: Sequence[float], epochs_of: Callable[[float], Epochs]) -> dict[str, list[Ran]]:
-    """Every router at every point."""
+@dataclass(frozen=True)
+class _Swept:
+    """Every router at every point, and the largest share that a key has of the tuples there."""
+
+    found: dict[str, list[Ran]]
+    shares: list[float]
+
+    @property
+    def heavy(self) -> list[int]:
+        """The points at which a key is heavy by the paper's rule: a share above 1/p."""
+        return [i for i, share in enumerate(self.shares) if share > 1 / SLOTS]
+
+
+def _swept(run: Run, points: Sequence[float], epochs_of: Callable[[float], Epochs]) -> _Swept:
     found: dict[str, list[Ran]] = {name: [] for name in ROUTERS}
+    shares = []
     with bench(SLOTS, WORK_US) as place:
         _warmed(place)
         for i, point in enumerate(points):
-            streams = place.streams(f"at-{i}", epochs_of(point))
+            epochs = epochs_of(point)
+            shares.append(_largest_share(epochs))
+            streams = place.streams(f"at-{i}", epochs)
             for name, options in ROUTERS.items():
                 run.progress((i + len(found[name]) / len(points)) / len(points), f"{point:g}, {name}")
                 found[name].append(place.run(streams, _QUERY, slots=SLOTS, controller=False, **options))
-    return found
+    return _Swept(found, shares)
+
+
+def _largest_share(epochs: Epochs) -> float:
+    """N(b)/N of the most frequent key, over both streams."""
+    keys = np.concatenate([rows["k"].to_numpy() for epoch in epochs for rows in epoch.values()])
+    return float(np.unique(keys, return_counts=True)[1].max() / len(keys))
 
 
 def _warmed(place: Bench) -> None:
@@ -71,12 +95,15 @@ def _warmed(place: Bench) -> None:
     place.run(place.streams("warm", _zipf(200, 0.0, 2, 1)), _QUERY, slots=SLOTS, controller=False)
 
 
-def _judged(points: Sequence[float], found: dict[str, list[Ran]], skewed: Sequence[int]) -> Outcome:
+def _judged(points: Sequence[float], swept: _Swept, skewed: Sequence[int]) -> Outcome:
+    found = swept.found
     times = {name: [one.apart_s for one in some] for name, some in found.items()}
     loads = {name: [one.largest("matches") for one in some] for name, some in found.items()}
     agree = all(len({some[i].matches for some in found.values()}) == 1 for i in range(len(points)))
     checks = [
-        *(_outperforms(times, rule, skewed) for rule in (PAPER, OURS)),
+        _outperforms(times, PAPER, skewed),
+        *(_where_heavy(times, rule, swept.heavy) for rule in (PAPER, OURS)),
+        _never_much_slower(times),
         Check(
             "ours evens the slots",
             max(loads[OURS]) < 2 and max(loads[HASH]) > 2,
@@ -90,7 +117,9 @@ def _judged(points: Sequence[float], found: dict[str, list[Ran]], skewed: Sequen
     ]
     series = [Series(name, list(points), some, "time on a machine a slot (s)") for name, some in times.items()]
     series += [Series(name, list(points), some, "largest over mean of the matches") for name, some in loads.items()]
-    return judged(series, checks, [f"{name}: {_told(times, name)}" for name in (HASH, BICLIQUE, PAPER)])
+    shares = ", ".join(f"{point:g}: {share:.3f}" for point, share in zip(points, swept.shares, strict=True))
+    notes = [f"largest share of a key at {shares}; by the paper's rule it is heavy above {1 / SLOTS:g}"]
+    return judged(series, checks, [*notes, *(f"{name}: {_told(times, name)}" for name in (HASH, BICLIQUE, PAPER))])
 
 
 def _told(times: Mapping[str, Sequence[float]], name: str) -> str:
@@ -99,10 +128,25 @@ def _told(times: Mapping[str, Sequence[float]], name: str) -> str:
 
 
 def _outperforms(times: Mapping[str, Sequence[float]], rule: str, places: Sequence[int]) -> Check:
-    worst = {name: max(times[rule][i] / times[name][i] for i in places) for name in (HASH, BICLIQUE)}
+    worst = {name: max((times[rule][i] / times[name][i] for i in places), default=1) for name in (HASH, BICLIQUE)}
     told = ", ".join(f"at most {ratio:.2f} of {name}'s time" for name, ratio in worst.items())
-    is_so = all(ratio < 1 for ratio in worst.values())
-    return Check(f"{rule} outperforms hash and biclique", is_so, told, "clearly outperforms both", "wherever skewed")
+    is_so = bool(places) and all(ratio < _CLEARLY for ratio in worst.values())
+    why = f"by a tenth, at {len(places)} of {len(times[rule])} points: less is noise of a run"
+    return Check(f"{rule} outperforms hash and biclique", is_so, told, "clearly outperforms both", why)
+
+
+def _where_heavy(times: Mapping[str, Sequence[float]], rule: str, heavy: Sequence[int]) -> Check:
+    """A rule where it has something to do by the paper's: a key with a share above 1/p."""
+    return replace(_outperforms(times, rule, heavy), what=f"{rule} does where a key is heavy by the paper's rule")
+
+
+def _never_much_slower(times: Mapping[str, Sequence[float]]) -> Check:
+    rivals = (HASH, BICLIQUE, PAPER)
+    worst = max(own / times[name][i] for name in rivals for i, own in enumerate(times[OURS]))
+    told = f"at most {worst:.2f} times any other"
+    return Check(
+        "ours is never much slower", worst < 1.15, told, "", "15% at every point (ours): wall time, and 8 slots"
+    )
 
 
 @experiment(
@@ -112,15 +156,18 @@ def _outperforms(times: Mapping[str, Sequence[float]], rule: str, places: Sequen
     claim="On Spark, too, the grids of the paper's rule and of ours are faster than hash and join-biclique under skew.",
     x_label="Zipf alpha",
     y_label="seconds; ratio",
-    check="From alpha 1 both rules are faster than hash and biclique; ours evens the slots; the results are the same.",
+    check=(
+        "From alpha 0.5, as in the exact form, the paper's rule is clearly faster than hash and biclique, by a tenth;"
+        " so are both rules in any case where a key has a share above 1/8; ours is nowhere 15% slower than another."
+    ),
     parameters={"keys": DOMAIN, "rows_a_stream": 1_500, "slots": SLOTS, "epochs": EPOCHS},
     **_DECLARED,
 )
 def fig4(run: Run) -> Outcome:
     """Time against skew."""
-    alphas = [0.0, 1.5] if run.quick else [0.0, 0.5, 1.0, 1.25, 1.5]
-    found = _swept(run, alphas, lambda alpha: _zipf(1_500, alpha, EPOCHS, run.seed))
-    return _judged(alphas, found, [i for i, alpha in enumerate(alphas) if alpha >= 1])
+    alphas = [0.0, 0.5, 1.5] if run.quick else [0.0, 0.5, 1.0, 1.25, 1.5]
+    swept = _swept(run, alphas, lambda alpha: _zipf(1_500, alpha, EPOCHS, run.seed))
+    return _judged(alphas, swept, [i for i, alpha in enumerate(alphas) if alpha >= 0.5])
 
 
 @experiment(
@@ -130,7 +177,10 @@ def fig4(run: Run) -> Outcome:
     claim="On Spark, too, the grids of the paper's rule and of ours are faster than hash and join-biclique.",
     x_label="tuples of each stream",
     y_label="seconds; ratio",
-    check="At every size both rules are faster than hash and biclique; ours evens the slots; the results are the same.",
+    check=(
+        "At every size both rules are faster than hash and biclique by a tenth; ours evens the slots; the results are"
+        " the same."
+    ),
     parameters={"keys": DOMAIN, "alpha": 1.25, "slots": SLOTS, "epochs": EPOCHS},
     log_x=True,
     **_DECLARED,
@@ -138,8 +188,8 @@ def fig4(run: Run) -> Outcome:
 def fig5(run: Run) -> Outcome:
     """Time against input."""
     sizes = [1_500, 3_000] if run.quick else [1_500, 3_000, 6_000]
-    found = _swept(run, sizes, lambda n: _zipf(int(n), 1.25, EPOCHS, run.seed))
-    return _judged(sizes, found, range(len(sizes)))
+    swept = _swept(run, sizes, lambda n: _zipf(int(n), 1.25, EPOCHS, run.seed))
+    return _judged(sizes, swept, range(len(sizes)))
 
 
 _Q5_SCALE = 0.002
@@ -250,15 +300,19 @@ _PRIMARY = 0
     claim="On Spark, too, the grids of the paper's rule and of ours are faster than hash and join-biclique.",
     x_label="radius r",
     y_label="seconds; ratio",
-    check="At every radius both rules are faster than hash and biclique; ours evens the slots; results are the same.",
+    check=(
+        "At every radius, from the exact form's smallest to its largest, the paper's rule is faster than hash and"
+        " biclique by a tenth; so are both rules in any case where a bucket has a share above 1/8; ours is nowhere 15%"
+        " slower than another."
+    ),
     parameters={"vectors": "scikit-learn digits, 64 dimensions", "family": "(r, 10r, 0.9, 0.1)", "slots": SLOTS},
     **_DECLARED,
 )
 def fig7(run: Run) -> Outcome:
     """Time of the self-join on buckets against the radius."""
-    radii = (RADII[4], RADII[-1]) if run.quick else RADII[2::2]
-    found = _swept(run, radii, lambda radius: _digits(radius, 3 if run.quick else 2, run.seed))
-    return _judged(radii, found, range(len(radii)))
+    radii = (RADII[0], RADII[4], RADII[-1]) if run.quick else RADII[::2]
+    swept = _swept(run, radii, lambda radius: _digits(radius, 3 if run.quick else 2, run.seed))
+    return _judged(radii, swept, range(len(radii)))
 
 
 def _digits(radius: float, every: int, seed: int) -> Epochs:
