@@ -102,24 +102,21 @@ _NONE = (0.0, 0)
 
 
 @cache
-def _lines(quick: bool, seed: int, settings: tuple[tuple[float, int], ...]) -> list[Ran]:
-    """A run for each threshold theta_d and number of epochs between two adaptations."""
+def _line(quick: bool, seed: int, theta_d: float, every: int) -> Ran:
+    """A run with a threshold theta_d and a number of epochs between two adaptations; figures 14 to 16 share them."""
+    options = _controlled(theta_d, every, _ENOUGH) if every else {"controller": False, "memory": _ENOUGH}
     with bench(2, WORK_US) as place:
         streams = place.streams("streams", _alternating(quick, seed))
-        return [place.run(streams, _QUERY, slots=2, groups=GROUPS, router="hash", **_options(*one)) for one in settings]
-
-
-def _options(theta_d: float, every: int) -> _Settings:
-    return _controlled(theta_d, every, _ENOUGH) if every else {"controller": False, "memory": _ENOUGH}
+        return place.run(streams, _QUERY, slots=2, groups=GROUPS, router="hash", **options)
 
 
 def _relocated(run: Run, settings: Mapping[str, tuple[float, int]]) -> dict[str, Ran]:
-    """A line without adaptation and those asked for; figures 14 to 16 share their runs."""
-    shared = {_NONE, (0.9, 1), (0.9, 2), (0.9, 3), (0.5, 3), *settings.values()}
-    lines = tuple(sorted(shared))
-    run.progress(0.1, f"{len(lines)} lines")
-    found = dict(zip(lines, _lines(run.quick, run.seed, lines), strict=True))
-    return {"no adaptation": found[_NONE], **{label: found[one] for label, one in settings.items()}}
+    """A line without adaptation and those asked for."""
+    found: dict[str, Ran] = {}
+    for label, (theta_d, every) in {"no adaptation": _NONE, **settings}.items():
+        run.progress(len(found) / (len(settings) + 1), label)
+        found[label] = _line(run.quick, run.seed, theta_d, every)
+    return found
 
 
 def _cheap(found: Mapping[str, Ran]) -> Check:

@@ -97,7 +97,7 @@ def the_engine_relocates_nothing(broken: Broken) -> None:
 
 def _anew(broken: Broken) -> None:
     """What figures 14 to 16 have run is remembered."""
-    broken.set(dcape_moves_spark, "_lines", dcape_moves_spark._lines.__wrapped__)
+    broken.set(dcape_moves_spark, "_line", dcape_moves_spark._line.__wrapped__)
 
 
 @mutation("dcape fig14-spark", "dcape fig15-spark")
