@@ -36,7 +36,7 @@ ROUTERS: Mapping[str, dict[str, Any]] = {
     PAPER: {"router": "grid", "rule": "paper"},
     OURS: {"router": "auto"},
 }
-_LEAST_S = 1.5
+_LEAST_S = 1.0
 """How long an even share of the work takes at least."""
 _CLEARLY = 0.9
 """Below this share of another's time a router is clearly faster: less is noise of a run."""
