@@ -31,7 +31,7 @@ from braidstream.lab.overlay.dissemination import Tree, disseminate, disseminati
 from braidstream.lab.overlay.operators import Target
 from braidstream.lab.overlay.peer import Address, Entry
 from braidstream.lab.overlay.ring import Ring
-from braidstream.lab.overlay.shared import SECOND_US
+from braidstream.lab.overlay.shared import SECOND_US, Change, Failure
 
 if TYPE_CHECKING:
     from braidstream.lab.overlay.dht_method import DHTJoin
@@ -209,7 +209,7 @@ class Members:
 
     def _check(self) -> None:
         settings, n_nodes = self._run.settings, len(self._run.network.ring)
-        changes = [*settings.joins, *settings.leaves, *settings.failures]
+        changes: list[Change | Failure] = [*settings.joins, *settings.leaves, *settings.failures]
         for one in changes:
             if not 0 <= one.node < n_nodes:
                 raise InputError(f"a change of node {one.node}", f"a node from 0 to {n_nodes - 1}")

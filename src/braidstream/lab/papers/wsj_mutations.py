@@ -12,6 +12,7 @@ from braidstream.lab.sim.demand import TUPLE_BYTES, Demand
 from braidstream.lab.sim.virtual_cluster import Cluster
 from braidstream.model.directory import Directory
 from braidstream.spark import flow
+from braidstream.spark.declared import trigger_of
 
 __all__: list[str] = []
 
@@ -80,8 +81,7 @@ def the_master_ignores_the_epoch(broken: Broken) -> None:
 @mutation("wsj fig13-spark", "wsj fig14-spark")
 def the_engine_ignores_the_epoch(broken: Broken) -> None:
     """IV-A: the engine distributes every 2 s, whatever epoch is asked for."""
-    whole = flow.trigger_of
-    broken.set(flow, "trigger_of", lambda _epoch: whole("2 seconds"))
+    broken.set(flow, "trigger_of", lambda _epoch: trigger_of("2 seconds"))
     broken.set(wsj_spark, "_epochs", wsj_spark._epochs.__wrapped__)  # what was run is remembered
 
 
