@@ -13,7 +13,7 @@ NOT_HELD: Mapping[str, set[str]] = {
     "wsj fig10": {"rate at which idle time ends"},
     "gsdm fig12": {"fast: WS2 is faster than WD2"},
     "gsdm fig15": {"WD is ahead at 10 nodes"},
-    "gsdm table1": {"WD: communication in combine (%)"},
+    "gsdm table1": {"WS: communication in combine (%)", "WD: communication in combine (%)"},
     "dcape fig7": {"M1 stops after minutes"},
     "dcape fig11": {"results left by high over low output"},
     "dcape fig15": {"adaptations, 15 s"},
