@@ -266,7 +266,7 @@ def _checked(check: Check) -> str:
     """A check with what it was decided by."""
     paper = f"; paper: {check.paper}" if check.paper else ""
     tolerance = f"; {check.tolerance}" if check.tolerance else ""
-    return f"{'yes' if check.holds else 'NO '}  {check.what}: {check.ours}{paper}{tolerance}"
+    return f"{check.word.replace('no', 'NO'):<5}  {check.what}: {check.ours}{paper}{tolerance}"
 
 
 def _told(value: float) -> str:

@@ -13,7 +13,7 @@ NOT_HELD: Mapping[str, set[str]] = {
     "wsj fig10": {"rate at which idle time ends"},
     "gsdm fig12": {"fast: WS2 is faster than WD2"},
     "gsdm fig15": {"WD is ahead at 10 nodes"},
-    "gsdm table1": {"WD: communication in combine (%)"},
+    "gsdm table1": {"WS: communication in combine (%)", "WD: communication in combine (%)"},
     "dcape fig7": {"M1 stops after minutes"},
     "dcape fig11": {"results left by high over low output"},
     "dcape fig15": {"adaptations, 15 s"},
@@ -22,18 +22,20 @@ NOT_HELD: Mapping[str, set[str]] = {
         "WS: communication in combine (%)",
         "WD: communication in partition (%)",
     },
-    "dcape fig15-spark": {"adaptations every 15 s over every 45 s"},
     "dcape fig21-spark": {"and ahead in the end"},
-    "dcape fig11-spark": {"which takes less time"},
+    "dcape fig11-spark": {"results left by high over low output", "which takes less time"},
     "dcape fig12-spark": {"only slightly"},
     "dhtjoin sec5-spark": {"it is no less complete than equation 11"},
     "shc fig4": {"paper's rule outperforms hash and biclique"},
     "shc fig7": {"paper's rule outperforms hash and biclique"},
+    "shc fig5-spark": {"paper's rule outperforms hash and biclique"},
+    "shc fig4-spark": {"paper's rule outperforms hash and biclique"},
+    "shc fig7-spark": {"paper's rule outperforms hash and biclique"},
 }
 
 
 def is_as_known(name: str, outcome: Outcome) -> bool:
     """Whether just those checks fail that are known to."""
-    failing = {check.what for check in outcome.checks if not check.holds}
+    failing = {check.what for check in outcome.checks if check.word == "no"}
     assert failing == NOT_HELD.get(name, set()), [check for check in outcome.checks if not check.holds]
     return outcome.holds == (not failing) and bool(outcome.checks)

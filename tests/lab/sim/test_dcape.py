@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from braidstream.control.controller import Controller
@@ -14,7 +16,6 @@ from braidstream.lab.papers.registry import Run, experiments, find
 from braidstream.lab.sim.costs import Network
 from braidstream.lab.sim.dcape.machine import Prices, VirtualMachine
 from braidstream.lab.sim.dcape.one_run import Cluster, Measured, Results, simulate
-from braidstream.lab.sim.dcape.pushing import RivalSpilling
 from braidstream.lab.sim.dcape.settings_of_paper import alternating, dealt
 from braidstream.lab.sim.dcape.streams import Streams, mixed
 from tests.lab.papers.known import is_as_known
@@ -61,8 +62,8 @@ def cluster(
     policies: dict[str, tuple[Policy, ...]] = {
         "": memory_policies(control),
         "push": (Spilling(control),),
-        "push high": (RivalSpilling(control, "high output"),),
-        "push random": (RivalSpilling(control, "random"),),
+        "push high": (Spilling(replace(control, push_by="productive")),),
+        "push random": (Spilling(replace(control, push_by="random")),),
         "move": (MemoryBalance(control),),
     }
     return Cluster(placement, TUPLE_BYTES, memory_bytes, Controller(control, policies[policy]))

@@ -1,11 +1,10 @@
 """DHTJoin: queries are disseminated, tuples are indexed only where some query joins them (DHTJoin 3).
 
-Idea: every node has a query table: the queries whose dissemination has reached it. A node that has failed gets none,
-and cuts off its part of the tree; gossip then brings the query to the others, later (4.1). The source of a stream looks
-into its own table and indexes a tuple by put(h(value), tuple), once for each
-attribute that some query's plan wants that stream indexed on. Tuples of different streams with equal values meet at one
-peer, which runs MJoin; results of the root go to the user, those of other operators are re-indexed on the key that
-the plan names next. `alerts`, `partners` and `failures` hook in where entries arrive and leave.
+Idea: every node has a query table (`query_tables`): the queries whose dissemination has reached it. The source of a
+stream looks into its own table and indexes a tuple by put(h(value), tuple), once for each attribute that some query's
+plan wants that stream indexed on. Tuples of different streams with equal values meet at one peer, which runs MJoin;
+results of the root go to the user, those of other operators are re-indexed on the key that the plan names next.
+`alerts`, `partners`, `failures` and `members` hook in where entries arrive and leave.
 
 Invariant: with enough memory, no failed peer, and no source down unless alerts are off or "exact", every query's answer
 is exactly the join of the tuples from its start on.
@@ -17,24 +16,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from braidstream.lab.overlay.alerts import Alerts
-from braidstream.lab.overlay.dissemination import disseminate, dissemination_named
-from braidstream.lab.overlay.gossip import gossip_rounds, views
+from braidstream.lab.overlay.members import Members
 from braidstream.lab.overlay.network import Network
 from braidstream.lab.overlay.operators import Field, Operator, OperatorTree, Target, plan
 from braidstream.lab.overlay.partners import Partners
 from braidstream.lab.overlay.peer import Entry, Peer
 from braidstream.lab.overlay.peer_failures import Failures
+from braidstream.lab.overlay.query_tables import NEVER, QueryTables
 from braidstream.lab.overlay.shared import SECOND_US, OverlayRun, Settings, Started
 from braidstream.lab.overlay.victims import least_productive, shedding_named
 from braidstream.lab.overlay.workload import Feed, Submission
 
 __all__ = ["DHTJoin"]
-
-_NEVER = np.iinfo(np.int64).max
 
 
 class DHTJoin(OverlayRun):
@@ -56,68 +50,42 @@ class DHTJoin(OverlayRun):
         self.peers: dict[int, Peer] = {}
         self.slack_us = self._slack_us()
         self._rng = random.Random(seed)
-        self._way = dissemination_named(settings.dissemination, network.ring)
-        self._needs: dict[str, dict[str, list[Target]]] = {stream: {} for stream in feed.columns}
-        """What disseminated queries index a stream on; who of the nodes knows of it is in `_reached_us`."""
-        self._reached_us: dict[int, npt.NDArray[np.int64]] = {}
-        """By query the time at which each node has it in its query table; `_NEVER` where it never does."""
-        self._views: list[list[int]] = []
-        self._gossip_rng = np.random.default_rng([seed, 41])
+        self.tables = QueryTables(self.plans)
         self._key_of: dict[int, int] = {}
         self._from_order = [_order(p) for p in self.plans]
         self.lost_peers: list[Peer] = []
-        self.failures = Failures(self)
+        self.members = Members(self)
+        self.failures = Failures(self, seed)
         self.alerts = Alerts(self)
         self.partners = Partners(self, settings.partners) if settings.partners else None
 
     def submit(self, query: Started) -> None:
         """Disseminate the query; where no node has failed, all have it in their tables before the query starts."""
-        root, sent, live = query.submission.node, self.clock.now, self._live(query.submission.node)
-        tree = disseminate(self._way, len(self.network.ring), root, live)
-        arrival = sent + tree.edges_of(self.network.delays_us)
+        tree = self.members.tree(query.submission.node)
+        arrival = self.clock.now + tree.edges_of(self.network.delays_us)
         assert int(arrival.max()) <= query.start_us, "the query starts when every node that the tree reaches knows it"
         self.traffic.add_many("disseminate", arrival[tree.parent[tree.parent >= 0]])
-        reached = np.where(tree.reached, arrival, _NEVER)
-        if self.settings.gossip and not tree.reached[live].all():
-            reached = self._gossiped(tree.reached, live, reached)
-        self._reached_us[query.number] = reached
-        for stream, attribute, operator, port in self.plans[query.number].leaves():
-            self._needs[stream].setdefault(attribute, []).append(Target(query.number, operator, port))
+        arrival[~tree.reached] = NEVER
+        self.tables.bring(query.number, arrival)
 
     def knows(self, node: int, query: int) -> bool:
         """Whether a query is in a node's table by now."""
-        return query in self._reached_us and int(self._reached_us[query][node]) <= self.clock.now
-
-    def _live(self, root: int) -> npt.NDArray[np.bool_]:
-        """Which nodes have not failed; the part of the root that hands in queries goes on."""
-        live = np.ones(len(self.network.ring), dtype=np.bool_)
-        live[sorted(self.failures.down - {root})] = False
-        return live
-
-    def _gossiped(
-        self, has: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_], reached: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """When each node has the query, with gossip after the tree: a round takes as long as the longest link."""
-        self._views = self._views or views(self.network.ring)
-        rounds, messages, _ = gossip_rounds(self._views, has, live, self._gossip_rng)
-        begun, step = int(reached[has].max()), self.network.longest_link_us
-        self.traffic.add("gossip", self.clock.now, messages)
-        return np.where(rounds > 0, begun + rounds * step, reached)
+        return self.tables.knows(node, query, self.clock.now)
 
     def insert(self, row: int) -> None:
-        """Index a tuple on each attribute that an active query joins it on."""
+        """Index a tuple on each attribute that a query in its source's table joins it on."""
         stream, time = self.feed.streams[row], self.feed.times_us[row]
         source = self.source_node[stream]
-        for attribute, targets in self._needs[stream].items():
+        for attribute, targets in self.tables.needs(source, self.clock.now).get(stream, {}).items():
             value = self.feed.values[row][self.feed.columns[stream].index(attribute)]
-            wanting = [t for t in targets if time >= self.queries[t.query].start_us and self.knows(source, t.query)]
+            wanting = [t for t in targets if time >= self.queries[t.query].start_us]
             active = self.alerts.active(wanting, row) if wanting else wanting
             if active and value is not None:
                 self.index(source, row, value, active)
 
     def index(self, source: int, row: int, value: int, targets: Sequence[Target]) -> None:
         """put(h(value), tuple): one message, whatever the number of queries that share it."""
-        route = self.network.route(source, self._key(value))
+        route = self.network.route(source, self.key(value))
         self.indexed += 1
         self.traffic.add("index", self.clock.now, route.hops)
         self.clock.at(self.clock.now + route.delay_us, self._tuple_arrives, route.owner, row, value, targets)
@@ -167,22 +135,24 @@ class DHTJoin(OverlayRun):
             counted |= {**self.alerts.counters, "useless": self.intermediate - useful}
         if self.settings.failures:
             counted |= self.failures.counters
-        return counted
+        return counted | dict(self.members.counters)
 
     def route_entry(self, owner: int, target: Target, entry: Entry) -> None:
-        """An entry has reached its key's owner: join it there, or pass it on to the partner in charge."""
-        if self.partners:
-            self.partners.route(owner, [(target, entry)])
-        else:
-            self.deliver(owner, target, entry)
+        """An entry has reached the node that its key was looked up at."""
+        self.arrive(owner, entry.value, [(target, entry)])
 
-    def _tuple_arrives(self, node: int, row: int, value: int, targets: Sequence[Target]) -> None:
-        pairs = [(target, self.entry(row, target, value)) for target in targets]
+    def arrive(self, node: int, value: int, pairs: Sequence[tuple[Target, Entry]]) -> None:
+        """Entries have come to their key's owner: join them there, or pass them on to whoever is in charge."""
+        if self.members.keeps_waiting(node, value, pairs):
+            return
         if self.partners:
             self.partners.route(node, pairs)
             return
         for target, entry in pairs:
             self.deliver(node, target, entry)
+
+    def _tuple_arrives(self, node: int, row: int, value: int, targets: Sequence[Target]) -> None:
+        self.arrive(node, value, [(target, self.entry(row, target, value)) for target in targets])
 
     def _forward(self, node: int, target: Target, operator: Operator, combined: Sequence[Entry]) -> None:
         """Re-index intermediate results on the key of the consumer's port (DHTJoin 3.3.2)."""
@@ -193,7 +163,7 @@ class DHTJoin(OverlayRun):
             value = self._value(entry.members, key)
             if value is None:
                 continue
-            route = self.network.route(node, self._key(value))
+            route = self.network.route(node, self.key(value))
             self.intermediate += 1
             self.traffic.add("reindex", self.clock.now, route.hops)
             self.alerts.note_sender(to, route.owner, node)
@@ -202,9 +172,10 @@ class DHTJoin(OverlayRun):
 
     def owner(self, value: int) -> int:
         """The node that tuples with this value are indexed at."""
-        return self.network.owner(self._key(value))
+        return self.network.owner(self.key(value))
 
-    def _key(self, value: int) -> int:
+    def key(self, value: int) -> int:
+        """The place of a value on the ring."""
         key = self._key_of.get(value)
         if key is None:
             key = self._key_of[value] = int(self.network.ring.keys_of_values([value])[0])
@@ -227,6 +198,8 @@ class DHTJoin(OverlayRun):
         slack = (depth + 1) * self.network.longest_us
         if self.settings.alerts == "exact":
             slack += round(self.settings.detect_s * SECOND_US) * depth + 2 * (depth + 1) * self.network.longest_link_us
+        changes = len(self.settings.joins) + len(self.settings.leaves)
+        slack += 3 * changes * (depth + 1) * self.network.longest_link_us  # sent on, and waiting for a handover
         if self.settings.partners:
             slack += 6 * depth * self.network.longest_link_us  # two of them for what was held back by alerts
         return slack

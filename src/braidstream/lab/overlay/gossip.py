@@ -62,9 +62,14 @@ def gossip_rounds(
     has_query: npt.NDArray[np.bool_],
     live: npt.NDArray[np.bool_],
     rng: np.random.Generator,
+    begins: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[npt.NDArray[np.int64], int, int]:
-    """The same, but for each node the round in which it got the query: 0 if it had it, -1 if it never does."""
-    knows = {int(node): {int(node)} for node in np.flatnonzero(has_query & live)}
+    """The same, but for each node the round in which it got the query: 0 if it had it, -1 if it never does.
+
+    `begins` are those of them that begin to gossip, all unless told; others go on once a message has reached them.
+    """
+    first = has_query & live if begins is None else has_query & live & begins
+    knows = {int(node): {int(node)} for node in np.flatnonzero(first)}
     at: npt.NDArray[np.int64] = np.where(has_query & live, 0, -1)
     messages, rounds = 0, 0
     talking = sorted(knows)
@@ -81,7 +86,8 @@ def gossip_rounds(
             still.append(node)
             if live[chosen]:
                 if chosen not in knows:
-                    knows[chosen], at[chosen] = {chosen}, rounds
+                    knows[chosen] = {chosen}
+                    at[chosen] = rounds if at[chosen] < 0 else at[chosen]
                     still.append(chosen)
                 knows[chosen].add(node)
                 knows[chosen].update(other for other in view[node] if other in knows[node])

@@ -4,7 +4,8 @@ Idea: nodes have places in a square; a link's delay is a base plus the distance.
 of the settled ring, and a walk is the same every time, so it is computed once for each (sender, key) and then delivered
 as one event with the sum of its delays, counted as as many messages as it has hops.
 
-A node that has left (`leave`) is skipped by keys and fingers alike: the ring as it has settled again without it.
+A node that has left (`leave`) is skipped by keys and fingers alike: the ring as it has settled again without it; and
+one that has entered again (`enter`) as it has settled with it.
 
 Invariant: a walk takes at most `longest_us`. Everything that decides what may be forgotten relies on that bound, so a
 walk that broke it would stop the simulation.
@@ -110,6 +111,23 @@ class Network:
         """Let the ring settle without a node."""
         self._left.add(node)
         self._routes.clear()
+
+    def enter(self, node: int) -> None:
+        """Let the ring settle with a node that was not in it."""
+        self._left.remove(node)
+        self._routes.clear()
+
+    @property
+    def gone(self) -> frozenset[int]:
+        """The nodes that are not in the ring."""
+        return frozenset(self._left)
+
+    def before(self, node: int) -> int:
+        """The node of the ring that comes before a place of it."""
+        at = (node - 1) % len(self._ids)
+        while at in self._left and at != node:
+            at = (at - 1) % len(self._ids)
+        return at
 
     def route(self, source: int, key: int) -> Route:
         """The walk of a message for `key` from `source`."""

@@ -24,7 +24,7 @@ from braidstream.lab.overlay.peer import Memory
 from braidstream.lab.overlay.victims import shedding_named
 from braidstream.lab.overlay.workload import Feed, Submission
 
-__all__ = ["ALERTS", "Failure", "Outage", "Outcome", "OverlayRun", "PartnerRule", "Settings", "Started"]
+__all__ = ["ALERTS", "Change", "Failure", "Outage", "Outcome", "OverlayRun", "PartnerRule", "Settings", "Started"]
 
 ALERTS = ("off", "paper", "exact")
 SECOND_US = 1_000_000
@@ -60,6 +60,18 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A node joins the ring, or leaves it in good order, from a time on."""
+
+    node: int
+    at_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at_s < math.inf:
+            raise InputError(f"a change of the ring at {self.at_s} s", "0 s or later")
+
+
+@dataclass(frozen=True)
 class PartnerRule:
     """When and how an overloaded peer looks for partners (DHTJoin 6): above `delta` of its memory, and how often."""
 
@@ -84,6 +96,9 @@ class Settings:
     """How often nodes stabilize (Chord); a failure is noticed by that. None: it is after `detect_s`."""
     outages: tuple[Outage, ...] = ()
     failures: tuple[Failure, ...] = ()
+    joins: tuple[Change, ...] = ()
+    """Nodes that are not in the ring at first."""
+    leaves: tuple[Change, ...] = ()
     gossip: bool = True
     """Whether nodes gossip where a failed one has cut a query off (DHTJoin 4.1)."""
     partners: PartnerRule | None = None
@@ -99,6 +114,15 @@ class Settings:
             raise InputError(f"stabilize_s is {self.stabilize_s}", "a positive time", "stabilize_s=0.5")
         if self.partners is not None and self.failures:
             raise InputError("failures of peers together with partners", "one of them", "a lost index is not rebuilt")
+        if self.joins or self.leaves:
+            self._check_changes()
+
+    def _check_changes(self) -> None:
+        if self.stabilize_s is None:
+            raise InputError("joins or leaves without stabilization", "a period of it", "stabilize_s=0.5")
+        if self.partners is not None or self.alerts != "off":
+            fix = "neither an index of partners nor what is suspended is handed over"
+            raise InputError("joins or leaves together with partners or alerts", "one of them", fix)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ class Scenario:
         dissemination_named(self.settings.dissemination, self.ring(1))
         if self.method == "rjoin" and replace(self.settings, keeps_answers=False) != Settings():
             raise InputError(
-                "memory, alerts, failures or partners with rjoin", "the defaults", "they are part of dhtjoin"
+                "memory, alerts, failures, joins, leaves or partners with rjoin",
+                "the defaults",
+                "they are part of dhtjoin",
             )
 
     def complete(self) -> Scenario:

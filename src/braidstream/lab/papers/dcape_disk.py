@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from braidstream.lab.papers.dcape_lines import OBTAINED, lines, low_output, memory_series, result_series, spread, tick_s
-from braidstream.lab.papers.registry import Check, Outcome, Run, experiment, judged, near
+from braidstream.lab.papers.registry import Check, Outcome, Run, built_in, experiment, judged, near
 from braidstream.lab.sim.dcape.machine import PACES, PAPER_PRICES
 from braidstream.lab.sim.dcape.one_run import Measured, Results
 from braidstream.lab.sim.dcape.settings_of_paper import (
@@ -53,20 +53,20 @@ def rising(values: Sequence[float]) -> bool:
     "fig6",
     title="a small plan on 1 to 5 machines",
     claim=(
-        "A plan that fits one machine gives the same results in the same time on more machines: within 3% at any time,"
-        " and no result comes a second later on average."
+        "A plan that fits one machine gives the same results in the same time on more machines, each of which has its"
+        " share of the work."
     ),
     how="simulated",
     x_label="minutes",
     y_label="results so far",
     check=(
-        "After 10 minutes every line is within 3% of one machine's; the mean delay grows by less than a second; n"
-        " machines are busy for an n-th of what one is, within 20%."
+        "n machines are busy for an n-th of what one is, within 20%. That every line has the same results, and when,"
+        " is shown and decides nothing."
     ),
     obtained=OBTAINED,
     differs=(
         "The paper sees a slight drop at five machines, from its split operators; here a splitter only sends. That"
-        " all lines have the same results is built in: they share one join."
+        " all lines have the same results at the same time is built in: they share one join, and one machine suffices."
     ),
     parameters={**PARAMETERS, "gap_ms": 20, "tuple_range": 50_000, "join_ratio": 1, "minutes": 40},
 )
@@ -79,19 +79,22 @@ def fig6(run: Run) -> Outcome:
     later_s = max(one.delay_s for one in found.values()) - found["M1"].delay_s
     over = {n: found[f"M{n}"].busiest * n / found["M1"].busiest for n in numbers}
     checks = [
-        Check(
-            "the same results at any time",
-            apart < 0.03,
-            f"at most {apart:.2%} apart after 10 minutes",
-            "negligible effects on the throughput",
-            "3%: a figure's line width",
+        built_in(
+            Check(
+                "the same results at any time",
+                apart < 0.03,
+                f"at most {apart:.2%} apart after 10 minutes",
+                "negligible effects on the throughput",
+            ),
+            "all lines share one join, and one machine has time enough",
         ),
-        Check(
-            "no result comes later",
-            later_s < 1.0,
-            ", ".join(f"{label} {one.delay_s:.3f} s" for label, one in found.items()),
-            "",
-            "a second (ours)",
+        built_in(
+            Check(
+                "no result comes later",
+                later_s < 1.0,
+                ", ".join(f"{label} {one.delay_s:.3f} s" for label, one in found.items()),
+            ),
+            "the time of a message is a price of the model",
         ),
         Check(
             "partitioning adds no work",
@@ -219,7 +222,10 @@ def fig9(run: Run) -> Outcome:
     how="simulated",
     x_label="minutes",
     y_label="state in memory (MB)",
-    check="Pushes fall with the share; the memory stays below 200 MB, and without pushing goes 20% above.",
+    check=(
+        "Pushes fall with the share; when it is decided what to push, the memory is at most 200 MB and what a tick"
+        " brings; without pushing it goes 20% above 200 MB."
+    ),
     obtained=OBTAINED,
     parameters={**_PUSH, "join_ratio": 3},
 )
@@ -227,16 +233,17 @@ def fig10(run: Run) -> Outcome:
     """The memory of figure 9's runs."""
     found = _shares(run)
     pushes = [sum(one.pushes) for label, one in found.items() if label != "0%"]
-    peaks = [max(held[0] for held in one.memory) / MB for one in found.values()]
+    peaks = [max(held[0] for held in one.before) / MB for one in found.values()]
+    tick = max(b[0] - a[0] for a, b in itertools.pairwise(found["0%"].before)) / MB
     told = ", ".join(f"{label} {sum(one.pushes)}" for label, one in found.items())
     checks = [
         Check("the more is pushed, the less often", rising(pushes[::-1]), f"pushes: {told}", "so", "at every step"),
         Check(
             "pushing bounds the memory",
-            all(peak <= 200 for peak in peaks[1:]) and peaks[0] > 1.2 * 200,
-            f"most MB: {', '.join(f'{peak:.0f}' for peak in peaks)}",
+            all(peak <= 200 + tick for peak in peaks[1:]) and peaks[0] > 1.2 * 200,
+            f"most MB, before a push: {', '.join(f'{peak:.1f}' for peak in peaks)}",
             "effectively controlled",
-            "200 MB; without pushing a fifth more",
+            f"200 MB and the {tick:.1f} MB that a tick brings at most; without pushing a fifth more",
         ),
     ]
     return judged([memory_series(label, one, 0) for label, one in found.items()], checks)
@@ -265,7 +272,7 @@ def _low_and_high(run: Run, *ratios: float) -> dict[str, Measured]:
     y_label="results so far",
     check=(
         "Low output gives 1.5 times the results; pushing high output leaves 5.1 times as many results to clean-up,"
-        " within half, as in the paper; none is lost. The seconds of clean-up decide nothing: their price is fitted."
+        " within a quarter, and no fewer; none is lost. The seconds of clean-up decide nothing: their price is fitted."
     ),
     obtained=OBTAINED,
     differs=(
@@ -309,8 +316,10 @@ def fig11(run: Run) -> Outcome:
             "a much higher throughput",
             "1.5 times (ours: the figure has no number)",
         ),
-        Check("and leaves fewer to clean-up", left > 2, f"high leaves {left:.1f} times as many", "5.1 times", "twice"),
-        near("results left by high over low output", left, 992_893 / 194_308, 0.5, "other streams; not fitted"),
+        near("results left by high over low output", left, 992_893 / 194_308, 0.25, "other streams; not fitted"),
+        Check(
+            "it leaves no fewer", left >= 992_893 / 194_308, f"{left:.1f} times", "5.1 times", "the paper's, or more"
+        ),
         Check("no result is lost", is_exact, "none" if is_exact else "some", "", "exactly"),
     ]
     return judged(result_series(found), checks, notes, ours)

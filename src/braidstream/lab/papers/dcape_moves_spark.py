@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from braidstream.lab.papers.dcape_lines import least_productive
 from braidstream.lab.papers.dcape_spark import complete, result_lines
 from braidstream.lab.papers.on_spark import ON_SPARK, Bench, Epochs, Ran, bench, keys_by_part, keys_table
 from braidstream.lab.papers.registry import Check, Outcome, Run, Series, experiment, judged, near
-from braidstream.model.instructions import Spill
+from braidstream.model.instructions import Move, Spill
 
 __all__: list[str] = []
 
@@ -78,11 +79,11 @@ def _drawn(pools: Sequence[Any], sizes: Sequence[int], rng: np.random.Generator)
 _ENOUGH = 1 << 30
 _MOVES: dict[str, Any] = {
     "how": "spark",
-    "obtained": ON_SPARK + " Slots sleep 300 us for a tuple; the busiest slot's time is summed up.",
+    "obtained": ON_SPARK + " Slots sleep 300 us for a tuple; epochs are timed as a whole, with what is decided.",
     "differs": (
         "An epoch stands for 15 s, so that a time-span of 45 s is every third epoch; quick runs have a fifth of the"
         " paper's hour, in which the load changes after two fifths of its time. Two slots of one machine; the boundary"
-        " between epochs takes the place of the eight steps, so that results do not depend on moves at all."
+        " between epochs takes the place of the eight steps."
     ),
 }
 _MOVES_PARAMETERS = {
@@ -101,37 +102,43 @@ _NONE = (0.0, 0)
 
 
 @cache
-def _lines(quick: bool, seed: int, settings: tuple[tuple[float, int], ...]) -> list[Ran]:
-    """A run for each threshold theta_d and number of epochs between two adaptations."""
+def _line(quick: bool, seed: int, theta_d: float, every: int) -> Ran:
+    """A run with a threshold theta_d and a number of epochs between two adaptations; figures 14 to 16 share them."""
+    options = _controlled(theta_d, every, _ENOUGH) if every else {"controller": False, "memory": _ENOUGH}
     with bench(2, WORK_US) as place:
         streams = place.streams("streams", _alternating(quick, seed))
-        return [place.run(streams, _QUERY, slots=2, groups=GROUPS, router="hash", **_options(*one)) for one in settings]
-
-
-def _options(theta_d: float, every: int) -> _Settings:
-    return _controlled(theta_d, every, _ENOUGH) if every else {"controller": False, "memory": _ENOUGH}
+        return place.run(streams, _QUERY, slots=2, groups=GROUPS, router="hash", **options)
 
 
 def _relocated(run: Run, settings: Mapping[str, tuple[float, int]]) -> dict[str, Ran]:
-    """A line without adaptation and those asked for; figures 14 to 16 share their runs."""
-    shared = {_NONE, (0.9, 1), (0.9, 2), (0.9, 3), (0.5, 3), *settings.values()}
-    lines = tuple(sorted(shared))
-    run.progress(0.1, f"{len(lines)} lines")
-    found = dict(zip(lines, _lines(run.quick, run.seed, lines), strict=True))
-    return {"no adaptation": found[_NONE], **{label: found[one] for label, one in settings.items()}}
+    """A line without adaptation and those asked for."""
+    found: dict[str, Ran] = {}
+    for label, (theta_d, every) in {"no adaptation": _NONE, **settings}.items():
+        run.progress(len(found) / (len(settings) + 1), label)
+        found[label] = _line(run.quick, run.seed, theta_d, every)
+    return found
 
 
 def _cheap(found: Mapping[str, Ran]) -> Check:
-    """What adapting costs, in time on machines of their own."""
-    without, *adapted = (one.apart_s for one in found.values())
-    worst = max(adapted) / without
+    """What adapting costs: what epochs take beside the work of slots, where groups move and where none does."""
+    shares = {label: _adapting_share(one) for label, one in found.items() if one.n_moves}
     return Check(
         "adapting costs next to nothing",
-        worst < 1.05,
-        f"at most {worst:.2f} times the time without adaptation",
+        bool(shares) and max(shares.values()) < 0.1,
+        ", ".join(f"{label} {share:.1%} of the time" for label, share in shares.items()) or "nothing was moved",
         "throughputs are almost the same",
-        "5%: most of a slot's time is slept, the rest is noise",
+        "10% of a run: medians of wall time, decisions and commits included, on a machine that does other things",
     )
+
+
+def _adapting_share(one: Ran) -> float:
+    """How much longer epochs take that end with a move, beside the busiest slot's work; a share of the whole run."""
+    moving = {made.epoch for made in one.decisions if any(isinstance(step, Move) for step in made.instructions)}
+    beside = {entry.epoch: entry.seconds["total"] - max(entry.busy_s, default=0.0) for entry in one.epochs[1:]}
+    with_it, without = (
+        [some for epoch, some in beside.items() if (epoch in moving) == is_so] for is_so in (True, False)
+    )
+    return (median(with_it) - median(without)) * len(with_it) / one.elapsed_s
 
 
 def _moved(found: Mapping[str, Ran]) -> dict[str, int]:
@@ -149,7 +156,7 @@ def _told(moves: Mapping[str, int]) -> str:
     claim="Relocation costs next to nothing at any threshold, and 90% adapts far more often than 50%.",
     x_label="epochs",
     y_label="results so far",
-    check="As claimed: 5% of the time; over 4 times as many adaptations at 90% as at 50%; no result is lost.",
+    check="As claimed: 10% of the time; over 4 times as many adaptations at 90% as at 50%; no result is lost.",
     parameters={**_MOVES_PARAMETERS, "span": "every 3 epochs"},
     **_MOVES,
 )
@@ -176,7 +183,7 @@ def fig14(run: Run) -> Outcome:
     claim="A shorter time-span means more adaptations, and costs next to nothing.",
     x_label="epochs",
     y_label="results so far",
-    check="As claimed: 5% of the time; adaptations fall with the time-span, from 15 to 45 s as in the paper by a half.",
+    check="As claimed: 10% of the time; adaptations fall with the time-span, and as in the paper within a quarter.",
     parameters={**_MOVES_PARAMETERS, "theta_d": 0.9},
     **_MOVES,
 )
@@ -194,11 +201,10 @@ def fig15(run: Run) -> Outcome:
             "31, 27 and 24 in an hour",
             "never more, and fewer in all",
         ),
-        near("adaptations every 15 s over every 45 s", counts[0] / max(counts[-1], 1), 31 / 24, 0.5, "other streams"),
+        near("adaptations every 15 s over every 45 s", counts[0] / max(counts[-1], 1), 31 / 24, 0.25, "other streams"),
         complete(found),
     ]
-    differs = ["An epoch brings so much of the state of a short run that nearly every adaptation is made that may be."]
-    return judged(result_lines(found), checks, differs=differs)
+    return judged(result_lines(found), checks)
 
 
 @experiment(

@@ -125,13 +125,17 @@ def fig9(run: Run) -> Outcome:
     claim="Pushing keeps the memory within its bound; the more is pushed at a time, the less often.",
     x_label="epochs",
     y_label="active state (kB)",
-    check="Pushes fall with the share; after each epoch's decisions the memory is below the budget, without it above.",
+    check=(
+        "Pushes fall with the share; when it is decided what to push, the memory is at most the budget and what an"
+        " epoch brings; without pushing it goes 20% above the budget."
+    ),
     **_DECLARED,
 )
 def fig10(run: Run) -> Outcome:
     """The memory of figure 9's runs."""
     found = _shares(run.seed)
-    held = {label: [max(entry.slot_bytes, default=0) for entry in one.epochs] for label, one in found.items()}
+    held = {label: _before_pushes(one) for label, one in found.items()}
+    epoch = max(b - a for a, b in itertools.pairwise(held["0%"]))
     pushes = {label: one.n_pushes for label, one in found.items()}
     peaks = {label: max(some) for label, some in held.items()}
     checks = [
@@ -144,16 +148,23 @@ def fig10(run: Run) -> Outcome:
         ),
         Check(
             "pushing bounds the memory",
-            all(peak <= BUDGET for label, peak in peaks.items() if label != "0%") and peaks["0%"] > 1.2 * BUDGET,
-            ", ".join(f"{label} {peak / 1000:.0f} kB" for label, peak in peaks.items()),
+            all(peak <= BUDGET + epoch for label, peak in peaks.items() if label != "0%")
+            and peaks["0%"] > 1.2 * BUDGET,
+            "before a push " + ", ".join(f"{label} {peak / 1000:.0f} kB" for label, peak in peaks.items()),
             "effectively controlled",
-            f"{BUDGET // 1000} kB; without pushing a fifth more",
+            f"{BUDGET // 1000} kB and the {epoch / 1000:.0f} kB that an epoch brings; without pushing a fifth more",
         ),
     ]
     series = [
         Series(label, list(range(1, len(some) + 1)), [size / 1000 for size in some]) for label, some in held.items()
     ]
     return judged(series, checks)
+
+
+def _before_pushes(one: Ran) -> list[int]:
+    """The active state after each epoch, with what was pushed at its end."""
+    pushed = np.diff([0, *(entry.inactive_bytes for entry in one.epochs)])
+    return [sum(entry.slot_bytes) + max(int(new), 0) for entry, new in zip(one.epochs, pushed, strict=True)]
 
 
 def _clean_up_notes(found: Mapping[str, Ran]) -> list[str]:
@@ -191,7 +202,7 @@ def _low_and_high(run: Run, ratios: Sequence[float]) -> dict[str, Ran]:
     y_label="results so far",
     check=(
         "Low gives 1.5 times the results of high, and 2% more than a random choice; high leaves 5.1 times as many,"
-        " within half, and for longer; none is lost."
+        " within a quarter, and for longer; none is lost."
     ),
     **_DECLARED,
 )
@@ -209,7 +220,7 @@ def fig11(run: Run) -> Outcome:
             "1.5 times (ours: the figure has no number)",
         ),
         _ordered(low, lot, high),
-        near("results left by high over low output", left, 992_893 / 194_308, 0.5, "other streams and sizes"),
+        near("results left by high over low output", left, 992_893 / 194_308, 0.25, "other streams and sizes"),
         Check(
             "which takes less time",
             low.clean_up_s < high.clean_up_s,
@@ -219,7 +230,10 @@ def fig11(run: Run) -> Outcome:
         ),
         complete(found),
     ]
-    differs = ["The states are small, so that a step's fixed cost decides how long clean-up takes, not its results."]
+    differs = [
+        "The states are small, so that a step's fixed cost decides how long clean-up takes, not its results. Pushing"
+        " high output leaves four fifths of all results, low output a quarter: it can be no more than four times."
+    ]
     return judged(result_lines(found), checks, _clean_up_notes(found), differs=differs)
 
 

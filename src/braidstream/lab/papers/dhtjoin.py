@@ -30,8 +30,8 @@ __all__ = ["dhtjoin_spark", "figure_7_scenarios"]
 METHODS = {"dhtjoin": "DHTJoin", "rjoin": "RJoin"}
 FEWER = "DHTJoin sends fewer messages than RJoin at every "
 FEWER_CHECK = (
-    "Fewer messages at every point; DHTJoin indexes a tuple on no attribute that no query joins it on; and both methods"
-    " find the same number of results for every query"
+    "Messages at every point fewer by 2.5 times; DHTJoin indexes a tuple on no attribute that no query joins it"
+    " on; and both methods find the same number of results for every query"
 )
 SHORT_WINDOWS = (
     "Windows of 1 s instead of the query's 5 minutes, which at 400 tuples/s would be 80,000 matches a tuple: the text"
@@ -137,7 +137,8 @@ def _figure_7(figure: str, run: Run, *, must_grow: bool) -> Outcome:
 def _is_fewer(series: Sequence[Series]) -> Check:
     ratios = [b / a for a, b in zip(series[0].y, series[1].y, strict=True)]
     told = f"RJoin sends {min(ratios):.1f} to {max(ratios):.1f} times as many"
-    return Check("fewer messages than RJoin", min(ratios) > 1, told, "significantly fewer, always", "at every point")
+    why = "2.5 times at every point (ours: no number given): to index on every attribute, though once, leaves 2"
+    return Check("significantly fewer messages than RJoin", min(ratios) > 2.5, told, "significantly less, always", why)
 
 
 def _indexes_what_is_joined(needed: Sequence[tuple[int, int]]) -> Check:

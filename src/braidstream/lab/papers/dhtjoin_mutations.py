@@ -30,7 +30,8 @@ def every_attribute_is_indexed(broken: Broken) -> None:
         whole(self, row)
         stream = self.feed.streams[row]
         for attribute, value in zip(self.feed.columns[stream], self.feed.values[row], strict=True):
-            if attribute not in self._needs[stream] and value is not None:
+            needs = self.tables.needs(self.source_node[stream], self.clock.now)
+            if attribute not in needs.get(stream, {}) and value is not None:
                 self.index(self.source_node[stream], row, value, ())
 
     broken.set(DHTJoin, "insert", everywhere)

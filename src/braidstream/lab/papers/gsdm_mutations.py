@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from braidstream.functions.fft import CHANNELS, fft3, fft3_combine, slowed
-from braidstream.functions.function import StreamFunction
-from braidstream.functions.templates import Template
+from braidstream.functions import fft, nodes
+from braidstream.functions.fft import CHANNELS, fft3
+from braidstream.functions.templates import Level, Split
 from braidstream.functions.window_batch import WindowBatch
-from braidstream.lab.papers import gsdm, gsdm_bench, gsdm_spark
+from braidstream.lab.papers import gsdm
 from braidstream.lab.papers.mutations import Broken, mutation
 
 __all__: list[str] = []
@@ -32,38 +30,44 @@ def a_transform_is_made_again_and_again(broken: Broken) -> None:
     broken.set(gsdm, "fft3", repeated)
 
 
-@mutation("gsdm fig12", "gsdm fig13", "gsdm fig14", "gsdm fig15")
-def a_part_costs_more_than_the_whole(broken: Broken) -> None:
-    """4.2: a window that is split is not transformed any faster: each part takes as long as all together."""
-    whole = gsdm_bench._template
+@mutation("gsdm fig12", "gsdm fig15", "gsdm fig12-spark", "gsdm fig15-spark")
+def all_windows_go_to_the_first_node(broken: Broken) -> None:
+    """4.1: S-Distribute gives every window to its first child."""
+    whole = nodes._parts
 
-    def dear(strategy: str, function: StreamFunction, degrees: Sequence[int]) -> Template:
-        return whole(strategy, _dear() if strategy == "WS" else function, degrees)
+    def lopsided(level: Level, batch: WindowBatch, count: int, stream: str) -> list[WindowBatch]:
+        if isinstance(level.partition, Split):
+            return whole(level, batch, count, stream)
+        return [batch, *[batch.take(slice(0, 0))] * (level.n - 1)]
 
-    broken.set(gsdm_bench, "_template", dear)
-
-
-@cache
-def _dear() -> StreamFunction:
-    return slowed("dear_fft3", 120.0)
+    broken.set(nodes, "_parts", lopsided)
 
 
-@mutation("gsdm fig12-spark", "gsdm fig13-spark", "gsdm fig15-spark")
-def work_is_given_to_one_node(broken: Broken) -> None:
-    """4.1, 4.2: a template has one part, whatever degree is asked for."""
-    broken.set(gsdm_spark, "_template", lambda strategy, degrees: _whole(strategy, [1] * len(degrees)))
+@mutation(
+    "gsdm fig12",
+    "gsdm fig13",
+    "gsdm fig14",
+    "gsdm fig15",
+    "gsdm fig12-spark",
+    "gsdm fig13-spark",
+    "gsdm fig15-spark",
+)
+def a_window_is_not_split(broken: Broken) -> None:
+    """4.2: OS-Split gives all of a window to each of its children."""
+    whole = nodes._parts
 
+    def unsplit(level: Level, batch: WindowBatch, count: int, stream: str) -> list[WindowBatch]:
+        return [batch] * level.n if isinstance(level.partition, Split) else whole(level, batch, count, stream)
 
-_whole = gsdm_spark._template
+    broken.set(nodes, "_parts", unsplit)
 
 
 @mutation("gsdm table1", "gsdm table1-spark")
 def parts_are_joined_without_computing(broken: Broken) -> None:
     """4.2: OS-Join forms windows of the right size and leaves out the last step of the FFT."""
 
-    def nothing(parts: Sequence[WindowBatch]) -> dict[str, Any]:
-        shape = parts[0][CHANNELS[0]].shape
-        return {name: np.empty((*shape[:-1], shape[-1] * len(parts)), np.complex128) for name in CHANNELS}
+    def nothing(spectra: Sequence[Any]) -> Any:
+        shape = spectra[0].shape
+        return np.empty((*shape[:-1], shape[-1] * len(spectra)), np.complex128)
 
-    for one in (gsdm_bench, gsdm_spark):
-        broken.set(one, "fft3_combine", replace(fft3_combine, function=nothing))
+    broken.set(fft, "fft_combine", nothing)

@@ -6,6 +6,9 @@ claim does not hold with the mechanism whole either, a check that held then must
 A mutation under which that is not so has *survived*, which is a defect of the check. A run that raises under a mutation
 was not judged, and counts as survived too.
 
+What is replaced is replaced in this process and in Spark's Python workers: a session of an experiment that starts under
+a mutation starts its workers by `lab.papers.broken_workers`, which breaks the same in them. The engine has no hook.
+
 Invariant: what a mutation replaced is put back after its run. Cost: a run of the experiment for each mutation, and one
 without.
 """
@@ -13,6 +16,7 @@ without.
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,11 +24,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from unittest import mock
 
+from braidstream.errors import InputError, nearest
 from braidstream.lab.papers.registry import PAPERS, Experiment, Outcome, Run, find
 
-__all__ = ["Broken", "Mutant", "Mutation", "mutation", "mutations", "mutations_of", "run_mutant", "without_mutation"]
+__all__ = [
+    "VARIABLE",
+    "Broken",
+    "Mutant",
+    "Mutation",
+    "mutation",
+    "mutation_named",
+    "mutations",
+    "mutations_of",
+    "run_mutant",
+    "without_mutation",
+]
 
 Verdict = Literal["killed", "SURVIVED", "failed"]
+VARIABLE = "BRAIDSTREAM_MUTATION"
+"""Names the mutation that runs, to the workers of a session that starts meanwhile."""
 
 
 class Broken:
@@ -52,6 +70,7 @@ class Mutation:
     def applied(self) -> Iterator[None]:
         """The mechanism broken, then whole again."""
         with ExitStack() as undone:
+            undone.enter_context(mock.patch.dict(os.environ, {VARIABLE: self.name}))
             self.breaks(Broken(undone))
             yield
 
@@ -72,7 +91,7 @@ class Mutant:
     def failing(self) -> list[str]:
         """The checks that held with the mechanism whole and do not now."""
         held = {check.what for check in self.whole.checks if check.holds} if self.whole else None
-        checks = self.outcome.checks if self.outcome else ()
+        checks = [check for check in self.outcome.checks if check.decides] if self.outcome else []
         return [check.what for check in checks if not check.holds and (held is None or check.what in held)]
 
     @property
@@ -119,6 +138,14 @@ def mutations() -> list[Mutation]:
         for name in one.experiments:
             find(*name.split(" "))  # refuses what is not registered
     return list(_KNOWN.values())
+
+
+def mutation_named(name: str) -> Mutation:
+    """The mutation of this name."""
+    known = {one.name: one for one in mutations()}
+    if name not in known:
+        raise InputError(f"unknown mutation {name!r}", "one of the registered ones", nearest(name, known))
+    return known[name]
 
 
 def mutations_of(chosen: Experiment) -> list[Mutation]:

@@ -12,8 +12,10 @@ stopped. Cost: some seconds for the session, then tenths of a second an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,13 +30,14 @@ from pyspark.sql import SparkSession
 from braidstream.epoch.progress import EpochProgress
 from braidstream.errors import InputError
 from braidstream.kernels.hashing import hash_columns
+from braidstream.lab.papers.mutations import VARIABLE
 from braidstream.lab.workloads import append_files
 from braidstream.model.instructions import Decision, Move, Spill
 from braidstream.model.slowness import WORK_VARIABLE
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import local_session
 
-__all__ = ["ON_SPARK", "Bench", "Epochs", "Ran", "bench", "keys_by_part", "keys_table", "session"]
+__all__ = ["ON_SPARK", "Arrived", "Bench", "Epochs", "Ran", "bench", "keys_by_part", "keys_table", "session"]
 
 ON_SPARK = "The engine on Spark on this machine: streams are files, one an epoch; figures are its progress."
 DDL = "k long, v long, ts timestamp"
@@ -43,6 +46,8 @@ EPOCH_US = 1_000_000
 """The event time of an epoch."""
 
 Epochs = Sequence[Mapping[str, pa.Table]]
+Source = AbstractContextManager[float]
+"""Writes files while it is entered, from the time that it gives on (`time.monotonic`)."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -116,6 +121,11 @@ class Ran:
         return [int(n) for n in np.cumsum(new)]
 
     @property
+    def elapsed_s(self) -> float:
+        """How long the epochs took, with what was decided and committed at their ends."""
+        return sum(entry.seconds["total"] for entry in self.epochs)
+
+    @property
     def apart_s(self) -> float:
         """The time on a machine a slot: of each epoch its busiest slot's, and all of it in sum."""
         return sum(max(entry.busy_s, default=0.0) for entry in self.epochs)
@@ -127,15 +137,23 @@ class Ran:
         return float(np.average(loads, weights=np.maximum(weights, 1)))
 
 
+@dataclass(frozen=True)
+class Arrived:
+    """An epoch, and when it was seen to be committed (`time.monotonic`)."""
+
+    entry: EpochProgress
+    at: float
+
+
 class Bench:
     """Runs flows over streams that are written once."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self._folder, self._n_runs = spark, folder, 0
+        self.spark, self.folder, self._n_runs = spark, folder, 0
 
     def streams(self, label: str, epochs: Epochs) -> Path:
         """Write streams, a file for each epoch; the folder they are in."""
-        folder = self._folder / label
+        folder = self.folder / label
         for epoch in epochs:
             for name, rows in epoch.items():
                 append_files(folder / name, [rows])
@@ -146,6 +164,41 @@ class Bench:
 
         `idle` says of streams how long a silence is before the watermark goes on without them.
         """
+        flow = self._flow(streams, query, {"maxFilesPerTrigger": "1"}, idle or {}, options)
+        handle = flow.start(self._checkpoint, durability="process", warm=self._n_runs == 1)
+        handle.await_termination()
+        return Ran(tuple(handle.progress), tuple(handle.decisions))
+
+    def live(
+        self, streams: Path, query: str, epoch: str, n_epochs: int, source: Callable[[], Source], **options: Any
+    ) -> tuple[float, list[Arrived]]:
+        """Run a query over streams that a source makes meanwhile, in epochs of this length, until so many had tuples.
+
+        Gives when the source began, and the epochs.
+        """
+        flow = self._flow(streams, query, {}, {}, options)
+        handle = flow.start(self._checkpoint, epoch=epoch, durability="process", warm=self._n_runs == 1)
+        seen: list[Arrived] = []
+        n_known = 0
+        with source() as began:
+            while len(seen) < n_epochs:
+                time.sleep(0.01)
+                if not handle.is_active:
+                    handle.await_termination()  # raises what it ended by
+                new = list(handle.progress)[n_known:]
+                n_known += len(new)
+                seen += [Arrived(entry, time.monotonic()) for entry in new if any(entry.rows.values())]
+        handle.stop()
+        return began, seen
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / f"ck-{self._n_runs}"
+
+    def _flow(
+        self, streams: Path, query: str, reading: Mapping[str, str], idle: Mapping[str, str], options: dict[str, Any]
+    ) -> Flow:
+        """A flow of its own over these streams."""
         self._n_runs += 1
         flow = Flow(self.spark, f"run-{self._n_runs}", **options)
         for stream in sorted(streams.iterdir()):
@@ -156,14 +209,11 @@ class Bench:
                 time="ts",
                 delay="0 seconds",
                 order="modified",
-                idle=(idle or {}).get(stream.name),
-                options={"maxFilesPerTrigger": "1"},
+                idle=idle.get(stream.name),
+                options=reading,
             )
         flow.query(query, name="q").to("noop")
-        folder = self._folder / f"ck-{self._n_runs}"
-        handle = flow.start(folder, durability="process", warm=self._n_runs == 1)
-        handle.await_termination()
-        return Ran(tuple(handle.progress), tuple(handle.decisions))
+        return flow
 
 
 @contextmanager
@@ -173,6 +223,9 @@ def session(n_threads: int = 2, work_us: tuple[float, float] | None = None) -> I
         raise InputError("a Spark session is active", "none: an experiment starts its own", "stop it, or run it apart")
     a_tuple, a_match = work_us or (0.0, 0.0)  # told always: a later session has what the first one of its JVM was told
     settings = {"spark.ui.enabled": "false", f"spark.executorEnv.{WORK_VARIABLE}": f"{a_tuple:g}:{a_match:g}"}
+    if VARIABLE in os.environ:  # what is broken here is broken in the workers
+        settings[f"spark.executorEnv.{VARIABLE}"] = os.environ[VARIABLE]
+        settings["spark.python.daemon.module"] = "braidstream.lab.papers.broken_workers"
     spark = local_session(f"local[{n_threads}]", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
     try:

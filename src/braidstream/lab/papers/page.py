@@ -139,7 +139,7 @@ def _agreement(one: Declaration, on_spark: Declaration, results: Results) -> str
 
 
 def _failing(result: Result | None) -> str:
-    failing = [check.what for check in result.outcome.checks if not check.holds] if result else []
+    failing = [check.what for check in result.outcome.checks if check.word == "no"] if result else []
     return f" ({', '.join(failing)})" if failing else ""
 
 
@@ -189,10 +189,13 @@ def _beside(result: Result) -> str:
     return f'<table class="beside"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
+_CLASSES = {"yes": "held", "no": "did-not-hold", "shown": "not-run"}
+
+
 def _checks(result: Result) -> str:
     """What the verdict was computed from: ours beside the paper's, how far apart they may be, and whether they are."""
     rows = [
-        f'<tr><td><span class="verdict {"held" if one.holds else "did-not-hold"}">{"yes" if one.holds else "no"}</span>'
+        f'<tr><td><span class="verdict {_CLASSES[one.word]}">{one.word}</span>'
         f"</td><td>{_text(one.what)}</td><td>{_text(one.ours)}</td><td>{_text(one.paper)}</td>"
         f"<td>{_text(one.tolerance)}</td></tr>"
         for one in result.outcome.checks

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from braidstream.errors import InputError, nearest
@@ -26,6 +26,7 @@ __all__ = [
     "Outcome",
     "Run",
     "Series",
+    "built_in",
     "experiment",
     "experiments",
     "find",
@@ -63,6 +64,14 @@ class Check:
     """The paper's number or word for it; empty where it has none."""
     tolerance: str = ""
     """How far ours may be from it, and why."""
+    decides: bool = True
+    """Whether the verdict depends on it; not so where it follows from what was put in, or from a number that was
+    fitted."""
+
+    @property
+    def word(self) -> str:
+        """What the run and the report show for it."""
+        return ("yes" if self.holds else "no") if self.decides else "shown"
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ class Outcome:
     differs: Sequence[str] = ()
     """Where this run differs from the paper, and why."""
     checks: Sequence[Check] = ()
-    """What the verdict was computed from: the claim holds when each of them does."""
+    """What the verdict was computed from: the claim holds when each of them does that decides."""
 
 
 def judged(
@@ -88,8 +97,16 @@ def judged(
     ours: Mapping[str, float] | None = None,
     differs: Sequence[str] = (),
 ) -> Outcome:
-    """The outcome of an experiment whose claim holds when all its checks do."""
-    return Outcome(all(check.holds for check in checks), series, notes, ours or {}, differs, checks)
+    """The outcome of an experiment whose claim holds when all its checks do that decide."""
+    if not any(check.decides for check in checks):
+        raise ValueError("no check decides, so that the claim could not fail")
+    is_so = all(check.holds for check in checks if check.decides)
+    return Outcome(is_so, series, notes, ours or {}, differs, checks)
+
+
+def built_in(check: Check, why: str) -> Check:
+    """The same, shown only: it follows from what the experiment puts in, or a number in it was fitted."""
+    return replace(check, decides=False, tolerance=f"decides nothing: {why}")
 
 
 def near(what: str, ours: float, paper: float, within: float, why: str) -> Check:

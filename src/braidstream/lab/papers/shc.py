@@ -342,14 +342,14 @@ def fig6(run: Run) -> Outcome:
     alphas, scale = ([0.0, 1.0], 0.02) if run.quick else ([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5], 0.1)
     costs = measured_costs()
     times: dict[str, list[float]] = {name: [] for name in ROUTERS}
-    rows_only = True
+    grids = []
     for i, alpha in enumerate(alphas):
         run.progress(i / len(alphas), f"alpha {alpha:g}")
         stages = q5_stages(scale, alpha, run.seed)
         for name, router in ROUTERS.items():
             made = [router(stage, NODES) for stage in stages]
             times[name].append(sum(costs.time_s(one) for one in made))
-            rows_only = rows_only and all(grid.dims[0] == 1 for one in made for grid in one.grids)
+            grids += [grid.dims for one in made for grid in one.grids]
     near = _is_no_slower(times, OURS, (HASH,), 1.1)
     biclique_last = all(jb > max(a, b) for jb, a, b in zip(times[BICLIQUE], times[HASH], times[OURS], strict=True))
     checks = [
@@ -361,7 +361,13 @@ def fig6(run: Run) -> Outcome:
             "slower than both",
             "at every skew",
         ),
-        Check("every grid is a single row", rows_only, "yes" if rows_only else "no", "1 x p(b) (4.3.2)", "exactly"),
+        Check(
+            "every grid is a single row",
+            bool(grids) and all(dims[0] == 1 for dims in grids),
+            f"{sum(dims[0] == 1 for dims in grids)} of {len(grids)} grids",
+            "1 x p(b) (4.3.2)",
+            "exactly, and there are some: counted",
+        ),
     ]
     differs = ["quick: scale 0.02 instead of 0.1"] if run.quick else []
     return judged(_series(alphas, times), checks, [costs.told(), *_compared(times)], differs=differs)

@@ -13,13 +13,13 @@ from braidstream.lab.papers.mutations import Broken, mutation
 __all__: list[str] = []
 
 
-@mutation("shc fig4", "shc fig5", "shc fig7", "shc loads")
+@mutation("shc fig4", "shc fig5", "shc fig6", "shc fig7", "shc loads")
 def no_key_is_ever_heavy(broken: Broken) -> None:
     """3.2: candidates for a grid are never found, so that every key stays with one slot."""
     broken.set(shc_loads, "candidates", lambda *_: [])
 
 
-@mutation("shc fig4-spark", "shc fig5-spark", "shc fig7-spark")
+@mutation("shc fig4-spark", "shc fig5-spark", "shc fig6-spark", "shc fig7-spark")
 def the_engine_finds_no_heavy_key(broken: Broken) -> None:
     """3.2: after an epoch no key is a candidate for a grid, so that the engine routes all of them by hash."""
     broken.set(regridder, "candidates", lambda *_, **__: [])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from braidstream.control.policies.declustering import Declustering
 from braidstream.control.policies.suppliers import Suppliers
 from braidstream.kernels import blocks
 from braidstream.lab.papers import wsj_spark
 from braidstream.lab.papers.mutations import Broken, mutation
 from braidstream.lab.sim import points, virtual_cluster
-from braidstream.lab.sim.costs import Network
 from braidstream.lab.sim.demand import TUPLE_BYTES, Demand
 from braidstream.lab.sim.virtual_cluster import Cluster
 from braidstream.model.directory import Directory
+from braidstream.spark import flow
+from braidstream.spark.declared import trigger_of
 
 __all__: list[str] = []
 
@@ -67,23 +65,23 @@ def slaves_are_served_at_once(broken: Broken) -> None:
     broken.set(Cluster, "_distribute", at_once)
 
 
-@mutation("wsj fig13")
-def the_epoch_is_what_it_always_is(broken: Broken) -> None:
-    """IV-A: tuples are distributed every 2 s, whatever the distribution epoch."""
-    cluster, drawn = points._cluster, points._drawn
+@mutation("wsj fig13", "wsj fig14")
+def the_master_ignores_the_epoch(broken: Broken) -> None:
+    """IV-A: the master distributes every 6 s, whatever the distribution epoch."""
+    distribute, every_s = Cluster._distribute, 6.0
 
-    def as_ever(point: points.Point, machine: Any, seed: int) -> Any:
-        return cluster(replace(point, epoch_s=2.0), machine, seed)
+    def seldom(self: Cluster, tick: int, subgroup: int) -> None:
+        before, now = ((tick - some) * self.demand.tick_s // every_s for some in (1, 0))
+        if now > before:
+            distribute(self, tick, subgroup)
 
-    broken.set(points, "_cluster", as_ever)
-    broken.set(points, "_drawn", lambda point, seed: drawn(replace(point, epoch_s=2.0), seed))
+    broken.set(Cluster, "_distribute", seldom)
 
 
 @mutation("wsj fig13-spark", "wsj fig14-spark")
-def files_of_epochs_are_what_they_always_are(broken: Broken) -> None:
-    """IV-A: an epoch has the tuples of 2 s, whatever length is asked for."""
-    whole = wsj_spark._stream
-    broken.set(wsj_spark, "_stream", lambda _length_s, seed: whole(2.0, seed))
+def the_engine_ignores_the_epoch(broken: Broken) -> None:
+    """IV-A: the engine distributes every 2 s, whatever epoch is asked for."""
+    broken.set(flow, "trigger_of", lambda _epoch: trigger_of("2 seconds"))
     broken.set(wsj_spark, "_epochs", wsj_spark._epochs.__wrapped__)  # what was run is remembered
 
 
@@ -98,12 +96,6 @@ def one_slot_has_all_groups(broken: Broken) -> None:
 def a_supplier_keeps_what_it_has(broken: Broken) -> None:
     """IV-C: no slot ever yields a group to another."""
     broken.set(Suppliers, "suggest", lambda *_: [])
-
-
-@mutation("wsj fig14")
-def a_rendezvous_is_free(broken: Broken) -> None:
-    """IV-A: two partners meet without waiting for each other, so that many messages cost no more than one."""
-    broken.set(Network, "transfer_s", lambda self, n_bytes: n_bytes / self.bytes_per_s)
 
 
 @mutation("wsj buffer")

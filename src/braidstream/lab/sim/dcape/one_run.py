@@ -85,6 +85,8 @@ class Measured:
     """All results of the normal run, those too that came after the last tick."""
     memory: list[tuple[int, ...]]
     """The bytes that each machine held, after what was decided."""
+    before: list[tuple[int, ...]]
+    """The same, when it was decided: with all that the tick brought."""
     n_moves: int
     """Relocations (of one or more groups)."""
     moved_bytes: int
@@ -146,6 +148,7 @@ class _Run:
         self.measures = GroupMeasures()
         self.done: list[tuple[float, int]] = []
         self.held: list[tuple[int, ...]] = []
+        self.before: list[tuple[int, ...]] = []
         self.n_moves = self.n_forced = self.moved_bytes = 0
         self.pushes = [0] * cluster.n_machines
         self.adapting_s = [0.0] * cluster.n_machines
@@ -161,6 +164,7 @@ class _Run:
         self.active += arrived
         slots = np.array([group.slot for group in self.directory.groups])
         busy = self._work(now_s, slots, arrived, found)
+        self.before.append(tuple(int(b) for b in self._bytes(slots)))
         if self._is_full(slots):
             self.stopped_s = now_s
         elif self.cluster.controller is not None:
@@ -180,6 +184,7 @@ class _Run:
             counts[places].tolist(),
             int(counts[-1]),
             self.held,
+            self.before,
             self.n_moves,
             self.moved_bytes,
             tuple(self.pushes),

@@ -26,7 +26,6 @@ from braidstream.control.policies.balance import MemoryBalance
 from braidstream.control.policies.disk import Spilling, memory_policies
 from braidstream.control.settings import Settings
 from braidstream.lab.sim.dcape.one_run import Cluster, Measured, Results, simulate
-from braidstream.lab.sim.dcape.pushing import Choice, RivalSpilling
 from braidstream.lab.sim.dcape.streams import Floats, Streams, mixed
 
 __all__ = [
@@ -58,7 +57,8 @@ PARAMETERS = {
 }
 
 Adaptation = Literal["none", "push", "push random", "push high output", "move", "lazy", "active"]
-_RIVALS: dict[str, Choice] = {"push random": "random", "push high output": "high output"}
+_PUSH_BY = {"push random": "random", "push high output": "productive"}
+"""The rivals of 4.4, by the engine's own setting; all else pushes what is least productive."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,7 @@ def _settings(point: Point) -> Settings:
         memory_ratio=point.theta_d,
         disk=disk,
         spill_share=point.share,
+        push_by=_PUSH_BY.get(point.adaptation),
         idle_after=streams.n_ticks // 2,
         rate_ratio=2.0,
         query_bytes=streams.n_tuples * point.tuple_bytes,
@@ -148,8 +149,6 @@ def _policies(point: Point) -> tuple[Policy, ...]:
     settings = _settings(point)
     if point.adaptation == "move":
         return (MemoryBalance(settings),)
-    if point.adaptation == "push":
+    if point.adaptation == "push" or point.adaptation in _PUSH_BY:
         return (Spilling(settings),)
-    if point.adaptation in _RIVALS:
-        return (RivalSpilling(settings, _RIVALS[point.adaptation]),)
     return memory_policies(settings)
