@@ -15,6 +15,7 @@
     strategies = ["distribute", "split"]    # optional: what each degree does
     also = ["Central", "WD4"]               # optional: plans that a running flow may switch to
     timeout = "100 milliseconds"
+    patience = "2 seconds"                  # optional: how long a slow node is waited for, in wall time
     split = "module:function"               # with combine: window split instead of window distribute
     combine = "module:function"
     sink = { format = "parquet", path = "out" }
@@ -79,7 +80,12 @@ class JobFunction(FunctionOptions):
         if self.strategies and len(self.strategies) != len(self.degrees):
             wrong = f"{len(self.strategies)} strategies for {len(self.degrees)} degrees"
             raise InputError(wrong, "one for each degree", 'degrees = [2, 2] and strategies = ["distribute", "split"]')
-        return self._of_levels(list(zip(self.strategies or [usual] * len(self.degrees), self.degrees, strict=True)))
+        levels = list(zip(self.strategies or [usual] * len(self.degrees), self.degrees, strict=True))
+        every = [*levels, *(level for name in self.also for level in _levels(name))]
+        if self.patience is not None and not any(strategy == "distribute" for strategy, _ in every):
+            wrong = f"patience is {self.patience!r}, and no plan distributes windows"
+            raise InputError(wrong, "patience with window distribute", "leave it out, or add degrees = [2]")
+        return self._of_levels(levels)
 
     def others(self) -> list[Template]:
         """The templates of `also`."""
@@ -98,7 +104,7 @@ class JobFunction(FunctionOptions):
         for strategy, n in reversed(levels):
             if strategy == "distribute":
                 by: Any = find_callable(self.distribute) if ":" in self.distribute else self.distribute
-                made = PCC(n, Distribute(by), made, MergeWindows(self.timeout))
+                made = PCC(n, Distribute(by), made, MergeWindows(self.timeout, self.patience))
             elif split is not None and combine is not None:
                 made = PCC(n, Split(split), made, Join(combine, self.timeout))
             else:
