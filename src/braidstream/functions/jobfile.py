@@ -5,7 +5,9 @@
     x = "complex"
 
     [functions.spectra]
-    stream = "radio"                        # or another function, whose results it takes
+    stream = "radio"                        # or another function, or a query, whose results it takes
+    time = "ts"                             # of a query's results: the column with their time
+    delay = "20 seconds"                    # and how late one may come
     type = "SAMPLES"                        # optional: read from the stream's columns
     function = "fft3"                       # a registered name, or module:function
     size = 1024                             # without a size, every row is a window

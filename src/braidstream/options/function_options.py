@@ -24,6 +24,14 @@ class FunctionOptions(Checked):
 
     stream: str = option(Text(), MISSING, "radio", "The stream, or another function: then its results are the stream")
     function: str = option(Text(), MISSING, "fft3", "A registered name, or `module:function`")
+    time: str | None = option(
+        Text(), None, "ts", "Of the results of a query that it takes: the column with their time",
+        unset="none: needed there, and nowhere else",
+    )  # fmt: skip
+    delay: str | None = option(
+        Duration(), None, "20 seconds", "Of the results of a query that it takes: how late one may come",
+        unset="none: needed there, and nowhere else",
+    )  # fmt: skip
     beside: tuple[str, ...] = option(
         Texts(), (), ("radio2",), "Other streams whose rows are aligned with those of the stream: a field is `radio2_x`"
     )
