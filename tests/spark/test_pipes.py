@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from braidstream import jobs
-from braidstream.errors import RunError
+from braidstream.errors import DamagedState, InputError, RunError
 from braidstream.functions import WindowBatch, stream_function
 from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.lab.workloads import append_files
@@ -268,6 +269,12 @@ def test_a_feed_has_what_was_committed_and_nothing_else(spark: SparkSession, tmp
     append_files(tmp_path / "tone", tone)
     append_files(tmp_path / "R", others)
     folder, root = tmp_path / "ck" / "feeds" / "sums", tmp_path / "ck" / "0-functions-sums"
+    setting = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+    spark.conf.set(setting, "true")
+    with pytest.raises(InputError, match=f"{setting} is true, and the job has functions and queries"):
+        jobs.start(jobs.read(tmp_path / "job.toml"), spark)
+    spark.conf.unset(setting)
+    assert not (tmp_path / "ck").exists()
     found = []
     for fault in ("before-manifest:1", "before-feed:1", "epoch-start:2"):
         with armed(f"{fault}:raise"), pytest.raises(RunError, match="injected fault"):
@@ -278,6 +285,9 @@ def test_a_feed_has_what_was_committed_and_nothing_else(spark: SparkSession, tmp
     one, two = found[0][0], found[2][0]
     assert 0 < one < two
     assert found == [(one, one, two), (one, two, two), (two, two, two)]
+    shutil.rmtree(folder)
+    with pytest.raises(DamagedState, match="this feed is missing"):
+        jobs.check(jobs.read(tmp_path / "job.toml"))
 
 
 @pytest.mark.slow

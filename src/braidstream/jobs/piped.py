@@ -23,7 +23,7 @@ from braidstream.jobs.form import FEEDS, PARTS, Job, build
 from braidstream.jobs.taking_apart import parts_of
 from braidstream.model.instructions import Decision
 from braidstream.query.duration import parse_duration
-from braidstream.spark.feeds import FeedLog, make_feed, result_columns
+from braidstream.spark.feeds import FeedLog, make_feed, refuse_missing_feed, refuse_other_logs, result_columns
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import Handle
 from braidstream.spark.names import resolved
@@ -59,6 +59,9 @@ def refuse_other_parts(job: Job) -> None:
         )
         what = "the same functions and queries taking each other's results"
         raise CheckpointMismatch(wrong, what, "put them back, or start with a new checkpoint folder")
+    if has_parts:
+        for folder in (folder for part in parts_of(job) for folder in part.given.values()):
+            refuse_missing_feed(folder)
 
 
 def _described(job: Job) -> dict[str, Any]:
@@ -84,6 +87,7 @@ class Piped:
     @classmethod
     def of(cls, job: Job, spark: Any) -> Piped:
         """Declare them; what a part reads of another has the columns that Spark finds there."""
+        refuse_other_logs(spark)
         columns: dict[str, Any] = {}
         made = []
         for part in parts_of(job):

@@ -23,8 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from braidstream.errors import DamagedState, InputError
 from braidstream.functions.arrays import result_schema
 from braidstream.model.faults import reach
 from braidstream.model.snapshots import Placed
@@ -33,6 +35,7 @@ from braidstream.spark.file_order import SPARK_LOG, logged_line
 from braidstream.spark.finishing import finish
 from braidstream.spark.names import resolved
 from braidstream.spark.sinks import spark_schema, staged_frame
+from braidstream.state import syncing
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
@@ -40,21 +43,44 @@ from braidstream.state.manifest import Manifest
 if TYPE_CHECKING:
     from braidstream.spark.flow import Flow
 
-__all__ = ["FeedLog", "FeedingCheckpoint", "is_feed", "make_feed", "result_columns"]
+__all__ = [
+    "FeedLog",
+    "FeedingCheckpoint",
+    "make_feed",
+    "refuse_missing_feed",
+    "refuse_other_logs",
+    "result_columns",
+]
 
 INTERVAL = 10
 """Spark's own; what it finds in a log of one or two compact entries tells it no other."""
 _VERSION = "v1"
+_SETTINGS = {
+    "spark.sql.streaming.fileStreamSink.ignoreMetadata": "false",
+    "spark.sql.streaming.fileSink.log.compactInterval": str(INTERVAL),
+}
 
 
 def make_feed(folder: str) -> None:
     """An empty feed, unless it is there: without its log, Spark would read the folder itself."""
-    Files(folder).make(SPARK_LOG)
+    files = Files(folder)
+    files.make(SPARK_LOG)
+    syncing.sync_folders(files.path(name) for name in (SPARK_LOG, "", "..", "../.."))
 
 
-def is_feed(folder: str) -> bool:
-    """Whether a folder is read by a log in it, whose files may be elsewhere."""
-    return "://" not in folder and (Path(folder) / SPARK_LOG).is_dir()
+def refuse_missing_feed(folder: str) -> None:
+    """Refuse to go on without what was handed on before."""
+    if not Files(folder).exists(SPARK_LOG):
+        raise DamagedState(f"{folder}/{SPARK_LOG}", "this feed is missing")
+
+
+def refuse_other_logs(spark: SparkSession) -> None:
+    """Refuse settings with which Spark would not believe the log, or read it as another one."""
+    for name, usual in _SETTINGS.items():
+        found = str(spark.conf.get(name, usual))
+        if found.lower() != usual:
+            wrong = f"{name} is {found}, and the job has functions and queries"
+            raise InputError(wrong, f"{usual}, as Spark has it: such a log is between them", "leave it out")
 
 
 def result_columns(flow: Flow, name: str) -> StructType:
@@ -85,13 +111,15 @@ class FeedLog:
         """The folder of results."""
         return str(self._source)
 
-    def add(self, placed: Sequence[Placed], epoch: int) -> None:
+    def add(self, placed: Sequence[Placed], epoch: int, *, durable: bool = False) -> None:
         """Name the files of a committed epoch, unless they are named already."""
         known = self._known if self._known is not None else self._read()
         new = [one for one in placed if one.name not in known]
         if new:
             reach("before-feed", epoch=epoch)
             self._write(new)
+            if durable:  # later epochs may outlive a loss of power, and only the last one is made up for
+                syncing.sync_folders([self._files.path(SPARK_LOG)])
             reach("after-feed", epoch=epoch)
         if placed:
             self._known = frozenset(one.name for one in placed)
@@ -156,4 +184,4 @@ class FeedingCheckpoint(Checkpoint):
     def _hand_on(self, manifest: Manifest) -> None:
         for folder, placed in manifest.delivered.items():
             if folder in self._feeds:
-                self._feeds[folder].add(placed, manifest.epoch)
+                self._feeds[folder].add(placed, manifest.epoch, durable=self.durable)
