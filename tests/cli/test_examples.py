@@ -67,7 +67,7 @@ def test_an_example_verifies_its_answer_and_draws_it(clone: Path, example: str, 
 
 def test_a_function_feeds_a_query_in_one_job_file(clone: Path) -> None:
     shown = run(clone / "examples/machines.py")
-    assert "0-functions-sound: 6 epochs" in shown
+    assert "0-functions-sound: 3 epochs" in shown
     assert "verified: " in shown
     assert "sound" in run("-m", "braidstream", "state", clone / "build/examples/machines-checkpoint")
 
