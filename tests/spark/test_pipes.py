@@ -276,7 +276,7 @@ def test_a_feed_has_what_was_committed_and_nothing_else(spark: SparkSession, tmp
     spark.conf.unset(setting)
     assert not (tmp_path / "ck").exists()
     found = []
-    for fault in ("before-manifest:1", "before-feed:1", "epoch-start:2"):
+    for fault in ("before-root:1", "before-feed:1", "epoch-start:2"):
         with armed(f"{fault}:raise"), pytest.raises(RunError, match="injected fault"):
             jobs.start(jobs.read(tmp_path / "job.toml"), spark).await_termination()
         read = spark.read.option("recursiveFileLookup", "true").schema("seq long").parquet(str(folder))
