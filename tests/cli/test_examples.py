@@ -65,6 +65,13 @@ def test_an_example_verifies_its_answer_and_draws_it(clone: Path, example: str, 
     assert (clone / "build" / "examples" / f"{example.replace('_', '-')}.png").stat().st_size > 10_000
 
 
+def test_a_function_feeds_a_query_in_one_job_file(clone: Path) -> None:
+    shown = run(clone / "examples/machines.py")
+    assert "0-functions-sound: 3 epochs" in shown
+    assert "verified: " in shown
+    assert "sound" in run("-m", "braidstream", "state", clone / "build/examples/machines-checkpoint")
+
+
 def test_orders_are_enriched_from_the_table_of_their_time(clone: Path) -> None:
     shown = run(clone / "examples/orders.py")
     assert "order 2 of Blaise of Paris: 5.5 by card" in shown

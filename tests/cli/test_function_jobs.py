@@ -140,7 +140,7 @@ def test_a_function_of_a_job_takes_the_results_of_another(braid: Braid, tmp_path
         (('path = "out"', 'path = "radio"'), ("is also [streams.radio] path",)),
         (
             ("[types.SAMPLE]", '[queries.q]\ncql = "SELECT"\n[types.SAMPLE]'),
-            ("queries, or functions that feed one another",),
+            ("[queries.q] sink is missing",),
         ),
         (('x = "float"', 'x = "flaot"'), ("[types.SAMPLE]", "flaot")),
     ],

@@ -239,6 +239,10 @@ class FakeHandle:
         ]
         self._deaf = deaf
 
+    @property
+    def parts(self) -> dict[str, FakeHandle]:
+        return {"": self}
+
     def await_termination(self, timeout: float) -> bool:
         time.sleep(min(timeout, 0.01))
         self.progress.append(an_epoch(len(self.progress)))

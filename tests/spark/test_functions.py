@@ -460,3 +460,34 @@ def test_what_is_refused_at_a_start_has_changed_nothing(spark: SparkSession, tmp
     started(tmp_path / "new", other).check(tmp_path / "ck")
     assert kept() == before
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_a_node_that_sleeps_is_given_up_and_the_stream_goes_on_without_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Windows of 1000 and more go to node 1, which takes 3 seconds for them; a crash in an epoch that gives them up."""
+    times, marked = np.arange(24).reshape(4, 6), np.array([0, 1, 0, 0, 1, 0])
+    numbers_files(tmp_path / "n", [(at, at + 1000 * marked) for at in times])
+
+    def answer(windows: WindowBatch) -> dict[str, Any]:
+        if windows["v"][0, 0] >= 1000:
+            time.sleep(3)
+        return {"total": windows["v"][:, 0]}
+
+    function = StreamFunction("sleepy", answer, stream_type("sleepy", total="float"))
+    by = Distribute(lambda windows, n: (windows["v"][:, 0] >= 1000).astype(int))
+
+    def run() -> Any:
+        flow = Flow(spark).files("n", tmp_path / "n", schema="ts timestamp, v double", time="ts", options=ONE_FILE)
+        query = flow.windows(1).apply(PCC(2, by, function, Merge(patience="1 second")))
+        query.to("parquet", path=str(tmp_path / "out"))
+        handle = flow.start(tmp_path / "ck")
+        handle.await_termination()
+        return handle
+
+    with armed("after-results:2:raise"), pytest.raises(RunError, match="injected fault"):
+        run()
+    handle = run()
+    expected = [float(t + 1000 * m) for at in times for t, m in zip(at, marked, strict=True) if not (m and at[0])]
+    assert results(tmp_path / "out").column("total").to_pylist() == expected
+    assert handle.totals["sleepy.given_up"] == 6
+    assert [(one.given_up, list(one.slow)) for one in handle.progress] == [(2, ["1-1"])] * 2

@@ -26,6 +26,7 @@ from braidstream.epoch.lateness import Lateness, warning
 
 if TYPE_CHECKING:
     from braidstream.epoch.progress import EpochProgress
+    from braidstream.jobs.piped import PipedHandle
     from braidstream.model.instructions import Decision
     from braidstream.spark.handle import Handle
 
@@ -59,6 +60,8 @@ class Run:
     decisions: Counter[str] = field(default_factory=Counter)
     """How often the controller changed something, by its rule."""
     last: EpochProgress | None = None
+    shown: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The last epoch and step that was shown, by part of the job; of a job without parts, of the name ""."""
     seconds: float = 0.0
     interrupted: bool = False
     failed: bool = False
@@ -207,7 +210,7 @@ class Interrupts:
             signal.signal(number, signal.SIG_DFL)
 
 
-def follow(start: Callable[[], Handle[Any]], view: View, seen: list[EpochProgress] | None = None) -> Run:
+def follow(start: Callable[[], Handle[Any] | PipedHandle], view: View, seen: list[EpochProgress] | None = None) -> Run:
     """Start a flow and follow it to its end; epochs are added to `seen`. Raises what made it fail."""
     with Interrupts() as interrupts:
         handle = start()
@@ -244,7 +247,7 @@ def _has_gone(error: BaseException) -> bool:
 class _Stopper:
     """Does what the interrupts ask for, once each."""
 
-    def __init__(self, handle: Handle[Any], view: View, interrupts: Interrupts) -> None:
+    def __init__(self, handle: Handle[Any] | PipedHandle, view: View, interrupts: Interrupts) -> None:
         self._handle, self._view, self._interrupts = handle, view, interrupts
         self._done = 0
         self._killed_at = 0.0
@@ -280,7 +283,7 @@ class _Stopper:
         self._threads[-1].start()
 
 
-def _watch(handle: Handle[Any], view: View, run: Run, stopper: _Stopper) -> None:
+def _watch(handle: Handle[Any] | PipedHandle, view: View, run: Run, stopper: _Stopper) -> None:
     while not handle.await_termination(_POLL_S):
         _show_new(handle, view, run)
         run.seconds = time.monotonic() - run.began
@@ -290,10 +293,18 @@ def _watch(handle: Handle[Any], view: View, run: Run, stopper: _Stopper) -> None
     stopper.wait()
 
 
-def _show_new(handle: Handle[Any], view: View, run: Run) -> None:
-    last = (-1, 0) if run.last is None else (run.last.epoch, run.last.step)
+def _show_new(handle: Handle[Any] | PipedHandle, view: View, run: Run) -> None:
+    for name, part in handle.parts.items():
+        if name and name not in run.shown:
+            view.phase(f"running {name}")
+        _show_part(name, part, view, run)
+
+
+def _show_part(name: str, handle: Handle[Any], view: View, run: Run) -> None:
+    last = run.shown.setdefault(name, (-1, 0))
     for entry in handle.progress:
         if (entry.epoch, entry.step) > last:
+            run.shown[name] = (entry.epoch, entry.step)
             run.add(entry)
             view.epoch(entry)
             for text in run.news(entry):

@@ -106,5 +106,6 @@ def _of_function(entry: FunctionProgress) -> Reading:
         ("state size", float(entry.state_bytes), size, size),
     )
     missing = f"; {words.count(entry.given_up, 'window')} given up" if entry.given_up else ""
-    spread = ("nodes", str(len(entry.nodes)), f"plan {entry.plan}{missing}")
+    slow = f"; slow: {', '.join(entry.slow)}" if entry.slow else ""
+    spread = ("nodes", str(len(entry.nodes)), f"plan {entry.plan}{missing}{slow}")
     return Reading({entry.plan: entry.results}, ("result", "results"), state, spread, f"epoch {entry.epoch}")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from braidstream.cli import JOBS, app, words
+from braidstream.cli.state import parts_in
 from braidstream.cli.verify import located
 from braidstream.errors import BraidstreamError, InputError
 from braidstream.state.checkpoint import Checkpoint
@@ -44,6 +45,7 @@ def rollback(
 
       braid rollback ck --to 41
     """
+    _refuse_part(checkpoint)
     store, identity = _opened(checkpoint)
     store.durable = True
     plan = plan_rollback(store, to)
@@ -146,7 +148,18 @@ def export_state(
     typer.echo(f"{out} has the state of {checkpoint} after epoch {manifest.epoch}")
 
 
+def _refuse_part(checkpoint: str) -> None:
+    """Another part of its job has read the results that a rollback would take away."""
+    if "://" not in checkpoint and parts_in(str(Path(checkpoint).absolute().parent)):
+        wrong = f"{checkpoint} is a part of a job with functions and queries, which cannot be rolled back"
+        fix = "start the job with a new checkpoint folder"
+        raise InputError(wrong, "the checkpoint of a job of functions alone, or of queries alone", fix)
+
+
 def _opened(checkpoint: str) -> tuple[Checkpoint, Identity]:
+    if parts := parts_in(checkpoint):
+        wrong = f"{checkpoint} has the checkpoints of a job's parts: {', '.join(parts)}"
+        raise InputError(wrong, "the checkpoint of one of them", f"{checkpoint}/{parts[0]}")
     store = located(checkpoint)
     try:
         identity = store.identity()

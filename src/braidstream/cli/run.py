@@ -16,11 +16,13 @@ from braidstream.cli.metric_view import serving
 from braidstream.cli.ports import OptionalPorts
 from braidstream.cli.quiet_session import Say, settings_of, spark_session
 from braidstream.cli.watch import beside
+from braidstream.errors import InputError
 from braidstream.query.duration import parse_duration
 
 if TYPE_CHECKING:
     from braidstream.cli.follow import View
     from braidstream.epoch.progress import EpochProgress
+    from braidstream.jobs.checking import Checked
 
 __all__ = ["check_job", "explain_job", "run_job", "run_loaded"]
 
@@ -77,6 +79,9 @@ def run_job(
             jobs.refuse_running(loaded)
         jobs.check(loaded)
         settings = settings_of(loaded.spark, conf)
+        if dashboard is not None and loaded.functions and loaded.queries:
+            wrong = "--dashboard for a job with functions and queries, which has a checkpoint for each part"
+            raise InputError(wrong, "a job with one", f"braid watch {place} in another terminal")
         with serving(name, metrics, say) as counting, beside(place, dashboard, say):
             also = [*counting, *([LogView()] if log_format == "json" else [])]
             is_quiet = quiet or log_format == "json"
@@ -85,6 +90,14 @@ def run_job(
                 as_json=as_json, quiet=is_quiet, verbose=verbose, wait=wait, also=also, say=say,
             )  # fmt: skip
     raise typer.Exit(code)
+
+
+def _goes_on(checked: Checked) -> str:
+    """Where a start begins."""
+    if checked.parts and any(epoch is not None for epoch in checked.parts.values()):
+        told = (f"{name} after epoch {'none' if epoch is None else epoch}" for name, epoch in checked.parts.items())
+        return f"goes on: {', '.join(told)}"
+    return "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
 
 
 def _final(job: jobs.Job) -> jobs.Job:
@@ -148,7 +161,7 @@ def check_job(
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         checked = replace(checked, open=(), changes=changes)
-    at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
+    at = _goes_on(checked)
     parts = {"streams": loaded.streams, "queries": loaded.queries, "functions": loaded.functions}
     told = [f"  {what}: {', '.join(names)}" for what, names in parts.items() if names]
     typer.echo("\n".join([f"{job}: ok", *told, f"  {at}"]))
@@ -181,5 +194,5 @@ def explain_job(
             plan = jobs.build(loaded, spark).explain()
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    at = "starts from the beginning" if checked.epoch is None else f"goes on after epoch {checked.epoch}"
+    at = _goes_on(checked)
     typer.echo(f"{plan}\n  checkpoint {loaded.flow.checkpoint}: {at}")

@@ -19,6 +19,7 @@ from braidstream.cli import JOBS, app, words
 from braidstream.epoch.ending import is_ended
 from braidstream.epoch.lateness import late_in_all, warning
 from braidstream.errors import InputError
+from braidstream.jobs.form import PARTS
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 from braidstream.model.stores import shown_stage, shown_store
 from braidstream.query import describe_duration
@@ -28,7 +29,7 @@ from braidstream.state.generations import Held, account
 from braidstream.state.manifest import Manifest
 from braidstream.state.verifying import misfit
 
-__all__ = ["show_state"]
+__all__ = ["parts_in", "show_state"]
 
 _NUMBERS = {
     "rows", "late", "matches", "segments", "bytes", "groups", "cells", "generations", "active rows", "most at a slot",
@@ -162,6 +163,8 @@ def show_state(
 ) -> None:
     """Show what a checkpoint holds: epochs, groups, slots, segments, bytes, watermark, streams and queries.
 
+    Of a job with functions and queries, the same of each of its parts.
+
     Nothing is changed. Exit code 3 when a manifest or a segment is damaged or missing.
 
     Examples:
@@ -170,11 +173,26 @@ def show_state(
 
       braid state s3://bucket/ck --json
     """
-    found = _look(checkpoint)
-    if as_json:
-        typer.echo(json.dumps(found.as_plain(checkpoint)))
+    folders = {name: f"{checkpoint}/{name}" for name in parts_in(checkpoint)}
+    found = {folder: _look(folder) for folder in folders.values() or [checkpoint]}
+    if as_json and folders:
+        parts = {name: found[folder].as_plain(folder) for name, folder in folders.items()}
+        typer.echo(json.dumps({"checkpoint": checkpoint, "parts": parts}))
+    elif as_json:
+        typer.echo(json.dumps(found[checkpoint].as_plain(checkpoint)))
     else:
-        _show(checkpoint, found)
+        for folder, one in found.items():
+            _show(folder, one)
+
+
+def parts_in(checkpoint: str) -> list[str]:
+    """The parts of a job with functions and queries, each of which has a checkpoint of its own; none of others."""
+    if "://" in checkpoint:  # such a job is in no object store
+        return []
+    try:
+        return list(json.loads((Path(checkpoint) / PARTS).read_bytes())["parts"])
+    except OSError:
+        return []  # said by who reads the checkpoint
 
 
 def _look(checkpoint: str) -> _Snapshot:

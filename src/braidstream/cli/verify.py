@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from braidstream.cli import JOBS, app, words
+from braidstream.cli.state import parts_in
 from braidstream.errors import InputError
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.verifying import Found, verify
@@ -25,6 +26,8 @@ def verify_checkpoint(
 ) -> None:
     """Compare every file of a checkpoint with what was written: manifests, sections, segments, Spark's log.
 
+    Of a job with functions and queries, the same of each of its parts.
+
     Nothing is changed; a flow may be running. Exit code 1 when something is damaged, with the names of the files.
     docs/runbook.md says what to do then.
 
@@ -34,17 +37,25 @@ def verify_checkpoint(
 
       braid verify s3://bucket/ck --json
     """
+    folders = {name: f"{checkpoint}/{name}" for name in parts_in(checkpoint)}
+    found = {folder: _found(folder, shown=not as_json) for folder in folders.values() or [checkpoint]}
+    if as_json and folders:
+        typer.echo(json.dumps({"parts": {name: _plain(found[folder]) for name, folder in folders.items()}}))
+    elif as_json:
+        typer.echo(json.dumps(_plain(found[checkpoint])))
+    else:
+        for folder, one in found.items():
+            _show(folder, one)
+    if any(one.damaged for one in found.values()):
+        raise typer.Exit(1)
+
+
+def _found(checkpoint: str, *, shown: bool) -> Found:
     try:
-        found = _with_bar(located(checkpoint), shown=not as_json)
+        return _with_bar(located(checkpoint), shown=shown)
     except OSError as error:
         wrong = f"{checkpoint} cannot be read: {str(error).splitlines()[0]}"
         raise InputError(wrong, "the folder of a checkpoint", "check the path") from None
-    if as_json:
-        typer.echo(json.dumps(_plain(found)))
-    else:
-        _show(checkpoint, found)
-    if found.damaged:
-        raise typer.Exit(1)
 
 
 def located(checkpoint: str) -> Checkpoint:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import typer
 
 from braidstream.cli import JOBS, app
+from braidstream.cli.state import parts_in
 from braidstream.errors import InputError
 from braidstream.packages import need
 from braidstream.state.checkpoint import IDENTITY
@@ -32,7 +33,7 @@ def watch_flows(
 ) -> None:
     """Show flows on a page that follows them: what they do, where their time goes, what was decided, why they ended.
 
-    Nothing is changed, and the flows are not slowed. Ctrl-C ends it.
+    Nothing is changed, and the flows are not slowed. Ctrl-C ends it. A job with functions and queries is several flows.
 
     Examples:
 
@@ -40,6 +41,7 @@ def watch_flows(
 
       braid watch s3://bucket/ck other/ck --port 9000
     """
+    checkpoints = [folder for one in checkpoints for folder in ([f"{one}/{p}" for p in parts_in(one)] or [one])]
     for one in checkpoints:
         _refuse_other(one)
     need("dashboard", "bokeh", "the dashboard")

@@ -2,11 +2,12 @@
 
     compute    all stages of their plans; nodes report what they did
     deliver    staged results to the sinks
-    commit     another plan if a better one is known, the manifest, and what only older manifests refer to is deleted
+    commit     which nodes are too slow, another plan if a better one is known, the manifest; what only older manifests
+               refer to is deleted
 
-The manifest before says which plans run and what each node keeps, now and on replay. An epoch whose user code failed
-writes no manifest, and runs again after a restart. At a reorganization epoch the monitor may name a better plan; the
-switch is part of the manifest. Nothing here grows with the stream.
+The manifest before says which plans run, what each node keeps and which are waited for, now and on replay. An epoch
+whose user code failed writes no manifest, and runs again after a restart. At a reorganization epoch the monitor may
+name a better plan; the switch is part of the manifest. Nothing here grows with the stream.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from braidstream.functions.node_cluster import NodeCluster, NodeStage, RowsT
 from braidstream.functions.node_reports import Done, decoded, done_of
 from braidstream.functions.node_tasks import FunctionTask, RowReader, first_stage, later_stage
 from braidstream.functions.nodes import NodeReport, Setup
+from braidstream.functions.slow_nodes import slow_children, slow_nodes
 from braidstream.functions.templates import FunctionPlan
 from braidstream.functions.training import Monitor, Phases
 from braidstream.model.faults import reach
 from braidstream.model.snapshots import Placed
+from braidstream.model.values import changed
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
@@ -81,11 +84,13 @@ class FunctionRun(Generic[RowsT]):
 
     def task(self, before: Manifest, epoch: int) -> FunctionTask:
         """What the tasks of an epoch are given."""
-        both = zip(self.functions, self.plans(before), strict=True)
+        slow = before.notes.slow
+        both = enumerate(zip(self.functions, self.plans(before), strict=True))
+        setups = (replace(one.setup, plan=plan, slow=slow_children(slow, i, plan, epoch)) for i, (one, plan) in both)
         return FunctionTask(
             self.checkpoint.root,
             epoch,
-            Chain(tuple(replace(one.setup, plan=plan) for one, plan in both)),
+            Chain(tuple(setups)),
             self.reader,
             before.notes.nodes,
             tuple(self.outlets.staging(self.outlet(one)) if one.has_sink else None for one in self.functions),
@@ -122,7 +127,7 @@ def run_function_epoch(
     reach("epoch-start", epoch=number)
     epoch = FunctionEpoch(number, rows, before, run.task(before, number), before, started)
     run_phases(PHASES, run, epoch)
-    progress = FunctionProgress.of(epoch.task.chain, epoch.after, epoch.nodes, epoch.seconds)
+    progress = FunctionProgress.of(epoch.task.chain, before, epoch.after, epoch.nodes, epoch.seconds)
     run.recorder.entry(progress.entry(epoch.after.newest, {run.stream.stream: run.stream.delay_us}))
     return epoch.after, progress
 
@@ -156,6 +161,13 @@ def fold(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     epoch.after = replace(after, delivered=epoch.delivered)
 
 
+def judge(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
+    """Which nodes are waited for no longer, by what their clocks say of this epoch."""
+    del run
+    slow = slow_nodes(epoch.task.chain, epoch.before.notes.slow, epoch.nodes, epoch.number)
+    epoch.after = replace(epoch.after, notes=changed(epoch.after.notes, slow=slow))
+
+
 def decide(run: FunctionRun[RowsT], epoch: FunctionEpoch[RowsT]) -> None:
     """Better plans, if this is a reorganization epoch and a function's monitor knows one that may take over now."""
     for number, function in enumerate(run.functions):
@@ -179,6 +191,6 @@ def _better(function: Applied, current: str, epoch: FunctionEpoch[RowsT], number
 PHASES: Steps[FunctionRun[Any], FunctionEpoch[Any]] = {
     "compute": (compute,),
     "deliver": (deliver,),
-    "commit": (fold, decide, commit, retire),
+    "commit": (fold, judge, decide, commit, retire),
 }
 """All that an epoch does, in order; progress says how long each phase took."""

@@ -15,6 +15,7 @@ from braidstream.errors import RunError
 from braidstream.functions.chains import Place, joined_names, names_in, node_name
 from braidstream.functions.node_reports import Done
 from braidstream.functions.nodes import NodeReport
+from braidstream.functions.slow_nodes import given_up_by
 from braidstream.functions.templates import FunctionPlan
 from braidstream.model.directory import Directory
 from braidstream.model.numbers import BEFORE_FIRST, EpochNumber
@@ -48,7 +49,7 @@ def plans_of(manifest: Manifest) -> tuple[str, ...]:
 
 
 def with_plans(manifest: Manifest, *plans: FunctionPlan) -> Manifest | None:
-    """The manifest with other plans; None while a node holds windows of the old ones."""
+    """The manifest with other plans; None while a node holds windows of the old ones. Their nodes are all tried."""
     nodes = manifest.notes.nodes
     if any(note.holds_windows for note in nodes.values()):
         return None
@@ -57,7 +58,9 @@ def with_plans(manifest: Manifest, *plans: FunctionPlan) -> Manifest | None:
         if first in nodes:
             numbers = {name: value for name, value in nodes[first].numbers.items() if name.split(":")[0] in FORMER}
             kept[first] = changed(nodes[first], numbers=numbers)
-    return replace(manifest, notes=changed(manifest.notes, plan=_name(plans), nodes=kept), n_slots=_degree(plans))
+    return replace(
+        manifest, notes=changed(manifest.notes, plan=_name(plans), nodes=kept, slow={}), n_slots=_degree(plans)
+    )
 
 
 def after_nodes(before: Manifest, epoch: int, done: Sequence[Done], functions: Sequence[str], stream: str) -> Manifest:
@@ -102,7 +105,7 @@ def _counts(nodes: Sequence[NodeReport]) -> dict[str, int]:
     return {
         "windows": first.windows,
         "results": last.results,
-        "given_up": last.given_up,
+        "given_up": given_up_by(nodes),
         "lost": sum(node.lost for node in nodes),
         "too_late": last.late,
     }

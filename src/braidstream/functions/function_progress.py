@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from braidstream.control.estimate import Interval
 from braidstream.epoch.lateness import Lateness, late_in_all, late_warnings
 from braidstream.functions.chains import Chain
 from braidstream.functions.nodes import NodeReport
+from braidstream.functions.slow_nodes import given_up_by, slow_warnings
 from braidstream.state.history import Entry, Words
 from braidstream.state.manifest import Manifest
 
@@ -43,7 +44,9 @@ class FunctionProgress:
     nodes: tuple[NodeReport, ...]
     """What each node did, with times and bytes."""
     warnings: tuple[str, ...] = ()
-    """More than 1% of the stream's samples were late, in this epoch or in all so far."""
+    """More than 1% of the stream's samples were late, in this epoch or in all so far; a node that is given up."""
+    slow: Mapping[str, int] = field(default_factory=dict)
+    """Nodes whose windows are given up in the next epoch, by their names, each with the last epoch of that."""
 
     @property
     def step(self) -> int:
@@ -100,9 +103,14 @@ class FunctionProgress:
 
     @classmethod
     def of(
-        cls, chain: Chain, after: Manifest, nodes: tuple[NodeReport, ...], seconds: Mapping[str, float]
+        cls,
+        chain: Chain,
+        before: Manifest,
+        after: Manifest,
+        nodes: tuple[NodeReport, ...],
+        seconds: Mapping[str, float],
     ) -> FunctionProgress:
-        """Of what nodes said of an epoch, and the manifest after it."""
+        """Of what nodes said of an epoch, and the manifests before and after it."""
         first = next(node for node in nodes if (node.function, node.stage) == (0, 0))
         lasts = [(number, len(setup.plan.stages) - 1) for number, setup in enumerate(chain.setups)]
         ends = [node for node in nodes if (node.function, node.stage) in lasts]
@@ -117,7 +125,7 @@ class FunctionProgress:
             null_rows=first.null_rows,
             windows=first.windows,
             results=last.results,
-            given_up=sum(node.given_up for node in ends),
+            given_up=sum(given_up_by([n for n in nodes if n.function == number]) for number, _ in lasts),
             lost=sum(node.lost for node in nodes),
             deferred=sum(node.deferred for node in nodes),
             waiting=sum(node.waiting for node in ends),
@@ -125,5 +133,9 @@ class FunctionProgress:
             state_bytes=sum(segment.bytes for segment in after.segments),
             seconds=seconds,
             nodes=nodes,
-            warnings=tuple(late_warnings(after.epoch, late, late_in_all(after))),
+            warnings=(
+                *late_warnings(after.epoch, late, late_in_all(after)),
+                *slow_warnings(chain, before.notes.slow, after.notes.slow),
+            ),
+            slow=after.notes.slow,
         )

@@ -5,7 +5,9 @@
     x = "complex"
 
     [functions.spectra]
-    stream = "radio"                        # or another function, whose results it takes
+    stream = "radio"                        # or another function, or a query, whose results it takes
+    time = "ts"                             # of a query's results: the column with their time
+    delay = "20 seconds"                    # and how late one may come
     type = "SAMPLES"                        # optional: read from the stream's columns
     function = "fft3"                       # a registered name, or module:function
     size = 1024                             # without a size, every row is a window
@@ -15,6 +17,7 @@
     strategies = ["distribute", "split"]    # optional: what each degree does
     also = ["Central", "WD4"]               # optional: plans that a running flow may switch to
     timeout = "100 milliseconds"
+    patience = "2 seconds"                  # optional: how long a slow node is waited for, in wall time
     split = "module:function"               # with combine: window split instead of window distribute
     combine = "module:function"
     sink = { format = "parquet", path = "out" }
@@ -79,7 +82,12 @@ class JobFunction(FunctionOptions):
         if self.strategies and len(self.strategies) != len(self.degrees):
             wrong = f"{len(self.strategies)} strategies for {len(self.degrees)} degrees"
             raise InputError(wrong, "one for each degree", 'degrees = [2, 2] and strategies = ["distribute", "split"]')
-        return self._of_levels(list(zip(self.strategies or [usual] * len(self.degrees), self.degrees, strict=True)))
+        levels = list(zip(self.strategies or [usual] * len(self.degrees), self.degrees, strict=True))
+        every = [*levels, *(level for name in self.also for level in _levels(name))]
+        if self.patience is not None and not any(strategy == "distribute" for strategy, _ in every):
+            wrong = f"patience is {self.patience!r}, and no plan distributes windows"
+            raise InputError(wrong, "patience with window distribute", "leave it out, or add degrees = [2]")
+        return self._of_levels(levels)
 
     def others(self) -> list[Template]:
         """The templates of `also`."""
@@ -98,7 +106,7 @@ class JobFunction(FunctionOptions):
         for strategy, n in reversed(levels):
             if strategy == "distribute":
                 by: Any = find_callable(self.distribute) if ":" in self.distribute else self.distribute
-                made = PCC(n, Distribute(by), made, MergeWindows(self.timeout))
+                made = PCC(n, Distribute(by), made, MergeWindows(self.timeout, self.patience))
             elif split is not None and combine is not None:
                 made = PCC(n, Split(split), made, Join(combine, self.timeout))
             else:

@@ -25,7 +25,7 @@ from braidstream.functions.aligning import Alignment, aligned
 from braidstream.functions.combine import Settled, join_parts, settle
 from braidstream.functions.failures import FunctionFailed, guarded
 from braidstream.functions.function import StreamFunction, name_of
-from braidstream.functions.templates import Distribute, FunctionPlan, Join, Level, Split, Stage
+from braidstream.functions.templates import Child, Distribute, FunctionPlan, Join, Level, Split, Stage
 from braidstream.functions.window_batch import I64, WindowBatch, ordered, pack, pieces, unpack
 from braidstream.functions.windowing import FormerState, WindowSpec, advance
 
@@ -48,6 +48,8 @@ class Setup:
     """Of several streams: how their rows are put side by side."""
     fields: tuple[str, ...] | None = None
     """Of the results of another function: the fields that windows have; None: all."""
+    slow: frozenset[Child] = frozenset()
+    """Children that are sent no windows in this epoch (`functions.slow_nodes`)."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,8 @@ class _Node:
             now = next((m.now for m in received if m.kind == "tick"), None)
         count = int(self.state.numbers.get("count") or 0)
         self.report.windows = sum(len(batch) for batch in windows)
-        messages = [*self._send_parts(windows, count), self._expectation(windows, now), *self._ticks(now)]
+        messages, given_up = self._send_parts(windows, count)
+        messages += [self._expectation(windows, now, given_up), *self._ticks(now)]
         numbers = {**kept.numbers, "count": count + self.report.windows, "now": now}
         return Step(messages, [], NodeState(numbers, kept.batches), self.report)
 
@@ -206,18 +209,25 @@ class _Node:
             pending=tuple(b.get(f"pending{of}", ())),
         )
 
-    def _send_parts(self, windows: Sequence[WindowBatch], count: int) -> list[Message]:
-        level, messages = self.level, []
+    def _send_parts(self, windows: Sequence[WindowBatch], count: int) -> tuple[list[Message], list[I64]]:
+        """To each child its part; and the numbers of the windows that are given up, those of slow children."""
+        level, messages, given_up = self.level, [], []
         for batch in windows:
             for k, part in enumerate(_parts(level, batch, count, self.setup.stream)):
-                if len(part):
-                    messages.append(Message(self.stage + 1, self.node * level.n + k, "windows", k, part))
+                child = self.node * level.n + k
+                if (self.entry.level, child) in self.setup.slow:
+                    given_up.append(part.seq)
+                elif len(part):
+                    messages.append(Message(self.stage + 1, child, "windows", k, part))
             count += len(batch)
-        return messages
+        return messages, given_up
 
-    def _expectation(self, windows: Sequence[WindowBatch], now: int | None) -> Message:
+    def _expectation(self, windows: Sequence[WindowBatch], now: int | None, given_up: Sequence[I64]) -> Message:
         combining = len(self.setup.plan.stages) - 1 - self.stage
         expected = _concatenated([WindowBatch(batch.seq, batch.ts) for batch in windows])
+        if given_up:
+            left = expected.take(~np.isin(expected.seq, np.concatenate(given_up)))
+            self.report.given_up, expected = len(expected) - len(left), left
         return Message(combining, self.node, "expect", 0, expected, now)
 
     def _ticks(self, now: int | None) -> list[Message]:

@@ -12,7 +12,8 @@ know `MergeWindows` and `FunctionPlan` as `braidstream.functions.Merge` and `Pla
 Invariant: the order of the results is the order of the stream. MergeWindows and Join keep it, so does Central.
 
 A node that combines waits for a missing window while the stream's newest one is at most `timeout` of event time later;
-then it goes on without, and counts it. Event time makes that the same on every replay.
+then it goes on without, and counts it. Event time makes that the same on every replay. A `patience` is in wall time:
+`functions.slow_nodes` tells how it stays the same.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from braidstream.query.duration import describe_duration, parse_duration
 __all__ = [
     "PCC",
     "Central",
+    "Child",
     "Distribute",
     "FunctionPlan",
     "Join",
@@ -46,6 +48,8 @@ __all__ = [
 METHODS = ("round_robin", "hash")
 MOST_NODES = 4096
 Duration: TypeAlias = str | timedelta
+Child: TypeAlias = tuple[int, int]
+"""A child of a level of the tree: the level, and its number among all children of that level."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +90,28 @@ class MergeWindows:
     """Windows from the partitions back into the order of the stream."""
 
     timeout: Duration = "0 seconds"
+    patience: Duration | None = None
+    """How much longer than the fastest a partition may take, in wall time, before its windows are given up; None: as
+    long as it takes."""
 
     def __post_init__(self) -> None:
         _refuse_long(self.timeout)
+        if self.patience is not None and parse_duration(self.patience) <= 0:
+            raise InputError(f"the patience is {self.patience!r}", "a length of time above 0", 'patience="2 seconds"')
 
     @property
     def timeout_us(self) -> int:
         """The time-out in microseconds of event time."""
         return parse_duration(self.timeout)
 
+    @property
+    def patience_us(self) -> int | None:
+        """The patience in microseconds of wall time."""
+        return None if self.patience is None else parse_duration(self.patience)
+
     def __str__(self) -> str:
-        return f"Merge(timeout {describe_duration(self.timeout_us)})"
+        waits = "" if self.patience_us is None else f", patience {describe_duration(self.patience_us)}"
+        return f"Merge(timeout {describe_duration(self.timeout_us)}{waits})"
 
 
 @dataclass(frozen=True)

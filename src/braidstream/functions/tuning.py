@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -61,8 +61,8 @@ def tune(
     if entry.beside:
         wrong = f"{job}: function {name!r} aligns several streams"
         raise JobError(wrong, "a function over one stream", "train it while it runs: also = [...] and switch_every")
-    if entry.stream in _functions_of(tables):
-        wrong = f"{job}: function {name!r} takes the results of function {entry.stream!r}"
+    if (what := _giver(tables, entry.stream)) is not None:
+        wrong = f"{job}: function {name!r} takes the results of {what} {entry.stream!r}"
         raise JobError(wrong, "a function over a stream", "train it while it runs: also = [...] and switch_every")
     sample, declared = _sample(job, tables, entry, n_windows, read)
     windows = declared if entry.size is None else declared.windowed(entry.size)
@@ -93,10 +93,11 @@ def _parsed(job: Path) -> Mapping[str, object]:
         raise JobError(f"the job file {job} cannot be read ({error})", "a TOML file in UTF-8") from None
 
 
-def _functions_of(tables: Mapping[str, object]) -> Collection[str]:
-    """The names of functions that are not those of streams."""
-    own, streams = (tables.get(part) for part in ("functions", "streams"))
-    return set(own if isinstance(own, Mapping) else ()) - set(streams if isinstance(streams, Mapping) else ())
+def _giver(tables: Mapping[str, object], name: str) -> str | None:
+    """Whose results go by a name that is no stream's: a function's, or a query's."""
+    parts = {part: tables.get(part) for part in ("streams", "functions", "queries")}
+    found = next((part for part, own in parts.items() if isinstance(own, Mapping) and name in own), "streams")
+    return {"streams": None, "functions": "function", "queries": "query"}[found]
 
 
 def _chosen(job: Path, tables: Mapping[str, object], wanted: str) -> tuple[str, JobFunction]:

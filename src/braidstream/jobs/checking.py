@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,15 +30,19 @@ from braidstream.errors import (
     StreamError,
     nearest,
 )
+from braidstream.functions.arrays import result_schema
+from braidstream.functions.templates import FunctionPlan
 from braidstream.jobs.code import named_code
 from braidstream.jobs.form import Job, JobStream, with_place
+from braidstream.jobs.piped import refuse_other_parts
+from braidstream.jobs.taking_apart import is_mixed, parts_of
 from braidstream.model.secrets import resolved_options
 from braidstream.model.values import changed
 from braidstream.options import JobSink, JobTableOptions
 from braidstream.plan.attempts import refuse_bad
 from braidstream.plan.catalogue import held_streams
 from braidstream.plan.joined_columns import arrow_type
-from braidstream.query import Query, Schema, parse
+from braidstream.query import Column, Query, Schema, parse
 from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
@@ -52,7 +56,7 @@ from braidstream.spark.kafka_source import KAFKA_TIME, refuse_silent_brokers, ta
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.names import resolved
 from braidstream.spark.resolve import refuse_unknown_functions
-from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink
+from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink, spark_schema
 from braidstream.spark.table_formats import check_table
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
@@ -92,13 +96,53 @@ class Checked:
     """What a start would change in what the checkpoint holds, a sentence each."""
     warnings: tuple[str, ...] = ()
     """What is allowed, and perhaps not what was meant."""
+    parts: Mapping[str, int | None] = field(default_factory=dict)
+    """Of a job with functions and queries: the last epoch of each of its parts."""
 
 
 def check_job(job: Job) -> Checked:
-    """Raise what is wrong with the job, or tell what it is about to do."""
+    """Raise what is wrong with the job, or tell what it is about to do; of a job with both kinds, part by part."""
+    refuse_other_parts(job)
+    if not is_mixed(job):
+        return _check_flow(job, {})
+    _refuse_overlaps(job, _sinks(job, {}))
+    feeds: dict[str, Schema] = {}
+    found = {}
+    for part in parts_of(job):
+        found[Path(part.flow.checkpoint).name] = _check_flow(part, feeds)
+        known = {name: _results_of(part, name, feeds) for name in part.given}
+        feeds |= {name: schema for name, schema in known.items() if schema is not None}
+    every = found.values()
+    return Checked(
+        {name: query for one in every for name, query in one.queries.items()},
+        None,
+        tuple(line for one in every for line in one.open),
+        tuple(line for one in every for line in one.changes),
+        tuple(line for one in every for line in one.warnings),
+        {name: one.epoch for name, one in found.items()},
+    )
+
+
+def _results_of(part: Job, name: str, feeds: Mapping[str, Schema]) -> Schema | None:
+    """The columns of a function's results, where those of its stream are known; of a query's, Spark says."""
+    if name not in part.functions:
+        return None
+    first = next(iter(part.functions.values())).stream
+    stream = feeds.get(first) if first in part.feeds else _schema_of(first, part.streams[first])
+    if stream is None or stream.time is None:
+        return None
+    time = stream[stream.time]
+    kind = pa.timestamp("us", "UTC" if time.type == "timestamp" else None)
+    made = result_schema(FunctionPlan.of(part.functions[name].template()).gives, time.name, kind)
+    columns = (Column(one.name, canonical_type(one.dataType.simpleString())) for one in spark_schema(made).fields)
+    return Schema(tuple(columns), time.name)
+
+
+def _check_flow(job: Job, feeds: Mapping[str, Schema]) -> Checked:
+    """The same for what is one flow, of which `feeds` are known."""
     schemas = {
         name: with_place(job, f"[streams.{name}]", _schema_of, name, stream) for name, stream in job.streams.items()
-    }
+    } | {name: feeds.get(name) for name in job.feeds}
     if job.flow.epoch != "available":
         for name, stream in job.streams.items():
             with_place(job, f"[streams.{name}]", refuse_order_of_a_run, name, stream.order)
@@ -106,7 +150,7 @@ def check_job(job: Job) -> Checked:
     tables = {name: with_place(job, f"[tables.{name}]", _table_of, name, one) for name, one in job.tables.items()}
     found = _Found(known, {name: schema for name, schema in tables.items() if schema is not None})
     queries = _queries(job, found)
-    for line in named_code(job.spark, queries, _ends(job)):
+    for line in named_code({} if job.feeds else job.spark, queries, _ends(job)):  # said of the part before
         warnings.warn(Note(f"{job.file}: {line}"), stacklevel=2)
     sinks = _sinks(job, queries)
     _refuse_overlaps(job, sinks)
@@ -155,7 +199,7 @@ class _Found:
     tables: Mapping[str, Schema]
 
     def is_all(self, job: Job) -> bool:
-        return len(self.streams) == len(job.streams) and len(self.tables) == len(job.tables)
+        return len(self.streams) == len(job.streams) + len(job.feeds) and len(self.tables) == len(job.tables)
 
     def parse(self, text: str, name: str, allow: str | None = NO_EQUALITY) -> Query:
         return parse(text, self.streams, name, tables=self.tables, allow=allow)
@@ -370,7 +414,7 @@ def _looked_at(store: Checkpoint) -> Manifest:
 def _identity(job: Job, schemas: Mapping[str, Schema], queries: Mapping[str, Query]) -> Identity:
     """The identity that the job's checkpoint must have."""
     streams = {
-        name: {"schema": _struct(schema), "time": schema[job.streams[name].time].name}
+        name: {"schema": _struct(schema), "time": schema[(job.feeds.get(name) or job.streams[name]).time].name}
         for name, schema in schemas.items()
     }
     return Identity.new(job.flow.name, streams, {name: query.fingerprint for name, query in queries.items()})

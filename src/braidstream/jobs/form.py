@@ -6,7 +6,7 @@
     [queries.NAME]          cql, sink = { format, path, options }, and optionally late and bad, sinks for late tuples
                             and for rows of which an expression fails
     [types.NAME]            the fields of a stream type (docs/functions.md)
-    [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ... instead of queries
+    [functions.NAME]        stream, function, sink, and as wanted type, size, step, degrees, ...
     [control]               the controller's settings, and enabled (docs/controller.md)
     [spark]                 settings of Spark; `master` is short for spark.master, `packages` lists spark.jars.packages
 
@@ -58,8 +58,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobFlow", "JobQuery", "JobSink", "JobStream", "build", "read", "start"]
 
+FEED_FILES = "100"
+"""How many files of a feed queries read in an epoch; functions take all, since what comes in one epoch is in order."""
+_NO_TABLES = ("file", "feeds", "given")
 Form = TypeVar("Form")
 Result = TypeVar("Result")
+
+
+PARTS = "parts.json"
+"""In the checkpoint of a job with functions and queries: which parts are in it (`jobs.taking_apart`)."""
+FEEDS = "feeds"
+"""Likewise the folder with what leads from one to another."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A stream of a part of a job: the results of a query or a function in another part (`jobs.taking_apart`)."""
+
+    folder: str
+    time: str
+    delay: str
 
 
 @dataclass(frozen=True)
@@ -75,19 +93,25 @@ class Job:
     """The controller's settings; None: groups stay where they are. What `read` gives has them unless it is off."""
     types: Mapping[str, StreamType] = field(default_factory=dict)
     functions: Mapping[str, JobFunction] = field(default_factory=dict)
-    """A flow has queries, or functions each of which takes the results of the one before."""
+    """Each takes a stream, or the results of another function or of a query."""
     tables: Mapping[str, JobTableOptions] = field(default_factory=dict)
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
+    """Of a part of a job: what it reads of other parts, by the names there."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Of a part of a job: what others read of it, and the folders of their feeds."""
 
 
 def read(file: str | Path) -> Job:
     """Read a job file; JobError, with the place, where it is not in the form of one."""
     path = Path(file)
     top = JobTable(str(file), "", _parsed(path))
-    top.refuse_unknown([entry.name for entry in fields(Job) if entry.name != "file"], "table")
+    top.refuse_unknown([entry.name for entry in fields(Job) if entry.name not in _NO_TABLES], "table")
     flow = _flow(top.table("flow"), path.stem)
     streams = {name: _stream(path, table) for name, table in top.tables("streams")}
-    types, functions = _functions(path, top, streams)
-    queries = {} if functions else {name: _query(path, table) for name, table in top.tables("queries")}
+    has_functions = bool(top.values.get("functions"))
+    named = top.tables("queries") if "queries" in top.values or not has_functions else ()
+    queries = {name: _query(path, table) for name, table in named}
+    types, functions = _functions(path, top, streams, queries)
     control = read_control(top, flow)
     beside = top.tables("tables") if "tables" in top.values else ()
     tables = {name: _at_home(path, table.read(JobTableOptions)) for name, table in beside}
@@ -95,8 +119,11 @@ def read(file: str | Path) -> Job:
     return Job(path, _at_home(path, flow), streams, queries, _settings(top), control, types, functions, tables)
 
 
-def build(job: Job, spark: Any) -> Flow:
-    """The job's flow over a Spark session, which is neither stopped nor reconfigured."""
+def build(job: Job, spark: Any, columns: Mapping[str, Any] | None = None) -> Flow:
+    """The job's flow over a Spark session, which is neither stopped nor reconfigured.
+
+    `columns` are those of the feeds that a part of a job reads.
+    """
     from braidstream.control.controller import Controller  # noqa: PLC0415
     from braidstream.spark.flow import Flow  # noqa: PLC0415  (brings Spark along)
 
@@ -105,6 +132,10 @@ def build(job: Job, spark: Any) -> Flow:
     flow = Flow(spark, **{**vars(chosen(FlowOptions, vars(job.flow))), "controller": controller})
     for name, stream in job.streams.items():
         with_place(job, f"[streams.{name}]", _declare, flow, spark, name, stream)
+    for name, feed in job.feeds.items():
+        options = {"recursiveFileLookup": "true", **({} if job.functions else {"maxFilesPerTrigger": FEED_FILES})}
+        read = {"schema": (columns or {})[name], "time": feed.time, "delay": feed.delay, "order": "modified"}
+        with_place(job, f"results of {name}", partial(flow.files, name, feed.folder, **read, options=options))
     for name, table in job.tables.items():
         with_place(job, f"[tables.{name}]", _declare_table, flow, name, table)
     for name, entry in job.queries.items():
@@ -225,7 +256,7 @@ def _query(file: Path, table: JobTable) -> JobQuery:
 
 
 def _functions(
-    file: Path, top: JobTable, streams: Mapping[str, JobStream]
+    file: Path, top: JobTable, streams: Mapping[str, JobStream], queries: Mapping[str, JobQuery]
 ) -> tuple[dict[str, StreamType], dict[str, JobFunction]]:
     """The types, and the functions in the order in which they feed one another.
 
@@ -238,22 +269,38 @@ def _functions(
         sys.path.insert(0, home)
     types, functions = read_tables(top.values, str(file))
     for name, entry in functions.items():
-        place = top.table("functions").table(name)
-        if entry.stream not in {*streams, *functions}:
-            fix = nearest(entry.stream, [*streams, *functions])
-            raise place.error("stream", f"is {entry.stream!r}", "a stream or a function of the job", fix)
+        place, known = top.table("functions").table(name), [*streams, *functions, *queries]
+        if entry.stream not in known:
+            what = "a stream, a function or a query of the job" if queries else "a stream or a function of the job"
+            raise place.error("stream", f"is {entry.stream!r}", what, nearest(entry.stream, known))
+        _refuse_time(place, entry, is_of_query=entry.stream not in {*streams, *functions})
         feeds = {one.stream for one in functions.values()} - set(streams)
+        feeds |= {one for query in queries.values() for one in _named(query.cql)}
         if entry.sink is None and name not in feeds:
             raise place.error(
                 "sink", "is missing", "a table with a format", f"add {options_of(JobQuery)['sink'].written}"
             )
         if entry.sink is not None:
             functions[name] = replace(entry, sink=_at_home(file, place.table("sink").read(JobSink)))
-    queries = list(top.table("queries").values if "queries" in top.values else ())
-    if functions and queries:
-        wrong = f"{file}: functions ({', '.join(functions)}) and queries ({', '.join(queries)}) in one job"
-        raise JobError(wrong, "queries, or functions that feed one another", "write a job file for each")
-    return types, _in_order(file, functions, streams)
+    return types, functions if queries else _in_order(file, functions, streams)
+
+
+def _named(text: str) -> frozenset[str]:
+    """What a query names; one that cannot be read is refused where its place is known."""
+    from braidstream.query.cql import relation_names  # noqa: PLC0415  (a job of functions alone needs none of it)
+
+    try:
+        return relation_names(text)
+    except InputError:
+        return frozenset()
+
+
+def _refuse_time(place: JobTable, entry: JobFunction, *, is_of_query: bool) -> None:
+    given = next((option for option in ("time", "delay") if getattr(entry, option) is not None), None)
+    if given is not None and not is_of_query:
+        raise place.error(
+            given, f"is said, and {entry.stream!r} is no query", f"{given} for the results of a query", "leave it out"
+        )
 
 
 def _in_order(

@@ -29,6 +29,7 @@ __all__ = [
     "ACTIONS",
     "CHANGES",
     "DELIVERIES",
+    "FEEDS",
     "ONCE_VARIABLE",
     "POINTS",
     "VARIABLE",
@@ -62,7 +63,9 @@ CHANGES = ("change-prepared", "change-settled", "change-committed")
 """The points of a change of queries."""
 DELIVERIES = ("delivery-put", "delivery-done")
 """The points of the delivery of one query's results: where the sink commits them next, and where it has."""
-_ALL = (*POINTS, *CHANGES, *DELIVERIES)
+FEEDS = ("before-feed", "after-feed")
+"""The points between a commit and the next flow of a job: before its results are named to that, and after."""
+_ALL = (*POINTS, *CHANGES, *DELIVERIES, *FEEDS)
 ACTIONS = ("kill", "raise", "executor")
 VARIABLE = "BRAIDSTREAM_FAULT"
 ONCE_VARIABLE = "BRAIDSTREAM_FAULT_ONCE"

@@ -1,5 +1,6 @@
 """Every option, declared once: `tables` has them, `kinds` says what they may be, `job_table` reads them."""
 
+from braidstream.options.function_options import FunctionOptions
 from braidstream.options.job_table import texts_of
 from braidstream.options.option import Checked, Option, chosen, option, options_of, shown
 from braidstream.options.size_text import parse_size
@@ -12,7 +13,6 @@ from braidstream.options.tables import (
     BudgetOptions,
     Disk,
     FlowOptions,
-    FunctionOptions,
     JobControl,
     JobFlow,
     JobQuery,

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from braidstream.errors import InputError
-from braidstream.options.kinds import Choice, Count, Counts, Duration, Flag, Inner, Number, Size, Text, Texts, Words
+from braidstream.options.kinds import Choice, Count, Counts, Duration, Flag, Inner, Number, Size, Text, Words
 from braidstream.options.option import Checked, chosen, option
 
 __all__ = [
@@ -25,11 +25,11 @@ __all__ = [
     "PUSHED",
     "ROUTERS",
     "RULES",
+    "SINK",
     "STRATEGIES",
     "BudgetOptions",
     "Disk",
     "FlowOptions",
-    "FunctionOptions",
     "JobControl",
     "JobFlow",
     "JobQuery",
@@ -53,12 +53,11 @@ OWN_WAYS = ("mode", "columnnameofcorruptrecord")
 """Options of Spark's that say what becomes of rows that cannot be read."""
 DURABILITIES = ("power", "process")
 DECLUSTERING = ("steady", "paper")
-LEVELS = ("distribute", "split")
-ALIGNED = ("time", "count")
 Disk = Literal["none", "lazy", "active"]
 _MOST_SLOTS = 4096
 _CQL = "SELECT ... FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
-_SINK = {"format": "parquet", "path": "out/pairs"}
+SINK = {"format": "parquet", "path": "out/pairs"}
+"""The example of one."""
 _FILES = Text("a folder", is_path=True)
 _STATE = Text("a folder", is_path=True, is_needed=True)
 
@@ -294,7 +293,7 @@ class JobQuery(Checked):
     """`[queries.NAME]`: a continuous query and where its results go."""
 
     cql: str = option(Text(), MISSING, _CQL, "The query")
-    sink: JobSink = option(Inner(JobSink), MISSING, _SINK, "Where results go")
+    sink: JobSink = option(Inner(JobSink), MISSING, SINK, "Where results go")
     late: JobSink | None = option(
         Inner(JobSink), None, {"format": "parquet", "path": "out/late"}, "Where late tuples go",
         unset="nowhere: counted",
@@ -311,39 +310,6 @@ class JobQuery(Checked):
     recovered: bool = option(
         Flag(), False, True, "Whether results carry the columns `recovered` and `epoch` (docs/memory.md)"
     )
-
-
-@dataclass(frozen=True)
-class FunctionOptions(Checked):
-    """`[functions.NAME]`: a function on windows of a stream (docs/functions.md)."""
-
-    stream: str = option(Text(), MISSING, "radio", "The stream, or another function: then its results are the stream")
-    function: str = option(Text(), MISSING, "fft3", "A registered name, or `module:function`")
-    beside: tuple[str, ...] = option(
-        Texts(), (), ("radio2",), "Other streams whose rows are aligned with those of the stream: a field is `radio2_x`"
-    )
-    align: str = option(Choice(ALIGNED), "time", "count", "With beside: rows of equal times, or the k-th rows of each")
-    type: str | None = option(Text(), None, "SAMPLES", "A declared type", unset="read from the stream's columns")
-    size: int | None = option(Count(), None, 1024, "Rows in a window", unset="every row is a window")
-    step: int | None = option(Count(), None, 512, "Rows from one window to the next", unset="its size")
-    degrees: tuple[int, ...] = option(Counts(), (), (2, 2), "How many parallel parts, the outermost first")
-    distribute: str = option(
-        Text(), "round_robin", "hash", '"round_robin", "hash" or `module:function`: which part takes a window'
-    )
-    timeout: str = option(Duration(), "0 seconds", "100 milliseconds", "How long merging waits for a part")
-    split: str | None = option(Text(), None, "cut:halves", "With combine: a function that splits each window")
-    combine: str | None = option(Text(), None, "cut:whole", "With split: what makes one result of the parts'")
-    strategies: tuple[str, ...] = option(
-        Texts(LEVELS), (), ("distribute", "split"), "What each of the degrees does with windows, the outermost first",
-        unset="all split where split and combine are there, else all distribute",
-    )  # fmt: skip
-    also: tuple[str, ...] = option(
-        Texts(), (), ("Central", "WD4"), "Other plans, by their short names, that the running flow may switch to"
-    )
-    switch_every: int = option(
-        Count(), 5, 10, "With also: after so many epochs another plan may take over; each is tried once, then the best"
-    )
-    sink: JobSink | None = option(Inner(JobSink), None, _SINK, "Where results go, unless only to another function")
 
 
 @dataclass(frozen=True)

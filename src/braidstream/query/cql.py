@@ -41,9 +41,17 @@ from braidstream.query.time_windows import has_time_window, masked_calls, take_t
 from braidstream.query.types import Schema
 from braidstream.query.windows import Window, take_windows
 
-__all__ = ["MAX_INPUTS", "parse"]
+__all__ = ["MAX_INPUTS", "parse", "relation_names"]
 
 MAX_INPUTS = 8
+
+
+def relation_names(text: str) -> frozenset[str]:
+    """The names of the streams and tables that a query reads, whatever they are."""
+    source = Source.of(text)
+    masked, _ = take_windows(source)
+    select = require_select(source, source.parse(masked_calls(source, masked)))
+    return frozenset(table.name for table in select.find_all(exp.Table))
 
 
 def parse(

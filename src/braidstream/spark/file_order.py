@@ -49,10 +49,21 @@ from braidstream.spark.sources import FilesSource, Stream
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.manifest import Manifest
 
-__all__ = ["DELAYS", "FIRST", "arrange", "check_order", "needed_delay", "refuse_order_of_a_run"]
+__all__ = [
+    "DELAYS",
+    "FIRST",
+    "SPARK_LOG",
+    "arrange",
+    "check_order",
+    "logged_line",
+    "needed_delay",
+    "refuse_order_of_a_run",
+]
 
 FIRST = 200
 """Files that a delay is measured from, where not all of them are looked at for their order."""
+SPARK_LOG = "_spark_metadata"
+"""The folder of the log in a folder that Spark's file sink has written."""
 DELAYS = "delays"
 """Where the manifest's notes has the delays that were measured."""
 _LIMITS = ("maxfilespertrigger", "maxbytespertrigger")
@@ -267,20 +278,21 @@ def _logged(files: Sequence[_File]) -> str:
     """A folder that Spark's file source takes for one with these files, in this order."""
     folder = _scratch() / uuid.uuid4().hex
     first_ms = max([time.time_ns() // 1_000_000, *(file.modified_ms for file in files)])
-    (folder / "_spark_metadata").mkdir(parents=True)
-    entries = (_entry(file, first_ms + i) for i, file in enumerate(files))
-    (folder / "_spark_metadata" / "0").write_text("\n".join(["v1", *entries]), encoding="utf-8")
+    (folder / SPARK_LOG).mkdir(parents=True)
+    entries = (logged_line(file.url, file.size, first_ms + i) for i, file in enumerate(files))
+    (folder / SPARK_LOG / "0").write_text("\n".join(["v1", *entries]), encoding="utf-8")
     return folder.as_uri()
 
 
-def _entry(file: _File, modified_ms: int) -> str:
+def logged_line(url: str, size: int, modified_ms: int) -> str:
+    """A file in a log of Spark's file sink."""
     plain = {
-        "path": file.url,
-        "size": file.size,
+        "path": url,
+        "size": size,
         "isDir": False,
         "modificationTime": modified_ms,
         "blockReplication": 1,
-        "blockSize": max(file.size, 1),
+        "blockSize": max(size, 1),
         "action": "add",
     }
     return json.dumps(plain, ensure_ascii=False)

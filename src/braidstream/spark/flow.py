@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ from braidstream.spark.declared import (
     trigger_of,
 )
 from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
+from braidstream.spark.feeds import FeedingCheckpoint, FeedLog
 from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.flow_inputs import FlowInputs
@@ -123,6 +125,8 @@ class Flow(FlowInputs):
         self._names: set[str] = set()
         self._queries: dict[str, ContinuousQuery] = {}
         self._function: FunctionQuery | None = None
+        self.feeds: dict[str, FeedLog] = {}
+        """By folder of results: what makes them a stream of another flow of the same job."""
 
     def windows(
         self,
@@ -173,7 +177,7 @@ class Flow(FlowInputs):
     ) -> ContinuousQuery:
         """Add a continuous query in CQL; `recovered` and `allow` are as in job files (docs/options.md)."""
         if self._function is not None:
-            raise InputError("the flow has a function", "join queries or functions", "use a Flow of its own")
+            raise InputError("the flow has a function", "join queries or functions", "a Flow of its own, or a job file")
         made = self._made(text, name, recovered=recovered, allow=allow)
         self._queries[made.query.name] = made
         return made
@@ -209,6 +213,15 @@ class Flow(FlowInputs):
         """The next number that no query of this flow has had."""
         taken = {*self._names, *self._queries}
         return next(name for i in count(len(self._queries) + 1) if (name := f"query{i}") not in taken)
+
+    @property
+    def functions(self) -> tuple[FunctionQuery, ...]:
+        """The flow's functions, each of which feeds the next."""
+        return () if self._function is None else self._function.chain
+
+    def declared(self, name: str) -> tuple[Query, Plan]:
+        """A query of the flow, and the plan of all."""
+        return self._queries[name].query, self._plan(self._queries)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -265,7 +278,8 @@ class Flow(FlowInputs):
         if Path(checkpoint).is_file():
             raise InputError(f"the checkpoint {checkpoint} is a file", "a folder", "choose another path")
         trigger, is_durable = trigger_of(epoch), durability == "power"
-        store = Checkpoint(located(checkpoint), keep, history=history, durable=is_durable)
+        made = partial(FeedingCheckpoint, feeds=self.feeds) if self.feeds else Checkpoint
+        store = made(located(checkpoint), keep, history=history, durable=is_durable)
         self._refuse_unreachable(store)
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:

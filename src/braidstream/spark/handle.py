@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
@@ -102,6 +102,11 @@ class Handle(Generic[ProgressT]):
         self._finisher: threading.Thread | None = None
         _HANDLES.add(self)
         runner.checkpoint.watch(self._is_over, self._lost)
+
+    @property
+    def parts(self) -> Mapping[str, Handle[ProgressT]]:
+        """What runs, by name: of a job with functions and queries several, else this alone, without a name."""
+        return {"": self}
 
     @property
     def progress(self) -> list[ProgressT]:

@@ -21,6 +21,7 @@ from braidstream.state.files import Files
 __all__ = ["moved_streams", "refuse_moved_streams"]
 
 _WILD = "*?[{"
+_LOG = "_spark_metadata"
 
 
 def refuse_moved_streams(store: Checkpoint, paths: Mapping[str, str | None], shown: str) -> None:
@@ -39,6 +40,8 @@ def moved_streams(store: Checkpoint, paths: Mapping[str, str | None]) -> list[tu
     for place, (name, path) in enumerate(paths.items()):
         last = None if path is None else _last_read(store.files, f"{store.log.folder}/sources/{place}")
         if path is None or last is None or any(c in path for c in _WILD):
+            continue
+        if (Path(path) / _LOG).is_dir():  # it is read by a log of files that may be anywhere
             continue
         own = _plain(path).rstrip("/")
         if not last.startswith(f"{own}/") and _scheme(path) == _scheme(last):

@@ -230,6 +230,8 @@ class Notes(Value, frozen=True):
     """Of a function: the plan of the next epoch."""
     nodes: Mapping[str, NodeNote] = msgspec.field(default_factory=dict)
     """Of a function: its nodes, by stage and number."""
+    slow: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Of a function: the nodes that get no windows, each with the last epoch of that (`functions.slow_nodes`)."""
     given_up: int = 0
     """Written by functions of 0.1.0; nobody reads it."""
     silence: Silence = Silence()
