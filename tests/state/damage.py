@@ -32,11 +32,16 @@ def epoch_of(number: int) -> dict[str, pa.Table]:
     return {name: pa.table([rng.integers(0, 60, N), np.arange(N), times], schema=SCHEMA) for name in "RS"}
 
 
-def flow_in(folder: Path) -> Harness:
+def remote_flow_in(folder: Path) -> Harness:
+    """The same, on a checkpoint of which workers have copies."""
+    return flow_in(folder, f"copy+file://{folder}/ck")
+
+
+def flow_in(folder: Path, root: str | None = None) -> Harness:
     """Six epochs of a join of two streams, some of whose groups are pushed; with a log such as Spark writes."""
     inputs = {"q": [Indexed(name, name, ("k",), 3 * N) for name in "RS"]}
     flow = Harness(
-        folder, dict.fromkeys("RS", SCHEMA), inputs, slots=2, keep=3, overflow=Overflow(6_000), leased=True
+        folder, dict.fromkeys("RS", SCHEMA), inputs, slots=2, keep=3, overflow=Overflow(6_000), leased=True, root=root
     )  # fmt: skip
     for number in range(BEFORE):
         flow.epoch(epoch_of(number))
@@ -122,7 +127,7 @@ class Campaign:
 
     def _started(self, name: str) -> Harness:
         flow = elsewhere(self.flow, self.folder / name)
-        _start(flow)
+        start(flow)
         return flow
 
     def trial(self, seed: int) -> None:
@@ -138,7 +143,7 @@ class Campaign:
         if outcome == "refused":
             for path, content in whole.items():
                 path.write_bytes(content)
-            _start(flow)
+            start(flow)
             assert finished(flow) == self.expected, f"seed {seed}: something was destroyed"
             if victim.is_relative_to(flow._root) and "lease" not in kind_of(victim):
                 assert any(str(path) in str(one) for one in told for path in whole), (
@@ -149,7 +154,7 @@ class Campaign:
 
     def _run(self, flow: Harness, whole: dict[Path, bytes]) -> str:
         try:
-            _start(flow)
+            start(flow)
             found = finished(flow)
         except BraidstreamError as error:
             named = any(str(path) in str(error) for path in whole)
@@ -171,7 +176,7 @@ class Campaign:
         return victim, rng.choice([path for path in own if path != victim] or [victim]), damage
 
 
-def _start(flow: Harness) -> None:
+def start(flow: Harness) -> None:
     """As a launch does: the log fits the manifests, and then the rest."""
     checkpoint = Checkpoint(flow._root)
     checkpoint.check_offsets(checkpoint.latest().epoch)

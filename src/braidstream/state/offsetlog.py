@@ -133,8 +133,14 @@ class OffsetLog:
         for folder in self._tree(self.folder):
             below = folder.removeprefix(self.folder).removeprefix("/")
             for name in self._files.names(folder):
-                if not name.startswith(".") and not self._is_intact(f"{below}/{name}" if below else name):
-                    yield self._unfit(f"{below}/{name}" if below else name)
+                if not name.startswith(".") and (damage := self._damage_of(f"{below}/{name}" if below else name)):
+                    yield damage
+
+    def _damage_of(self, name: str) -> DamagedState | None:
+        try:
+            return None if self._is_intact(name) else self._unfit(name)
+        except DamagedState as unreadable:
+            return unreadable
 
     def _is_intact(self, name: str) -> bool:
         """Whether a file fits the checksums beside it, which Hadoop writes on local disks, where there are any."""

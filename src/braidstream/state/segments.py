@@ -115,7 +115,7 @@ def open_segment(files: Files, segment: Segment) -> Rows:
 
 def _opened(files: Files, segment: Segment) -> Rows:
     try:
-        table = pa.ipc.open_file(files.map(segment.name)).read_all()
+        table = _table(files, segment.name)
     except FileNotFoundError:
         raise DamagedState(files.path(segment.name), "this segment is missing") from None
     except (pa.ArrowInvalid, OSError) as error:
@@ -125,6 +125,16 @@ def _opened(files: Files, segment: Segment) -> Rows:
             files.path(segment.name), f"this segment holds {table.num_rows} rows, its manifest says {segment.rows}"
         )
     return Rows(_with_stored_names(whole(table), segment.store), f"{files.path(segment.name)} {segment.checksum}")
+
+
+def _table(files: Files, name: str) -> pa.Table:
+    """A copy without a checksum that cannot be opened is torn, maybe, and is fetched again."""
+    try:
+        return pa.ipc.open_file(files.map(name)).read_all()
+    except pa.ArrowInvalid:
+        if not files.forget(name):
+            raise
+        return pa.ipc.open_file(files.map(name)).read_all()
 
 
 def _with_stored_names(table: pa.Table, store: str) -> pa.Table:
