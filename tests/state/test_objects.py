@@ -13,11 +13,13 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import MemoryStore
 
-from braidstream.errors import InputError
+from braidstream.errors import DamagedState, InputError
 from braidstream.state import copies, files, objects
 from braidstream.state import lease as leases
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
+from braidstream.state.rolling_back import plan_rollback
+from braidstream.state.verifying import verify
 from tests.state import object_stories as stories
 
 
@@ -194,3 +196,36 @@ def test_an_object_that_goes_while_it_is_read_is_missing_and_no_riddle(
 
 def test_a_lease_that_was_deleted_does_not_begin_anew(root: str, tmp_path: Path) -> None:
     stories.check_deleted_lease(tmp_path, root)
+
+
+def test_offsets_that_were_changed_are_refused_by_name(root: str, tmp_path: Path) -> None:
+    """Hadoop writes no checksums there. What was changed can be read, and would be believed."""
+    flow = stories.started(tmp_path, root)
+    store, checkpoint = Files(f"{root}/ck"), Checkpoint(f"{root}/ck")
+
+    def log(epoch: int, offset: int) -> None:
+        folder = checkpoint.log.folder
+        store.replace(f"{folder}/metadata", b"{}")
+        store.replace(f"{folder}/offsets/{epoch}", b'v1\n{"batchWatermarkMs":0}\n{"logOffset":%d}' % offset)
+        store.replace(f"{folder}/sources/0/{epoch}", b"v1\n{}")
+        store.replace(f"{folder}/commits/{epoch}", b"v1\n{}")
+
+    for epoch in range(3):
+        log(epoch, epoch)
+        flow.epoch(stories.rows(epoch))
+    checkpoint.check_offsets(2)
+    assert verify(checkpoint).damaged == []
+    for epoch in (2, 1):
+        log(epoch, 0)
+        with pytest.raises(DamagedState, match="its checksum does not fit") as caught:
+            checkpoint.check_offsets(2)
+        assert caught.value.path == store.path(f"offsets/offsets/{epoch}")
+        assert [one.path for one in verify(checkpoint).damaged] == [caught.value.path]
+        with pytest.raises(DamagedState, match=f"offsets/{epoch}"):
+            plan_rollback(checkpoint, epoch)
+        log(epoch, epoch)
+    flow.restart()
+    checkpoint.check_offsets(2)
+    log(3, 3)
+    flow.epoch(stories.rows(3))
+    checkpoint.check_offsets(3)

@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 
 from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost
 from braidstream.model import snapshots as sections
+from braidstream.model.values import changed
 from braidstream.state import history, segments, syncing
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
@@ -250,6 +251,7 @@ class Checkpoint:
                 f"the state ends at epoch {latest}, Spark's offset log at epoch {last}",
             )
         self.log.check(latest)
+        self.log.check_logged(latest)
 
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a file of the last manifest is damaged, or a segment is missing or of another size."""
@@ -279,6 +281,8 @@ class Checkpoint:
             and manifest == last
         ):
             return last
+        if is_new and self.files.objects is not None:
+            manifest = manifest.with_notes(changed(manifest.notes, logged=self.log.checksum(manifest.epoch)))
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to

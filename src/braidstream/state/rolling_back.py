@@ -119,6 +119,7 @@ def _check(checkpoint: Checkpoint, target: Manifest) -> None:
                 check_seal(checkpoint.files, name, sums[name], size)
             checked.add(name)
     checkpoint.log.check_epoch(target.epoch)
+    checkpoint.log.check_logged(target.epoch)
 
 
 def _readable(files: Files, epoch: int) -> Manifest | None:
