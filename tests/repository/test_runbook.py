@@ -91,7 +91,7 @@ def test_messages_are_found_in_the_source() -> None:
     assert {one.partition("/")[0] for one in said().values()} >= {"state", "slot", "spark", "functions", "cli"}
     assert list(messages("InputError('x', 'y')")) == []
     assert list(messages("InputError('x', 'y')", KEEPING)) == ["x"]
-    assert list(warnings("_log.warning('the flow %s is slow', name)")) == ["is slow"]
+    assert list(warnings("_log.warning('the flow %s is very slow', name)")) == ["is very slow"]
     assert list(
         own_words("class LeaseLost:\n  def __init__(self):\n    super().__init__(f'{a} went' + ('' if b else c))")
     ) == ["went"]
