@@ -163,6 +163,20 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
+def test_what_is_fetched_again_is_checked_again(tmp_path: Path) -> None:
+    """Copies go when there are too many of them; the file may have been damaged since it was checked."""
+    files = Files(f"copy+file://{tmp_path}/remote", cache=str(tmp_path / "copies"), run="a run")
+    files.make("segments")
+    with sealing(files, "segments/a.arrow") as sink:
+        sink.write(b"some bytes")
+    check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+    (tmp_path / "remote" / "segments" / "a.arrow").write_bytes(b"other byte")
+    check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+    shutil.rmtree(tmp_path / "copies")
+    with pytest.raises(DamagedState, match="its checksum does not fit"):
+        check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+
+
 KINDS = ["segments/*.arrow", "sections/*.section", "manifests/*.ledger", "manifests/*.routing"]
 
 

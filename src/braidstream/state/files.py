@@ -279,6 +279,10 @@ class Files:
                 return pa.memory_map(str(copy))
             self._fetch(name)
 
+    def is_here(self, name: str) -> bool:
+        """Whether a look at a file fetches nothing."""
+        return self.is_local or (not self.direct and (self._cache / name).exists())
+
     def forget(self, name: str) -> bool:
         """Give up the local copy of a file, which may be torn; whether there are copies at all."""
         if self.is_local or self.direct:

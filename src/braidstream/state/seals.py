@@ -82,7 +82,7 @@ def check_seal(
 ) -> None:
     """Refuse a file that is not the one that was written; once for each process and run, if one is named."""
     seen = (run, files.root, name, checksum)
-    if seen in _CHECKED:
+    if seen in _CHECKED and files.is_here(name):  # a copy that has gone since comes again from what is there now
         return
     damage = _damage(files, name, checksum, size, what)
     if damage is not None and files.forget(name):

@@ -14,7 +14,6 @@ import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,9 +101,6 @@ def _deadline(rows: Rows, newest: int, window_us: int | None) -> int:
 
 def open_segment(files: Files, segment: Segment) -> Rows:
     """The rows of a segment, mapped into memory; one that is not what was written is refused."""
-    if not files.is_local:
-        with suppress(OSError, pa.ArrowInvalid):  # told below; what has to be fetched is counted here
-            files.map(segment.name)
     check_seal(files, segment.name, segment.checksum, segment.bytes, run=files.run)
     return (
         kept_open(files.path(segment.name), lambda: _opened(files, segment))
