@@ -226,7 +226,7 @@ class Checkpoint:
         """The last committed manifest."""
         return Manifest.read(self.files, self._there()[-1])
 
-    def _there(self) -> list[int]:
+    def _there(self) -> Sequence[int]:
         """The epochs that are kept; without any, everything would be an orphan."""
         epochs = Manifest.epochs(self.files)
         if not epochs:
