@@ -35,7 +35,7 @@ def test_damage_is_refused_or_harmless(campaign: Campaign) -> None:
 
 
 def test_damaged_results_are_not_delivered_and_those_that_were_delivered_are_told(campaign: Campaign) -> None:
-    for seed in range(examples(4, least=1)):
+    for seed in range(1, 1 + examples(4, least=1)):  # seed 0 leaves the results of windows as they are
         campaign.staged_trial(seed)
         campaign.delivered_trial(seed)
     assert any(outcome == "refused" for kind, _, outcome in campaign.outcomes if kind == "staged/.parquet")
