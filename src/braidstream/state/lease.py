@@ -212,7 +212,7 @@ _HELD: dict[str, Lease] = {}
 def take(files: Files, *, wait_s: float = 0.0, ttl_s: float | None = None, above: int = 0) -> Lease:
     """Take the lease of a checkpoint; `CheckpointInUse` when its owner is alive, after `wait_s` of waiting.
 
-    `above`: a term that is known to have been, should the lease have been deleted. Terms never come again.
+    `above`: a term that is known to have been, should the lease have been deleted.
     """
     began = seen_at = time.monotonic()
     seen: object = None
