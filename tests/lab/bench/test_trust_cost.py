@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,17 @@ def test_a_run_that_fails_is_told_and_ends_with_1(
     assert len(told["failed"]) == 2 * len(VARIANTS)
     assert all("exit code 1: no such sink" in one for one in told["failed"])
     assert told["rows"]["100"]["ms"] == dict.fromkeys(VARIANTS)
+
+
+def test_without_checksums_ours_are_gone_and_those_of_zip_files_are_not(tmp_path: Path) -> None:
+    """PySpark's workers read themselves from a zip file."""
+    (tmp_path / "sitecustomize.py").write_text(trust_cost._WITHOUT)
+    asked = (
+        "import zlib; from braidstream.state import packed; print(zlib.crc32(b'x'), packed.pack('a', b'{}', {})[:17])"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=env).stdout
+    assert told.split(maxsplit=1) == [str(zlib.crc32(b"x")), "b'braid1 a 00000000'\n"]
 
 
 def test_times_are_those_of_the_history(tmp_path: Path) -> None:
