@@ -103,16 +103,46 @@ class Stopper:
         return stepped
 
 
-def disturbed(folder: Path, root: str, at: int, expected: list[str], *, is_fast: bool) -> int:
+def lease_files(store: Files) -> list[str]:
+    """Who holds each term."""
+    return [f"lease/{term}/{name}" for term in store.folders("lease") for name in store.names(f"lease/{term}")]
+
+
+def overwritten(content: bytes) -> Callable[[Files], None]:
+    def damage(store: Files) -> None:
+        for name in lease_files(store):
+            store.replace(name, content)
+
+    return damage
+
+
+DAMAGES: dict[str, Callable[[Files], None]] = {
+    "the owner's object is empty": overwritten(b""),
+    "the owner's object is no JSON": overwritten(b"\xff\x00{"),
+    "the owner's object is a list": overwritten(b'["id", "host"]'),
+    "the owner's object is gone": lambda store: [store.delete(name) for name in lease_files(store)] and None,
+    "all of the lease is gone": lambda store: store.delete_folder("lease"),
+}
+
+
+def nothing(_: Files) -> None:
+    """No damage."""
+
+
+def disturbed(
+    folder: Path, root: str, at: int, expected: list[str], *, is_fast: bool, damage: Callable[[Files], None] = nothing
+) -> int:
     """Stop the owner before its step `at` of an epoch and let another start; gives the number of steps it had.
 
-    The other has gone on when the first wakes up, or, if it is not fast, has only swept what it takes for lost.
+    The other has gone on when the first wakes up, or, if it is not fast, has only swept what it takes for lost. Before
+    it starts somebody may damage the lease.
     """
     harness = started(folder, root)
     catch_up(harness, DISTURBED - 1)
     old, seen = harness.runner, {}
 
     def take_over() -> None:
+        damage(Files(f"{root}/ck"))
         harness.restart()
         if is_fast:
             catch_up(harness, LAST)
@@ -237,6 +267,44 @@ def check_replaced(root: str) -> None:
     with pytest.raises(FileExistsError):
         files.replace("flow.json", b"5")
     assert files.read("flow.json") == b"4"
+
+
+def check_damaged_leases(folder: Path, root: str, every: int) -> None:
+    """Whatever becomes of the lease while its owner is stopped, it changes nothing when it wakes up."""
+    quiet = started(folder / "quiet", f"{root}/quiet")
+    catch_up(quiet, LAST)
+    expected = named(f"{root}/quiet")
+    n_steps = disturbed(folder / "count", f"{root}/count", -1, expected, is_fast=True)
+    for number, damage in enumerate(DAMAGES.values()):
+        for at in range(2 + number, n_steps + 1, every):
+            own = f"{number}-{at}"
+            disturbed(folder / own, f"{root}/{own}", at, expected, is_fast=bool(at % 2), damage=damage)
+
+
+def check_deleted_lease(folder: Path, root: str) -> None:
+    """Its owner is alive, and so is that owner's JVM, which knows nothing of leases: terms and logs are new ones."""
+    harness, store = started(folder, root), Files(f"{root}/ck")
+    catch_up(harness, 0)
+    store.make("offsets/offsets")
+    store.replace("offsets/offsets/0", b"v1\n{}\n{}")
+    terms = []
+    for epoch in (1, 2):
+        old, log = harness.runner, Checkpoint(store.root).log.folder
+        store.delete_folder("lease")
+        harness.restart()
+        lease = harness.runner.checkpoint.lease
+        assert lease is not None
+        assert lease.took_over
+        terms.append(lease.term)
+        with pytest.raises(LeaseLost):
+            old([], epoch)
+        store.make(f"{log}/offsets")
+        store.replace(f"{log}/offsets/9", b"v1\n{}\n{}")  # by the JVM of the old one
+        found = Checkpoint(store.root).log
+        assert found.folder == f"offsets-{lease.term}"
+        assert found.last("offsets") == 0
+        catch_up(harness, epoch)
+    assert terms == [2, 3]
 
 
 def check_leases(root: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from braidstream.errors import DamagedState
 from braidstream.lab.testing.harness import LocalOutlets
 from braidstream.state import lease as leases
 from tests.scale import examples
-from tests.state.damage import DAMAGES, Campaign, finished, flow_in, swap
+from tests.state.damage import DAMAGES, KINDS, Campaign, finished, flow_in, swap
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,30 +24,38 @@ def _impatient() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
-    return Campaign(tmp_path_factory.mktemp("campaign"))
+@pytest.fixture(scope="module", params=KINDS)
+def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    return Campaign(tmp_path_factory.mktemp("campaign"), KINDS[request.param])
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_damage_is_refused_or_harmless(campaign: Campaign, part: int) -> None:
-    for seed in range(examples(20)):
-        campaign.trial(1000 * part + seed)
+def test_damage_is_refused_or_harmless(campaign: Campaign) -> None:
+    for seed in range(examples(16, least=3)):
+        campaign.trial(seed)
+
+
+def test_damaged_results_are_not_delivered_and_those_that_were_delivered_are_told(campaign: Campaign) -> None:
+    for seed in range(1, 1 + examples(4, least=1)):  # seed 0 leaves the results of windows as they are
+        campaign.staged_trial(seed)
+        campaign.delivered_trial(seed)
+    assert any(outcome == "refused" for kind, _, outcome in campaign.outcomes if kind == "staged/.parquet")
+    assert any(outcome == "said" for _, _, outcome in campaign.outcomes)
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(3 * 3600)
 def test_a_thousand_damages(campaign: Campaign) -> None:
+    """Of each sort of flow."""
     campaign.outcomes.clear()
     for seed in range(1000):
-        campaign.trial(10_000 + seed)
+        (campaign.trial, campaign.trial, campaign.staged_trial, campaign.delivered_trial)[seed % 4](10_000 + seed)
     assert campaign.outcomes.total() == 1000
     for (kind, damage, outcome), n in sorted(campaign.outcomes.items()):
         print(f"{kind:24} {damage:6} {outcome:9} {n:4}")
-    by_outcome = {
-        o: sum(n for (_, _, one), n in campaign.outcomes.items() if one == o) for o in ("refused", "harmless")
-    }
-    print(by_outcome)
+    by_outcome = Counter[str]()
+    for (_, _, outcome), n in campaign.outcomes.items():
+        by_outcome[outcome] += n
+    print(dict(by_outcome))
 
 
 @pytest.mark.parametrize("damage", [one for one in DAMAGES if one is not swap], ids=lambda one: one.__name__)

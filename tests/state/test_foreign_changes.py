@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from braidstream.epoch.outlets import Outlet
 from braidstream.lab.testing.harness import Harness
+from braidstream.model.numbers import EpochNumber
+from braidstream.model.snapshots import Placed
+from braidstream.spark.outlets import SparkOutlets
+from braidstream.spark.sink import Delivery, Sink
 from braidstream.state.files import Files
 from braidstream.state.foreign_changes import foreign_changes
 from tests.state.damage import BEFORE, epoch_of, flow_in
@@ -66,3 +73,36 @@ def test_a_crowd_of_files_is_cut_short(flow: Harness) -> None:
         path.unlink()
     (line,) = told(flow)
     assert " more" in line
+
+
+class Written(Sink):
+    """As a sink that Spark writes for: nobody knows the checksums of its files."""
+
+    description = "files of text"
+
+    def __init__(self, folder: Path) -> None:
+        self.out = folder
+
+    def deliver(self, delivery: Delivery) -> None:
+        """One file an epoch."""
+        self.out.mkdir(exist_ok=True)
+        (self.out / f"part-{delivery.number}.csv").write_text("1,2\n3,4\n")
+        (self.out / "_braidstream.json").write_text("{}")
+        stamps = Files(str(self.out)).stamps("")
+        self.placed = {str(self.out): tuple(Placed(n, *s) for n, s in stamps.items() if n.endswith(".csv"))}
+
+
+def test_what_spark_has_written_is_sealed_when_it_is_delivered(flow: Harness, tmp_path: Path) -> None:
+    out = tmp_path / "written"
+    outlets = SparkOutlets(lambda: pytest.fail("no frame is asked for"), flow._root, {"q": Written(out)})
+    placed = outlets.deliver(Outlet("q", pa.schema([("a", pa.int64())])), BEFORE, [])
+    files, checkpoint = Files(flow._root), flow.runner.checkpoint
+    checkpoint.commit(replace(flow.manifest, epoch=EpochNumber(BEFORE), delivered=placed))
+    assert foreign_changes(files) == ()
+    victim = out / f"part-{BEFORE}.csv"
+    victim.write_text("1,2\n3,5\n")
+    os.utime(victim, ns=(1, 1))
+    (line,) = foreign_changes(files)
+    assert f"changed {victim.name}" in line
+    victim.write_text("1,2\n3,4\n")
+    assert foreign_changes(files) == ()

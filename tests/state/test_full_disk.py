@@ -16,7 +16,9 @@ import pytest
 from braidstream.control.overflow import Overflow
 from braidstream.errors import RunError
 from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.faults import armed
 from braidstream.state.files import Files, unwritable
+from tests.state import damage
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 N = 2000
@@ -101,3 +103,13 @@ def test_whoever_meets_it_slot_or_driver(tmp_path: Path, number: int, method: st
 
 def test_an_error_that_may_pass_is_left_to_sparks_retries() -> None:
     assert unwritable(OSError(errno.EIO, "for the moment"), "ck") is None
+
+
+@pytest.mark.parametrize("point", ["task-after-segment", "after-results", "before-root"])
+def test_a_disk_that_is_full_at_a_point_ends_the_epoch_and_it_is_done_again(tmp_path: Path, point: str) -> None:
+    expected = damage.finished(damage.flow_in(tmp_path / "whole"))
+    flow = damage.flow_in(tmp_path / "flow")
+    with armed(f"{point}:{damage.BEFORE}:full"), pytest.raises(RunError, match="No space left on device"):
+        flow.epoch(damage.epoch_of(damage.BEFORE))
+    flow.restart()
+    assert damage.finished(flow) == expected

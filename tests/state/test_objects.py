@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import MemoryStore
 
-from braidstream.errors import InputError
+from braidstream.errors import DamagedState, InputError
 from braidstream.state import copies, files, objects
+from braidstream.state import lease as leases
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
+from braidstream.state.rolling_back import plan_rollback
+from braidstream.state.verifying import verify
 from tests.state import object_stories as stories
 
 
@@ -38,6 +42,14 @@ def test_an_owner_that_wakes_up_after_a_takeover_changes_nothing(tmp_path: Path,
 @pytest.mark.parametrize("is_fast", [True, False], ids=["the other has gone on", "the other has just begun"])
 def test_an_owner_is_stopped_before_each_of_its_steps(tmp_path: Path, root: str, is_fast: bool) -> None:
     stories.check_steps(tmp_path, root, 1, is_fast=is_fast)
+
+
+@pytest.mark.parametrize("every", [23, pytest.param(3, marks=pytest.mark.slow)])
+def test_an_owner_changes_nothing_whatever_became_of_its_lease(
+    tmp_path: Path, root: str, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.setattr(leases, "_TTL_S", 0.0)
+    stories.check_damaged_leases(tmp_path, root, every)
 
 
 def test_restarts_with_other_slots_give_the_same_results(tmp_path: Path, root: str) -> None:
@@ -143,3 +155,77 @@ def test_who_comes_second_is_told_so_even_if_its_answer_was_lost(root: str, monk
     with pytest.raises(FileExistsError):
         store.add("manifests/1.root", b"mine")
     store.add("manifests/1.root", b"of the other")  # the same content is the same commit
+
+
+def test_a_large_object_is_fetched_in_parts(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A segment may be larger than an executor's memory."""
+    monkeypatch.setattr(objects, "_BUFFER", 1 << 12)
+    monkeypatch.setattr(files, "_CHUNK", 1 << 12)
+    store, content, parts = Files(root), random.Random(1).randbytes(100_001), list[int]()
+    plain = objects._Opened.read
+
+    def counted(self: Any, size: int = -1) -> bytes:
+        part = plain(self, size)
+        parts.append(len(part))
+        return part
+
+    monkeypatch.setattr(objects._Opened, "read", counted)
+    for name, own in (("segments/large.arrow", content), ("segments/empty.arrow", b""), ("segments/small.arrow", b"x")):
+        store.replace(name, own)
+        with store.map(name) as copy:
+            assert copy.read() == own
+        assert store.read(name) == own
+    assert sum(parts) == 2 * len(content)
+    assert max(parts[:25]) <= 1 << 12
+    assert store.fetched == 3
+
+
+def test_an_object_that_goes_while_it_is_read_is_missing_and_no_riddle(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_BUFFER", 1 << 12)
+    store = Files(root)
+    store.replace("segments/a.arrow", bytes(1 << 16))
+    store.direct = True
+    with store.reading("segments/a.arrow") as source:
+        assert len(source.read(1 << 12)) == 1 << 12
+        store.delete("segments/a.arrow")
+        with pytest.raises(FileNotFoundError):
+            source.read()
+
+
+def test_a_lease_that_was_deleted_does_not_begin_anew(root: str, tmp_path: Path) -> None:
+    stories.check_deleted_lease(tmp_path, root)
+
+
+def test_offsets_that_were_changed_are_refused_by_name(root: str, tmp_path: Path) -> None:
+    """Hadoop writes no checksums there. What was changed can be read, and would be believed."""
+    flow = stories.started(tmp_path, root)
+    store, checkpoint = Files(f"{root}/ck"), Checkpoint(f"{root}/ck")
+
+    def log(epoch: int, offset: int) -> None:
+        folder = checkpoint.log.folder
+        store.replace(f"{folder}/metadata", b"{}")
+        store.replace(f"{folder}/offsets/{epoch}", b'v1\n{"batchWatermarkMs":0}\n{"logOffset":%d}' % offset)
+        store.replace(f"{folder}/sources/0/{epoch}", b"v1\n{}")
+        store.replace(f"{folder}/commits/{epoch}", b"v1\n{}")
+
+    for epoch in range(3):
+        log(epoch, epoch)
+        flow.epoch(stories.rows(epoch))
+    checkpoint.check_offsets(2)
+    assert verify(checkpoint).damaged == []
+    for epoch in (2, 1):
+        log(epoch, 0)
+        with pytest.raises(DamagedState, match="its checksum does not fit") as caught:
+            checkpoint.check_offsets(2)
+        assert caught.value.path == store.path(f"offsets/offsets/{epoch}")
+        assert [one.path for one in verify(checkpoint).damaged] == [caught.value.path]
+        with pytest.raises(DamagedState, match=f"offsets/{epoch}"):
+            plan_rollback(checkpoint, epoch)
+        log(epoch, epoch)
+    flow.restart()
+    checkpoint.check_offsets(2)
+    log(3, 3)
+    flow.epoch(stories.rows(3))
+    checkpoint.check_offsets(3)

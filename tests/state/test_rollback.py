@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import typer
 
-from braidstream.errors import DamagedState, InputError, RunError
+from braidstream.cli.rollback import export_state, rollback
+from braidstream.errors import DamagedState, InputError, LeaseLost, RunError
 from braidstream.lab.testing.harness import Harness
 from braidstream.model.declarations import Declared, Target
 from braidstream.model.values import changed
-from braidstream.state.checkpoint import INTENT, Checkpoint, refuse_begun
+from braidstream.state.begun_rollback import INTENT, refuse_begun
+from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.exporting import export
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
@@ -97,6 +101,56 @@ def test_a_rollback_that_dies_is_refused_by_starts_and_done_again(
     refuse_begun(Files(flow._root))
     flow.restart()
     assert finished(flow) == expected
+
+
+def test_a_flow_that_goes_on_while_a_rollback_looks_at_files_loses_nothing_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would retire the epoch that is gone back to; without that, nothing would be left."""
+    expected = finished(flow_in(tmp_path / "whole"))
+    flow = noted(flow_in(tmp_path / "flow"))
+    plain, lost = Checkpoint.verify, list[bool]()
+
+    def long(self: Checkpoint, latest: Manifest) -> None:
+        monkeypatch.undo()
+        try:
+            flow.epoch(epoch_of(BEFORE))
+        except LeaseLost:
+            lost.append(True)
+        plain(self, latest)
+
+    monkeypatch.setattr(Checkpoint, "verify", long)
+    rollback(flow._root, BEFORE - 3, sinks_restored=False, dry_run=False)
+    assert lost
+    assert Manifest.epochs(Files(flow._root))[-1] == BEFORE - 3
+    flow.restart()
+    assert finished(flow) == expected
+
+
+def test_a_plan_from_before_the_flow_went_on_is_refused(tmp_path: Path) -> None:
+    flow = noted(flow_in(tmp_path / "flow"))
+    checkpoint = Checkpoint(flow._root, 3)
+    gone, kept = (plan_rollback(checkpoint, epoch) for epoch in (BEFORE - 3, BEFORE - 1))
+    flow.epoch(epoch_of(BEFORE))
+    checkpoint.take(ttl_s=0.0)
+    before = files_below(Path(flow._root))
+    for plan in (gone, kept):
+        with pytest.raises(InputError, match=f"has gone on since the rollback to epoch {plan.epoch} was planned"):
+            roll_back(checkpoint, plan, flow._identity.flow)
+    assert files_below(Path(flow._root)) == before
+
+
+def test_without_any_manifest_nothing_is_an_orphan(tmp_path: Path) -> None:
+    flow = flow_in(tmp_path / "flow")
+    for path in Path(flow._root, "manifests").iterdir():
+        path.unlink()
+    shutil.rmtree(Path(flow._root, "offsets"))
+    checkpoint = Checkpoint(flow._root)
+    before = files_below(Path(flow._root))
+    for look in (checkpoint.sweep, checkpoint.repair, checkpoint.orphans):
+        with pytest.raises(DamagedState, match="no manifest is left"):
+            look()
+    assert files_below(Path(flow._root)) == before
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -253,7 +307,7 @@ def files_below(root: Path) -> dict[Path, bytes]:
 def test_export_has_every_live_row_once(tmp_path: Path) -> None:
     flow = flow_in(tmp_path / "flow")
     manifest = flow.manifest
-    counts = export(Files(flow._root), manifest, tmp_path / "out", lambda done, total: None)
+    counts = export(Files(flow._root), manifest, tmp_path / "out", lambda done, total: None).rows
     watermark = manifest.watermark or 0
     for name in "RS":
         found = pq.read_table(tmp_path / "out" / f"{name}[k]").to_pylist()
@@ -266,6 +320,70 @@ def test_export_has_every_live_row_once(tmp_path: Path) -> None:
         assert all(row["__t"] == row["ts"] for row in found)
     with pytest.raises(InputError, match="is there already"):
         export(Files(flow._root), manifest, tmp_path / "out", lambda done, total: None)
+
+
+def test_an_export_goes_on_beside_what_is_damaged_and_names_it(tmp_path: Path) -> None:
+    """It is the last resort: what can be read is saved, and one may try it again."""
+    flow = flow_in(tmp_path / "flow")
+    files, manifest = Files(flow._root), flow.manifest
+    whole = export(files, manifest, tmp_path / "whole", lambda done, total: None)
+    assert not whole.damaged
+    entries = [entry for entry in manifest.sections.entries().values() if entry.ref and entry.section.segments]
+    section, held = entries[0].ref.name, {one.name for one in entries[0].section.segments}
+    segment = min({one.name for one in manifest.segments} - held)
+    victims = [Path(flow._root, name) for name in (section, segment)]
+    for victim in victims:
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 2] ^= 1
+        victim.write_bytes(content)
+    made = export(files, Manifest.read(files, manifest.epoch), tmp_path / "out", lambda done, total: None)
+    assert set(made.damaged) == {str(victim) for victim in victims}
+    here = {path.stem: path for path in (tmp_path / "out").rglob("*.parquet")}
+    there = {path.stem: path for path in (tmp_path / "whole").rglob("*.parquet")}
+    lost = {Path(name).stem for name in (segment, *held)}
+    assert there.keys() - lost <= here.keys() < there.keys()
+    assert all(pq.read_table(here[name]).equals(pq.read_table(there[name])) for name in there.keys() - lost)
+    assert sum(made.rows.values()) == sum(pq.read_table(path).num_rows for path in here.values())
+
+
+def test_the_command_says_what_an_export_has_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flow = flow_in(tmp_path / "flow")
+    victim = Path(flow._root, sorted(segment.name for segment in flow.manifest.segments if segment.rows)[0])
+    victim.unlink()
+    with pytest.raises(typer.Exit) as ended:
+        export_state(flow._root, tmp_path / "out", None, as_json=False)
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr().out
+    assert f"left out: {victim}: this segment is missing" in said
+    assert "but for the rows of 1 damaged file" in said
+
+
+def test_an_epoch_that_a_flow_retires_while_it_is_exported_is_not_called_damaged(tmp_path: Path) -> None:
+    flow = flow_in(tmp_path / "flow")
+
+    def goes_on(done: int, total: int) -> None:
+        for number in range(flow.manifest.epoch + 1, BEFORE + 4 if done == 1 else 0):
+            flow.epoch(epoch_of(number))
+
+    with pytest.raises(RunError, match=f"epoch {BEFORE - 1} was retired while it was exported"):
+        export(Files(flow._root), flow.manifest, tmp_path / "out", goes_on)
+    made = export(Files(flow._root), flow.manifest, tmp_path / "out", lambda done, total: None)
+    assert made.rows
+    assert not made.damaged
+
+
+def test_a_plan_of_an_epoch_that_is_retired_meanwhile_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = noted(flow_in(tmp_path / "flow"))
+    plain = Checkpoint.verify
+
+    def long(self: Checkpoint, latest: Manifest) -> None:
+        for number in range(BEFORE, BEFORE + 4):
+            flow.epoch(epoch_of(number))
+        plain(self, latest)
+
+    monkeypatch.setattr(Checkpoint, "verify", long)
+    with pytest.raises(InputError, match=f"epoch {BEFORE - 3} is not kept"):
+        plan_rollback(Checkpoint(flow._root), BEFORE - 3)
 
 
 def test_an_export_does_not_go_into_the_checkpoint_nor_to_another_file_system(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from braidstream.state import lease as leases
 from braidstream.state.files import Files
 from braidstream.state.lease import Owner, take
 from tests.scale import examples
+from tests.state.object_stories import check_deleted_lease
 from tests.state.test_lease import put
 from tests.state.test_takeover import DISTURBED, LAST, answers, catch_up, rows, started, visible
 
@@ -232,3 +233,7 @@ def test_an_owner_elsewhere_that_renews_is_not_taken_over_by_who_does_not_wait(t
         with pytest.raises(CheckpointInUse):
             take(files)
     assert clock.now < 1030.0
+
+
+def test_a_lease_that_was_deleted_does_not_begin_anew(tmp_path: Path) -> None:
+    check_deleted_lease(tmp_path, str(tmp_path))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
+from braidstream.lab.testing.harness import Harness
+from braidstream.state import files as files_module
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.exporting import export
 from braidstream.state.files import Files
 from braidstream.state.identity import FORMAT, Identity
 from braidstream.state.seals import check_seal, seal_seconds, sealing
 from braidstream.state.verifying import verify
-from tests.state.damage import elsewhere, finished, flow_in
+from tests.state.damage import elsewhere, finished, flow_in, remote_flow_in
 
 
 @pytest.fixture
@@ -142,3 +147,133 @@ def test_a_segment_that_is_fetched_to_be_checked_counts_as_fetched(tmp_path: Pat
     shutil.rmtree(tmp_path / "copies")
     with pytest.raises(DamagedState, match="its checksum does not fit"):
         check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run="another run")
+
+
+def remote_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Harness, Path, Path]:
+    """A flow whose checkpoint is treated like a remote one, the folder of it, and that of its copies."""
+    monkeypatch.setattr(files_module.tempfile, "gettempdir", lambda: str(tmp_path / "copies"))
+    flow = remote_flow_in(tmp_path / "flow")
+    (copies,) = (tmp_path / "copies" / "braidstream-copies").iterdir()
+    return flow, tmp_path / "flow" / "ck", copies
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_is_fetched_again_is_checked_again(tmp_path: Path) -> None:
+    """Copies go when there are too many of them; the file may have been damaged since it was checked."""
+    files = Files(f"copy+file://{tmp_path}/remote", cache=str(tmp_path / "copies"), run="a run")
+    files.make("segments")
+    with sealing(files, "segments/a.arrow") as sink:
+        sink.write(b"some bytes")
+    check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+    (tmp_path / "remote" / "segments" / "a.arrow").write_bytes(b"other byte")
+    check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+    shutil.rmtree(tmp_path / "copies")
+    with pytest.raises(DamagedState, match="its checksum does not fit"):
+        check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run=files.run)
+
+
+KINDS = ["segments/*.arrow", "sections/*.section", "manifests/*.ledger", "manifests/*.routing"]
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_of_a_remote_checkpoint_the_files_are_verified_and_not_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    flow, root, copies = remote_flow(tmp_path, monkeypatch)
+    assert verify(Checkpoint(flow._root)).damaged == []
+    for copy in copies.glob(kind):
+        damage(copy)
+    assert verify(Checkpoint(flow._root)).damaged == []
+    victim = sorted(root.glob(kind))[-1]
+    shutil.copy(victim, copies / victim.relative_to(root))
+    damage(victim)
+    assert [one.path for one in verify(Checkpoint(flow._root)).damaged] == [str(victim)]
+
+
+@pytest.mark.parametrize("how", ["torn", "empty"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_that_was_torn_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, how: str
+) -> None:
+    """Copies are on no disk for sure: after a power failure a start is not refused for them."""
+    expected = finished(remote_flow_in(tmp_path / "whole"))
+    flow, root, copies = remote_flow(tmp_path, monkeypatch)
+    (names := [path.relative_to(root) for path in root.glob(kind)]).sort()
+    assert names
+    for name in names:
+        (copies / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, copies / name)
+        if how == "torn":
+            damage(copies / name)
+        else:
+            (copies / name).write_bytes(b"")
+    flow.restart()
+    assert finished(flow) == expected
+    assert export(Files(flow._root), flow.manifest, tmp_path / "state", lambda done, total: None).damaged == {}
+
+
+def test_what_is_damaged_itself_is_refused_by_name_and_its_copy_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, root, copies = remote_flow(tmp_path, monkeypatch)
+    victim = Path(root, next(s.name for s in flow.manifest.segments if s.rows))
+    damage(victim)
+    shutil.rmtree(copies)
+    flow.restart()
+    with pytest.raises(DamagedState, match="its checksum does not fit") as caught:
+        finished(flow)
+    assert caught.value.path == str(victim)
+
+
+BAD_SECTOR = "/proc/self/mem"
+"""Whoever reads it from its beginning is told of an input/output error."""
+
+
+@pytest.mark.parametrize(
+    "kind", ["segments/*.arrow", "sections/*.section", "manifests/[0-9]*.root", "offsets/offsets/5"]
+)
+def test_a_file_that_the_disk_does_not_give_is_damaged_and_the_rest_is_looked_at(root: Path, kind: str) -> None:
+    victim = sorted(root.glob(kind))[-1]
+    victim.unlink()
+    victim.symlink_to(BAD_SECTOR)
+    other = sorted(root.glob("segments/*.arrow"))[0]
+    damage(other)
+    found = {one.path: one.what for one in verify(Checkpoint(str(root))).damaged}
+    assert "cannot be read (Input/output error)" in found[str(victim)]
+    assert str(other) in found
+
+
+def test_a_segment_that_the_disk_does_not_give_is_refused_by_name(root: Path) -> None:
+    victim = sorted(root.glob("segments/*.arrow"))[0]
+    victim.unlink()
+    victim.symlink_to(BAD_SECTOR)
+    with pytest.raises(DamagedState, match="this file cannot be read") as caught:
+        check_seal(Files(str(root)), f"segments/{victim.name}", 1, run="a run")
+    assert caught.value.path == str(victim)
+
+
+def test_a_file_that_may_not_be_read_is_damaged_and_an_error_of_the_network_is_not(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"segments/{sorted(root.glob('segments/*.arrow'))[0].name}"
+    for number, has_renames, expected in (
+        (errno.EACCES, True, DamagedState),
+        (errno.EIO, True, DamagedState),
+        (errno.EMFILE, True, OSError),
+        (errno.EIO, False, OSError),
+    ):
+
+        def refused(*_: object, number: int = number, **__: object) -> None:
+            raise OSError(number, "no")
+
+        store = Files(str(root))
+        monkeypatch.setattr(store, "_system", SimpleNamespace(open_input_stream=refused))
+        monkeypatch.setattr(Files, "has_renames", has_renames)
+        with pytest.raises(expected):
+            check_seal(store, name, 1)
+        monkeypatch.undo()

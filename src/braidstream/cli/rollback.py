@@ -15,7 +15,7 @@ from braidstream.cli.state import parts_in
 from braidstream.cli.verify import located
 from braidstream.errors import BraidstreamError, InputError
 from braidstream.state.checkpoint import Checkpoint
-from braidstream.state.exporting import export
+from braidstream.state.exporting import Exported, export
 from braidstream.state.identity import Identity
 from braidstream.state.manifest import Manifest
 from braidstream.state.rolling_back import RollbackPlan, plan_rollback, roll_back
@@ -48,19 +48,16 @@ def rollback(
     _refuse_part(checkpoint)
     store, identity = _opened(checkpoint)
     store.durable = True
-    plan = plan_rollback(store, to)
-    if plan.others and not sinks_restored and not dry_run:
-        listed = "; ".join(plan.others)
-        raise InputError(
-            f"epochs {to + 1} to {plan.last} went to sinks that a rollback cannot take back: {listed}",
-            f"sinks that are, with their marks, as after epoch {to}",
-            "take them back (docs/runbook.md), then say --sinks-restored",
-        )
-    _say_plan(checkpoint, plan)
     if dry_run:
+        _say_plan(checkpoint, plan_rollback(store, to))
         return
-    store.take()
+    store.refuse_held()
+    _refuse_others(plan_rollback(store, to, checked=False), sinks_restored=sinks_restored)
+    store.take()  # and plan only then: a flow that goes on retires the epoch, and delivers more
     try:
+        plan = plan_rollback(store, to)
+        _refuse_others(plan, sinks_restored=sinks_restored)
+        _say_plan(checkpoint, plan)
         removed = roll_back(store, plan, identity.flow)
     finally:
         store.release()
@@ -68,6 +65,16 @@ def rollback(
         typer.echo(f"removed {path}")
     gone = words.count(len(removed), "file")
     typer.echo(f"{checkpoint} is at epoch {to}; {gone} of results were removed. The next start goes on from there.")
+
+
+def _refuse_others(plan: RollbackPlan, *, sinks_restored: bool) -> None:
+    if plan.others and not sinks_restored:
+        listed = "; ".join(plan.others)
+        raise InputError(
+            f"epochs {plan.epoch + 1} to {plan.last} went to sinks that a rollback cannot take back: {listed}",
+            f"sinks that are, with their marks, as after epoch {plan.epoch}",
+            "take them back (docs/runbook.md), then say --sinks-restored",
+        )
 
 
 def _say_plan(checkpoint: str, plan: RollbackPlan) -> None:
@@ -124,7 +131,9 @@ def export_state(
     """Write the live state of a checkpoint as Parquet, a folder for each store, to look at or to start anew from.
 
     Each live row is there once, with the columns that queries need, its keys, and its event time as __t. Nothing is
-    changed. docs/runbook.md says how to start anew from it.
+    changed. What is damaged is left out and named, and the exit code is 1.
+
+    docs/runbook.md says how to start anew from it.
 
     Examples:
 
@@ -139,13 +148,25 @@ def export_state(
     manifest = store.latest() if epoch is None else Manifest.read(store.files, epoch)
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("exporting", total=None)
-        counts = export(store.files, manifest, out, lambda done, n: bar.update(task, completed=done, total=n))
+        made = export(store.files, manifest, out, lambda done, n: bar.update(task, completed=done, total=n))
     if as_json:
-        typer.echo(json.dumps({"epoch": manifest.epoch, "rows": counts}))
-        return
-    for name, rows in sorted(counts.items()):
+        typer.echo(json.dumps({"epoch": manifest.epoch, "rows": made.rows, "left_out": list(made.damaged)}))
+    else:
+        _say_exported(checkpoint, manifest.epoch, out, made)
+    if made.damaged:
+        raise typer.Exit(1)
+
+
+def _say_exported(checkpoint: str, epoch: int, out: Path, made: Exported) -> None:
+    for name, rows in sorted(made.rows.items()):
         typer.echo(f"{out / name}: {words.count(rows, 'row')}")
-    typer.echo(f"{out} has the state of {checkpoint} after epoch {manifest.epoch}")
+    for damage in made.damaged.values():
+        typer.echo(f"left out: {damage.wrong}")
+    if made.damaged:
+        files = words.count(len(made.damaged), "damaged file")
+        typer.echo(f"{out} has the state of {checkpoint} after epoch {epoch}, but for the rows of {files}")
+        return
+    typer.echo(f"{out} has the state of {checkpoint} after epoch {epoch}")
 
 
 def _refuse_part(checkpoint: str) -> None:

@@ -23,8 +23,9 @@ from braidstream.jobs.form import PARTS
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 from braidstream.model.stores import shown_stage, shown_store
 from braidstream.query import describe_duration
+from braidstream.state.begun_rollback import begun_rollback
 from braidstream.state.cells import Cells
-from braidstream.state.checkpoint import Checkpoint, Identity, begun_rollback
+from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.generations import Held, account
 from braidstream.state.manifest import Manifest
 from braidstream.state.verifying import misfit

@@ -44,7 +44,8 @@ def torture(
 
     Streams, queries of every kind, options, slots and budgets are random; so is what befalls them: processes die at any
     point, tasks are lost, files cannot be written, disks are full, groups move, queries come and go. Exit code 0: all
-    results are DuckDB's. 1: some are not, and the seed is shown that does it again.
+    results are DuckDB's. 1: some are not, and the seed is shown that does it again; with --minutes also when memory
+    or files have grown.
 
     Example:
 
@@ -74,7 +75,7 @@ def torture(
 
 
 def _soak(minutes: float, seed: int, epoch_s: float, plot: Path | None, *, as_json: bool) -> NoReturn:
-    """One flow for a long time; exit code 1 when its results are not DuckDB's."""
+    """One flow for a long time; exit code 1 when its results are not DuckDB's, or when something has grown."""
     from braidstream.lab.torture.soak import soak  # noqa: PLC0415
     from braidstream.lab.torture.soak_picture import draw_soak  # noqa: PLC0415
     from braidstream.pictures import check_target  # noqa: PLC0415
@@ -103,8 +104,10 @@ def _soak(minutes: float, seed: int, epoch_s: float, plot: Path | None, *, as_js
         for name, ratio in seen.growth().items():
             within = f" (within a driver's life at most {max(life[name] for life in lives):.2f})" if lives else ""
             typer.echo(f"  {name:<12} {ratio:.2f}{within}")
+        for told in seen.grown():
+            typer.echo(f"grown {told}")
         typer.echo(f"wrong: {seen.wrong}" if seen.wrong else "all results are DuckDB's")
-    raise typer.Exit(1 if seen.wrong else 0)
+    raise typer.Exit(1 if seen.wrong or seen.grown() else 0)
 
 
 @contextmanager

@@ -70,10 +70,10 @@ class FlowRun(Generic[EnvelopesT]):
 
     def told(
         self, before: Manifest, after: Manifest, reports: Reports, seconds: Mapping[str, float], spare_s: float = 0.0,
-        step: int = 0,
+        step: int = 0, sealing_s: float = 0.0,
     ) -> EpochProgress:  # fmt: skip
         """What there is to say of an epoch that is committed, and the same for the record."""
-        progress = EpochProgress.of(before, after, reports, seconds, spare_s, step)
+        progress = EpochProgress.of(before, after, reports, seconds, spare_s, step, sealing_s)
         spiller, epoch = self.decider.spiller, after.epoch
         budget = None if spiller is None else spiller.overflow.memory_bytes
         decisions = [] if step else decided_in(self.decider.decisions, epoch)

@@ -100,7 +100,7 @@ class EpochProgress:
     """What the user should know: more than 1% of a stream's rows were late, in this epoch or in all so far; a stream
     has fallen silent."""
     sealing_s: float = 0.0
-    """Time that slots have spent on checksums, of `busy_s`."""
+    """Time that slots and the driver have spent on checksums; what runs side by side is added up."""
     idle: tuple[str, ...] = ()
     """Streams that the watermark does not wait for any more, because they say nothing."""
 
@@ -121,6 +121,7 @@ class EpochProgress:
         seconds: Mapping[str, float],
         spare_s: float = 0.0,
         step: int = 0,
+        sealing_s: float = 0.0,
     ) -> EpochProgress:
         """The progress of the epoch between two manifests."""
         slots = slot_reports(reports)
@@ -164,7 +165,7 @@ class EpochProgress:
             ran=len(at_home),
             fetched=sum(report.fetched for report in reports),
             busy_s=tuple(report.busy_s for report in reports),
-            sealing_s=sum(report.sealing_s for report in reports),
+            sealing_s=sealing_s + sum(report.sealing_s for report in reports),
             peak_mb=max((report.peak_mb for report in reports), default=0.0),
             heavy=heavy_keys_of(after),
             balance=_balance(before.n_slots, reports),

@@ -11,6 +11,8 @@ replay. Cost: what the reports and the manifest have; nothing grows with the str
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
@@ -34,6 +36,7 @@ from braidstream.plan.aggregate_plan import composites_of
 from braidstream.slot.aggregation import reached_watermark, route_composites
 from braidstream.slot.epoch_task import EpochTask, routes_of
 from braidstream.slot.task import SlotTask
+from braidstream.state.checksums import seal_seconds
 from braidstream.state.manifest import Manifest
 from braidstream.state.staging import check_staged
 
@@ -54,6 +57,15 @@ class Epoch(Generic[EnvelopesT]):
     spare_s: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     composites: dict[str, Composites] = field(default_factory=dict)
+    sealing_s: float = 0.0
+    """What the driver has spent on checksums."""
+
+    @contextmanager
+    def sealing(self) -> Iterator[None]:
+        """What is spent meanwhile is the driver's."""
+        began = seal_seconds()
+        yield
+        self.sealing_s += seal_seconds() - began
 
 
 def run_epoch(
@@ -65,7 +77,9 @@ def run_epoch(
     flow.checkpoint.sync_offsets(number)
     epoch = Epoch(number, envelopes, before, epoch_task(flow, before, number), before, started)
     run_phases(PHASES, flow, epoch)
-    return epoch.after, flow.told(before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s)
+    return epoch.after, flow.told(
+        before, epoch.after, epoch.reports, epoch.seconds, epoch.spare_s, sealing_s=epoch.sealing_s
+    )
 
 
 def join(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
@@ -80,7 +94,8 @@ def aggregate_composites(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) ->
         return
     cluster, task, before = flow.cluster, epoch.task, epoch.before
     root = flow.checkpoint.root
-    staged = {p.query: check_staged(root, staged_files(composites_of(p), epoch.reports)) for p in plans}
+    with epoch.sealing():
+        staged = {p.query: check_staged(root, staged_files(composites_of(p), epoch.reports)) for p in plans}
     schemas = {plan.query: flow.plan.schema_of(composites_of(plan)) for plan in plans}
     parts = [cluster.ticks(before.n_slots)]
     for plan in (plan for plan in plans if staged[plan.query]):
@@ -123,7 +138,9 @@ def clean_up(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
 def deliver(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     """Results and late tuples to their sinks."""
     reach("after-join", epoch=epoch.number)
-    epoch.after = replace(epoch.after, delivered=deliver_epoch(flow, epoch.number, epoch.reports, epoch.composites))
+    with epoch.sealing():
+        delivered = deliver_epoch(flow, epoch.number, epoch.reports, epoch.composites)
+    epoch.after = replace(epoch.after, delivered=delivered)
     for name in (name for one in epoch.composites.values() for name in one.names):
         flow.checkpoint.files.delete(name)
     epoch.after = with_failed(epoch.after, flow.outlets.failed())
@@ -148,9 +165,15 @@ def decide(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
     reach("spill", epoch=epoch.number)
 
 
+def sealed_commit(flow: FlowRun[EnvelopesT], epoch: Epoch[EnvelopesT]) -> None:
+    """The commit; what it writes has checksums."""
+    with epoch.sealing():
+        commit(flow, epoch)
+
+
 PHASES: Steps[FlowRun[Any], Epoch[Any]] = {
     "join": (join, aggregate_composites, wake_silent, resume, clean_up),
     "deliver": (deliver,),
-    "commit": (note_silence, decide, commit, retire),
+    "commit": (note_silence, decide, sealed_commit, retire),
 }
 """All that an epoch does, in order; progress says how long each phase took."""

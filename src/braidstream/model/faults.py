@@ -5,6 +5,7 @@ The engine calls `reach("before-manifest", epoch=7)`. That does nothing unless t
     BRAIDSTREAM_FAULT=before-manifest:7:kill     die by SIGKILL there, at epoch 7
     BRAIDSTREAM_FAULT=compaction:2:raise         raise InjectedFault there; where a point is reached without an epoch,
                                                  the number is the n-th time this process reaches it, from 1
+    BRAIDSTREAM_FAULT=before-root:7:full         the disk is full there, at epoch 7: OSError, each time it is reached
     BRAIDSTREAM_FAULT=task-start:2:executor      in a task: kill the executor, the process that this worker's belong to
     BRAIDSTREAM_FAULT_ONCE=FILE                  strike only if FILE does not exist, and make it: a restart, or a task
                                                  retried in a fresh worker, then goes through with the same environment
@@ -15,6 +16,7 @@ while unset: one comparison.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -66,7 +68,7 @@ DELIVERIES = ("delivery-put", "delivery-done")
 FEEDS = ("before-feed", "after-feed")
 """The points between a commit and the next flow of a job: before its results are named to that, and after."""
 _ALL = (*POINTS, *CHANGES, *DELIVERIES, *FEEDS)
-ACTIONS = ("kill", "raise", "executor")
+ACTIONS = ("kill", "raise", "executor", "full")
 VARIABLE = "BRAIDSTREAM_FAULT"
 ONCE_VARIABLE = "BRAIDSTREAM_FAULT_ONCE"
 
@@ -151,6 +153,8 @@ def _is_first(fault: Fault) -> bool:
 def _strike(fault: Fault) -> NoReturn:
     if fault.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if fault.action == "full":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"at {fault.point!r}")
     if fault.action == "executor":
         os.kill(_parent_of(os.getppid()), signal.SIGKILL)  # a worker's parent is Spark's daemon, and its parent the JVM
         os.kill(os.getpid(), signal.SIGKILL)

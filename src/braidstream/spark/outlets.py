@@ -15,6 +15,7 @@ from braidstream.spark.finishing import composite_rows_apart, finish, finish_apa
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import deliver, staged_frame
 from braidstream.state.files import Files
+from braidstream.state.foreign_changes import sealed
 from braidstream.state.staging import Staging, check_staged
 
 __all__ = ["SparkOutlets"]
@@ -61,7 +62,7 @@ class SparkOutlets:
         deliver(sink, Delivery(outlet.shown, number, names, frame, outlet.finished, sums, self._durable))
         if staging.root is not None:
             sink.end(Files(staging.root), names)
-        return {**sink.placed, **beside}
+        return sealed({**sink.placed, **beside})
 
     def failed(self) -> Mapping[str, int]:
         """Joined rows of which an expression failed, since it was last asked."""

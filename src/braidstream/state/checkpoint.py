@@ -25,31 +25,30 @@ Spark's folder (`state.objects`).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost, RunError
+from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost
 from braidstream.model import snapshots as sections
+from braidstream.model.values import changed
 from braidstream.state import history, segments, syncing
 from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
+from braidstream.state.begun_rollback import refuse_begun
 from braidstream.state.files import Files, unwritable
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
 
-__all__ = ["IDENTITY", "INTENT", "STAGED", "Checkpoint", "Identity", "begun_rollback", "intended", "refuse_begun"]
+__all__ = ["IDENTITY", "STAGED", "Checkpoint", "Identity"]
 
 _log = logging.getLogger("braidstream")
 
 OFFSETS, STAGED = "offsets", "staged"
-INTENT = "rollback.json"
-"""There while a rollback is on its way (`state.rolling_back`)."""
 _COPIED = "_copied"
 """In a copy of Spark's log: all of it is there."""
 
@@ -86,13 +85,18 @@ class Checkpoint:
         try:
             self._is_new = not self.files.exists()
             self.files.make("", leases.FOLDER)
-            self.lease = leases.take(self.files, wait_s=wait_s, ttl_s=ttl_s)
+            self.lease = leases.take(self.files, wait_s=wait_s, ttl_s=ttl_s, above=self._least_term())
         except OSError as error:
             raise _unusable(error, self.root) from None
         self.files.gate, self.files.check = self.lease.gate, self.lease.check
         if self.files.objects is not None and self.lease.term > 1:
             self._bar()
         self._log = self._renamed(self.lease) if self.lease.took_over else self._found_log()
+
+    def _least_term(self) -> int:
+        """A term that has been, by the names of Spark's logs; 1 where there is a checkpoint, which somebody made."""
+        named = [int(name.partition("-")[2] or 0) for name in self.files.folders("") if _is_log(name)]
+        return max([*named, int(self.files.exists(IDENTITY) or bool(Manifest.epochs(self.files)))])
 
     def _bar(self) -> None:
         """Without a gate: who had the checkpoint before can neither replace the last root nor add one."""
@@ -214,15 +218,20 @@ class Checkpoint:
         self.files.delete_folder(self.log.folder)
         self.files.make("", manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
         self._remember(first.write(self.files, sync=lambda: self._sync(first.epoch)))
+        self._sync_folders(manifests.FOLDER, "")  # an identity without a manifest would be damage
         identity.write(self.files)
-        self._sync_folders(manifests.FOLDER, "", "..")
+        self._sync_folders("", "..")
 
     def latest(self) -> Manifest:
         """The last committed manifest."""
+        return Manifest.read(self.files, self._there()[-1])
+
+    def _there(self) -> Sequence[int]:
+        """The epochs that are kept; without any, everything would be an orphan."""
         epochs = Manifest.epochs(self.files)
         if not epochs:
             raise DamagedState(self.files.path(manifests.FOLDER), "no manifest is left")
-        return Manifest.read(self.files, epochs[-1])
+        return epochs
 
     def committed(self, epoch: int) -> bool:
         """Whether an epoch's manifest is there."""
@@ -242,6 +251,7 @@ class Checkpoint:
                 f"the state ends at epoch {latest}, Spark's offset log at epoch {last}",
             )
         self.log.check(latest)
+        self.log.check_logged(latest)
 
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a file of the last manifest is damaged, or a segment is missing or of another size."""
@@ -271,6 +281,8 @@ class Checkpoint:
             and manifest == last
         ):
             return last
+        if is_new and self.files.objects is not None:
+            manifest = manifest.with_notes(changed(manifest.notes, logged=self.log.checksum(manifest.epoch)))
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to
@@ -310,6 +322,10 @@ class Checkpoint:
     def sync_roots(self) -> None:
         """Have the disk take which roots there are."""
         self._sync_folders(manifests.FOLDER)
+
+    def sync_names(self) -> None:
+        """Have the disk take what is in the checkpoint's own folder."""
+        self._sync_folders("")
 
     def _sync_folders(self, *names: str) -> None:
         if self.durable and self.files.has_renames:
@@ -365,16 +381,16 @@ class Checkpoint:
         """
         self.fence()
         self.files.make(manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
+        epochs = self._there()
         self._upgrade()
-        read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
+        read = [Manifest.read(self.files, epoch) for epoch in epochs]
         self._kept = {}
         for before, manifest in zip([None, *read[:-1]], read, strict=True):
             self._kept[manifest.epoch] = _Kept.of(manifest)
             if before is not None and before.ledger is None:  # written by 0.1.0
                 dropped = frozenset(before.shared_files()) - frozenset(manifest.shared_files())
                 self._kept[manifest.epoch] = replace(self._kept[manifest.epoch], dropped=manifest.dropped | dropped)
-        if read:
-            self._remember(read[-1])
+        self._remember(read[-1])
         return len(self._swept(read))
 
     def orphans(self) -> list[str]:
@@ -392,7 +408,7 @@ class Checkpoint:
     def _all_read(self) -> list[Manifest]:
         """Every manifest; refused where one cannot be read, the last ones are missing, or a rollback was begun."""
         refuse_begun(self.files)
-        read = [Manifest.read(self.files, epoch) for epoch in Manifest.epochs(self.files)]
+        read = [Manifest.read(self.files, epoch) for epoch in self._there()]
         self.check_offsets(_latest(read))
         return read
 
@@ -439,33 +455,6 @@ def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
         if manifest is not read[0]:
             found |= manifest.dropped
     return frozenset(found)
-
-
-def refuse_begun(files: Files) -> None:
-    """Refuse a checkpoint whose rollback was begun and not finished."""
-    if (begun := begun_rollback(files)) is not None:
-        to = intended(files, "epoch")
-        raise RunError(
-            f"{files.path(INTENT)}: {begun}",
-            "a checkpoint that is all of one epoch",
-            f"finish it: braid rollback {files.root} --to {'EPOCH' if to is None else to}",
-        )
-
-
-def begun_rollback(files: Files) -> str | None:
-    """What to say of a rollback that was begun and not finished; None where there is none."""
-    if not files.exists(INTENT):
-        return None
-    to = intended(files, "epoch")
-    return f"a rollback to epoch {'EPOCH' if to is None else to} was begun and not finished"
-
-
-def intended(files: Files, what: str) -> int | None:
-    """A number of the rollback that was begun, if there is one and it can be read."""
-    try:
-        return int(json.loads(files.read(INTENT))[what])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _latest(read: Sequence[Manifest]) -> int:

@@ -10,20 +10,26 @@ Each row is there once, also one of a heavy key, which cells hold several times.
 were taken over by another segment are left out. What is no stream (intermediate results, summaries of aggregates) is
 exported in the engine's form.
 
+What is damaged is left out and told; the rest is exported all the same. An epoch that a running flow retires meanwhile
+is not one that is damaged: then nothing is left of the export.
+
 Cost: one pass over the state, a segment at a time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from braidstream.errors import InputError
+from braidstream.errors import DamagedState, InputError, RunError
 from braidstream.kernels.hashing import unhashed_keys
 from braidstream.kernels.join import gather
 from braidstream.kernels.rows import HASH, KEY, MARK, MASK, TIME, U64, Rows, stored_name, user_name
@@ -33,9 +39,10 @@ from braidstream.state.cells import Cells, is_unit
 from braidstream.state.files import Files
 from braidstream.state.filters import filter_of, sift
 from braidstream.state.manifest import Manifest
+from braidstream.state.sections import merged_segments
 from braidstream.state.segments import FOREVER, open_segment, owned_rows
 
-__all__ = ["export", "live_rows"]
+__all__ = ["Exported", "export", "live_rows"]
 
 _INNER = re.compile(f"{HASH}|{MASK}|{MARK}|{KEY}[0-9]+")
 _KEYED = re.compile(r"[^\[]*\[(?P<keys>.*)\](@\d+)?")
@@ -44,19 +51,66 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w\[\], .=-]")
 
 
-def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int], object]) -> dict[str, int]:
-    """Write all live rows below a new folder; gives the rows of each store, by its folder."""
+@dataclass
+class Exported:
+    """What was written, and what could not be."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    """Of each store, by its folder."""
+    damaged: dict[str, DamagedState] = field(default_factory=dict)
+    """By path: files whose rows are not in it."""
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """What is damaged is noted, once for each file."""
+        try:
+            yield
+        except DamagedState as error:
+            self.damaged.setdefault(error.path, error)
+
+
+def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int], object]) -> Exported:
+    """Write all live rows that can be read below a new folder."""
     _refuse(files, out)
-    segments, counts = manifest.segments, dict[str, int]()
+    made = Exported()
+    segments = _segments(manifest, made)
     for at, segment in enumerate(segments):
         told(at, len(segments))
-        rows = live_rows(files, manifest, segment)
-        table = shown(rows, segment.store, _hashes(rows, manifest, segment))
         folder = _UNSAFE.sub("_", segment.store)
-        counts[folder] = counts.get(folder, 0) + table.num_rows
-        _write(table, out / folder, f"{Path(segment.name).stem}.parquet")
+        with made.noting():
+            rows = live_rows(files, manifest, segment)
+            table = shown(rows, segment.store, _hashes(rows, manifest, segment))
+            _write(table, out / folder, f"{Path(segment.name).stem}.parquet")
+            made.rows[folder] = made.rows.get(folder, 0) + table.num_rows
     told(len(segments), len(segments))
-    return counts
+    if made.damaged:
+        _refuse_retired(files, manifest.epoch, [out / folder for folder in made.rows])
+    return made
+
+
+def _segments(manifest: Manifest, made: Exported) -> Sequence[Segment]:
+    """All that is live, as far as sections can be read."""
+    found = list[Segment]()
+    for entry in manifest.sections.entries().values():
+        with made.noting():
+            found += entry.section.live(manifest.watermark)
+    return merged_segments(found)
+
+
+def _refuse_retired(files: Files, epoch: int, written: Iterable[Path]) -> None:
+    """Refuse an epoch that is not kept any more, for its files are gone as they should be; take back what was written.
+
+    Asked after something was missing: as long as an epoch is kept, all that it needs is there.
+    """
+    if epoch in Manifest.epochs(files):
+        return
+    for folder in written:
+        shutil.rmtree(folder, ignore_errors=True)
+    raise RunError(
+        f"{files.root}: epoch {epoch} was retired while it was exported: the flow has gone on",
+        "an epoch that is kept until the end",
+        "export again, with a larger keep in the flow, or stop the flow meanwhile",
+    )
 
 
 def _write(table: pa.Table, folder: Path, name: str) -> None:

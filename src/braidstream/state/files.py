@@ -2,8 +2,10 @@
 
 Local folders are memory-mapped, so opening a segment copies nothing. Elsewhere a file is fetched once into a local copy
 in the executor's temporary folder and mapped from there; `fetched` counts those misses. State that an executor wrote
-stays there as a copy, so a slot that stays where it is misses nothing (`state.copies`). Files are written under a name
-of their own and never changed, except manifests, which are replaced atomically (write beside, then rename).
+stays there as a copy, so a slot that stays where it is misses nothing (`state.copies`). A copy may be lost or torn with
+the machine: who finds that it does not fit its checksum gives it up for the file itself (`forget`). Files are written
+under a name of their own and never changed, except manifests, which are replaced atomically (write beside, then
+rename).
 
 With a gate, a folder that its owner may lose (`state.lease`), every change is one rename or link out of the gate or
 into it. When the gate is gone nothing is changed, and `LeaseLost` is raised. In S3 puts are conditional instead
@@ -30,7 +32,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import fs
 
-from braidstream.errors import InputError, LeaseLost, RunError
+from braidstream.errors import DamagedState, InputError, LeaseLost, RunError
 from braidstream.state import copies
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ _CHUNK = 1 << 24
 _FRESH_S = 600.0
 _LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 _OBJECTS = ("s3://", "s3a://")
+_LOST = (errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO, errno.EBADMSG)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -56,6 +59,8 @@ class Files:
         own = hashlib.sha256(self._base.encode()).hexdigest()[:16]
         self._cache = Path(cache or tempfile.gettempdir()) / "braidstream-copies" / own
         self.fetched = 0
+        self.direct = False
+        """Whether copies are passed by: for who asks what is there, and not what is here."""
         self.gate: str | None = None
         self.check: Callable[[], None] = lambda: None
         """Refuses an owner who has lost the folder; asked before objects are replaced."""
@@ -130,9 +135,36 @@ class Files:
         return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
 
     def read(self, name: str) -> bytes:
-        """All of a file."""
-        with self._system.open_input_stream(self.path(name)) as stream:
+        """All of a file; `DamagedState` where the disk does not give it."""
+        with self.legible(name), self._system.open_input_stream(self.path(name)) as stream:
             return bytes(stream.read())
+
+    def content(self, name: str, fits: Callable[[bytes], bool]) -> bytes:
+        """All of a file that is never changed; a copy that does not fit is given up for the file itself."""
+        if self.is_local or self.direct:
+            return self.read(name)
+        found = self._copied(name)
+        return self._copied(name) if not fits(found) and self.forget(name) else found
+
+    def _copied(self, name: str) -> bytes:
+        with self.map(name) as copy:
+            return bytes(copy.read())
+
+    @contextmanager
+    def legible(self, name: str) -> Iterator[None]:
+        """What a disk cannot read, or may not, is damaged; other errors are of the network, or pass."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if not self.has_renames or error.errno not in _LOST:
+                raise
+            raise DamagedState(
+                self.path(name),
+                f"this file cannot be read ({os.strerror(error.errno)})",
+                "look at the disk and the file's permissions; else restore it from a copy. Nothing was changed",
+            ) from error
 
     def open(self, name: str) -> pa.NativeFile:
         """A file to read parts of, such as its footer: nothing is fetched that is not asked for."""
@@ -229,8 +261,8 @@ class Files:
                     target.write(chunk)
 
     def reading(self, name: str) -> pa.NativeFile:
-        """A file to read from its beginning, piece by piece; a remote one is fetched first."""
-        if self.is_local:
+        """A file to read from its beginning, piece by piece; of a remote one the copy, unless they are passed by."""
+        if self.is_local or self.direct:
             return self._system.open_input_stream(self.path(name), compression=None)
         return self.map(name)
 
@@ -238,12 +270,25 @@ class Files:
         """Open a file for reading, memory-mapped; a remote one is fetched first."""
         if self.is_local:
             return pa.memory_map(self.path(name))
+        if self.direct:
+            return self.open(name)
         copy = self._cache / name
         while True:
             with suppress(FileNotFoundError):  # it may go at any time
                 copies.used(copy)
                 return pa.memory_map(str(copy))
             self._fetch(name)
+
+    def is_here(self, name: str) -> bool:
+        """Whether a look at a file fetches nothing."""
+        return self.is_local or (not self.direct and (self._cache / name).exists())
+
+    def forget(self, name: str) -> bool:
+        """Give up the local copy of a file, which may be torn; whether there are copies at all."""
+        if self.is_local or self.direct:
+            return False
+        (self._cache / name).unlink(missing_ok=True)
+        return True
 
     def move(self, name: str, other: Files, new_name: str) -> None:
         """Move a file to another folder of the same file system."""

@@ -4,6 +4,10 @@ Every ledger names the files that its epoch has put into folders, with size, tim
 results of the last `keep` epochs are known, and older ones are the user's. A start looks at names, sizes and times, and
 reads a file only where its time is another one: a copy that was put back is no change.
 
+A file that slots wrote has the checksum that they reported. One that Spark wrote is read once more when it has been
+delivered (`sealed`), while it is still in memory; on object stores, where that would be a download, it has none, and of
+such only another size is told.
+
 Nothing is refused and nothing is repaired: results belong to the user. Cost: a listing of each folder, and the files
 that were touched.
 """
@@ -11,16 +15,20 @@ that were touched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from braidstream.errors import DamagedState
 from braidstream.model.snapshots import UNSEALED, Placed
+from braidstream.model.values import changed
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.seals import file_checksum
 
-__all__ = ["foreign_changes"]
+__all__ = ["foreign_changes", "sealed"]
 
 _SHOWN = 3
+_AT_ONCE = 8
 _OWNED = "_braidstream.json"
 
 
@@ -31,6 +39,26 @@ def foreign_changes(files: Files) -> tuple[str, ...]:
         for folder, placed in _delivered(files, epoch).items():
             known.setdefault(folder, {}).update({one.name: one for one in placed})
     return tuple(line for folder, own in known.items() if (line := _told(folder, own)))
+
+
+def sealed(placed: Mapping[str, tuple[Placed, ...]]) -> Mapping[str, tuple[Placed, ...]]:
+    """What was put into folders just now, with the checksums that nobody knows so far."""
+    return {folder: _sealed(Files(folder), own) for folder, own in placed.items()}
+
+
+def _sealed(files: Files, placed: tuple[Placed, ...]) -> tuple[Placed, ...]:
+    if not files.has_renames or all(one.checksum != UNSEALED for one in placed):
+        return placed
+
+    def seal(one: Placed) -> Placed:
+        if one.checksum != UNSEALED:
+            return one
+        with suppress(FileNotFoundError):  # somebody has taken it away already, which the next start tells
+            return changed(one, checksum=file_checksum(files, one.name)[0])
+        return one
+
+    with ThreadPoolExecutor(min(len(placed), _AT_ONCE)) as pool:
+        return tuple(pool.map(seal, placed))
 
 
 def _delivered(files: Files, epoch: int) -> Mapping[str, tuple[Placed, ...]]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from braidstream.errors import CheckpointMismatch, DamagedState
+from braidstream.state import syncing
 from braidstream.state.files import Files
 
 __all__ = ["FORMAT", "IDENTITY", "Identity", "upgrade"]
@@ -96,6 +97,8 @@ def upgrade(files: Files, folders: tuple[str, ...]) -> int | None:
     names = [f"{folder}/{name}" for folder in folders for name in files.names(folder)]
     for name in (*names, IDENTITY):
         files.replace(f"{copies}/{name}", files.read(name))
+    if files.has_renames:
+        syncing.sync_folders(files.path(folder) for folder in (*(f"{copies}/{own}" for own in folders), copies, ""))
     identity.write(files)
     return number
 

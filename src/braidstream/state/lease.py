@@ -37,7 +37,7 @@ from pathlib import Path
 
 import msgspec
 
-from braidstream.errors import CheckpointInUse, LeaseLost
+from braidstream.errors import CheckpointInUse, DamagedState, LeaseLost
 from braidstream.state.files import Files
 
 __all__ = ["FOLDER", "TTL_VARIABLE", "Lease", "Owner", "holder", "last_owner", "take"]
@@ -209,8 +209,11 @@ _HELD: dict[str, Lease] = {}
 """The leases that this process holds, by owner."""
 
 
-def take(files: Files, *, wait_s: float = 0.0, ttl_s: float | None = None) -> Lease:
-    """Take the lease of a checkpoint; `CheckpointInUse` when its owner is alive, after `wait_s` of waiting."""
+def take(files: Files, *, wait_s: float = 0.0, ttl_s: float | None = None, above: int = 0) -> Lease:
+    """Take the lease of a checkpoint; `CheckpointInUse` when its owner is alive, after `wait_s` of waiting.
+
+    `above`: a term that is known to have been, should the lease have been deleted.
+    """
     began = seen_at = time.monotonic()
     seen: object = None
     while True:
@@ -225,7 +228,7 @@ def take(files: Files, *, wait_s: float = 0.0, ttl_s: float | None = None) -> Le
         limit = _TTL_S if owner is None else owner.ttl_s
         if is_free or time.monotonic() - seen_at >= limit:
             own_s = float(os.environ.get(TTL_VARIABLE, _TTL_S)) if ttl_s is None else ttl_s
-            claimed = _claimed(files, term + 1, owner, own_s)
+            claimed = _claimed(files, max(term, above) + 1, owner, own_s)
             if claimed is not None:
                 return claimed.renew_always()
         elif owner is not None and (has_changed or owner.is_near) and time.monotonic() - began >= wait_s:
@@ -278,8 +281,8 @@ def _claimed(files: Files, term: int, before: Owner | None, ttl_s: float) -> Lea
 def _put_by_rename(files: Files, term: int, owner: Owner) -> bool:
     folder = Path(files.path(FOLDER))
     prepared = folder / f".new-{owner.id}"
-    (prepared / owner.id).mkdir(parents=True)
     try:
+        (prepared / owner.id).mkdir(parents=True)
         (prepared / _OWNER).write_bytes(_plain(owner))
     except FileNotFoundError:  # another has the term, and took what was prepared here for a leftover
         return False
@@ -345,8 +348,16 @@ def _newest(files: Files) -> tuple[int, Owner | None]:
     terms = _terms(files)
     for term in reversed(terms):
         with suppress(FileNotFoundError):
-            return term, _owner(files.read(_name(term)))
+            return term, _owner(_content(files, _name(term)))
     return (terms[-1], None) if terms else (0, None)
+
+
+def _content(files: Files, name: str) -> bytes:
+    """What the disk does not give is waited out like what nobody can read."""
+    try:
+        return files.read(name)
+    except DamagedState:
+        return b""
 
 
 def _owner(content: bytes) -> Owner | None:

@@ -44,7 +44,7 @@ from braidstream.model.snapshots import SHARED, Figures, Key, Placed
 from braidstream.model.values import Value
 from braidstream.state.files import Files
 from braidstream.state.notes import Ledger, Notes, encoded_note, read_note
-from braidstream.state.packed import check, is_packed, pack, unpack
+from braidstream.state.packed import check, is_packed, is_whole, pack, unpack
 from braidstream.state.section import Section
 from braidstream.state.sections import Layout, Sections, fitted_segment, merged_segments
 
@@ -403,8 +403,7 @@ def _put(files: Files, epoch: int, kind: str, content: bytes) -> FileRef:
 
 def _got(files: Files, ref: FileRef, what: str) -> bytes:
     try:
-        with files.map(ref.name) as source:
-            content = bytes(source.read())
+        content = files.content(ref.name, lambda one: is_whole(one, ref.checksum))
     except FileNotFoundError:
         raise DamagedState(files.path(ref.name), f"this {what} is missing") from None
     if not is_packed(content) or _guarded(files, ref.name, lambda: check(content), what) != ref.checksum:

@@ -239,6 +239,8 @@ class Notes(Value, frozen=True):
     """By table: the snapshot that the next epoch sees."""
     undecided: Mapping[str, tuple[Owed, ...]] = msgspec.field(default_factory=dict)
     """By store: where its rows wait for a clean-up to be decided (`model.undecided`)."""
+    logged: int | None = None
+    """In object stores: the checksum of what Spark has logged of the epoch (`state.offsetlog`)."""
     ended: str | None = None
     """Of `epoch.ending`: "begun" when all that may still happen is the end, "done" when the checkpoint is closed."""
     next_grid: int = 1

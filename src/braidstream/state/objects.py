@@ -60,7 +60,8 @@ _MISSING = (NotFoundError, FileNotFoundError)
 _FORBIDDEN = re.compile(r"status code: 40[13]\b")
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.5
-_BUFFER = 8 << 20
+_BUFFER, _LITTLE = 8 << 20, 1 << 20
+"""What is moved at once of a whole object, and of one that is read in parts."""
 
 
 def object_system(root: str) -> tuple[fs.FileSystem, str]:
@@ -297,26 +298,31 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
             obstore.copy(store, key, new)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
-        """The whole object, in memory."""
+        """An object from its beginning: a small one in memory, of others a part at a time."""
         store, key = self._at(path)
         with _told(path):
-            content = obstore.get(store, key).bytes()
-        if _is_claim(path, len(content)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return pa.BufferReader(pa.py_buffer(content))
+            found = obstore.get(store, key)
+            if _is_claim(path, found.meta["size"]):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if found.meta["size"] <= _BUFFER:
+                return pa.BufferReader(pa.py_buffer(found.bytes()))
+        return self._parts(path, _BUFFER)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """An object to read parts of."""
+        return self._parts(path, _LITTLE)
+
+    def _parts(self, path: str, at_once: int) -> pa.NativeFile:
         store, key = self._at(path)
         with _told(path):
-            return pa.PythonFile(_Opened(obstore.open_reader(store, key)), mode="r")
+            return pa.PythonFile(_Opened(obstore.open_reader(store, key, buffer_size=at_once), path), mode="r")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
         """A new object, which is there when it is closed."""
         del metadata
         store, key = self._at(path)
         with _told(path):
-            return pa.PythonFile(_Opened(obstore.open_writer(store, key, buffer_size=_BUFFER)), mode="w")
+            return pa.PythonFile(_Opened(obstore.open_writer(store, key, buffer_size=_BUFFER), path), mode="w")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
         """Refused: objects do not grow."""
@@ -326,8 +332,8 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
 class _Opened(io.RawIOBase):
     """obstore's reader or writer, as Python knows files."""
 
-    def __init__(self, opened: Any) -> None:
-        self._opened = opened
+    def __init__(self, opened: Any, path: str) -> None:
+        self._opened, self._path = opened, path
 
     def readable(self) -> bool:
         return hasattr(self._opened, "read")
@@ -339,10 +345,12 @@ class _Opened(io.RawIOBase):
         return hasattr(self._opened, "seek")
 
     def read(self, size: int = -1) -> bytes:
-        return bytes(self._opened.read(None if size < 0 else size))
+        with _told(self._path):
+            return bytes(self._opened.read(None if size < 0 else size))
 
     def write(self, content: Any) -> int:
-        return int(self._opened.write(bytes(content)))
+        with _told(self._path):
+            return int(self._opened.write(bytes(content)))
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._opened.seek(offset, whence))
@@ -353,7 +361,8 @@ class _Opened(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._opened.close()
+            with _told(self._path):
+                self._opened.close()
 
 
 def _info_of(path: str, seen: Any) -> fs.FileInfo:

@@ -9,6 +9,9 @@ Spark writes each of them in the same way: `.NAME.UUID.tmp` with its checksum `.
 the one and of the other. A process that dies between two of these steps leaves such files, and Spark refuses to start
 beside some of them; a machine that dies may leave an entry that is empty or ends in the middle.
 
+On local disks Hadoop writes checksums beside these files. In object stores there are none, so the root of an epoch has
+that of its `offsets/N` (`checksum`, `check_logged`); the other files only have to be readable there.
+
 `leftovers` is what the next start may delete: such files, an entry of an epoch that was never committed and cannot be
 read, and the whole folder while it has no entry at all. Anything else that is missing or damaged is refused by `check`,
 by the name of its file. Cost: the entries since the last compact one.
@@ -22,8 +25,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from braidstream.errors import DamagedState
+from braidstream.errors import CheckpointMismatch, DamagedState
+from braidstream.state.checksums import crc32
 from braidstream.state.files import Files
+from braidstream.state.manifest import Manifest
 
 __all__ = ["OffsetLog"]
 
@@ -106,6 +111,20 @@ class OffsetLog:
         if self._files.exists(self.folder):
             self._check_entries(epoch)
 
+    def checksum(self, epoch: int) -> int | None:
+        """Of what is logged of an epoch; None where nothing is."""
+        try:
+            return crc32(self._files.read(f"{self.folder}/offsets/{epoch}"))
+        except FileNotFoundError:
+            return None
+
+    def check_logged(self, epoch: int) -> None:
+        """Refuse an entry that is not what was logged when its epoch was committed, of the last two up to an epoch."""
+        for one in (epoch - 1, epoch):
+            logged = _logged(self._files, one)
+            if logged is not None and self.checksum(one) != logged:
+                raise self._damaged(f"offsets/{one}", "is damaged (its checksum does not fit)")
+
     def cut(self, epoch: int) -> list[str]:
         """Cut off all that came after an epoch: commits before offsets, so that no epoch seems done that has none.
 
@@ -133,8 +152,14 @@ class OffsetLog:
         for folder in self._tree(self.folder):
             below = folder.removeprefix(self.folder).removeprefix("/")
             for name in self._files.names(folder):
-                if not name.startswith(".") and not self._is_intact(f"{below}/{name}" if below else name):
-                    yield self._unfit(f"{below}/{name}" if below else name)
+                if not name.startswith(".") and (damage := self._damage_of(f"{below}/{name}" if below else name)):
+                    yield damage
+
+    def _damage_of(self, name: str) -> DamagedState | None:
+        try:
+            return None if self._is_intact(name) else self._unfit(name)
+        except DamagedState as unreadable:
+            return unreadable
 
     def _is_intact(self, name: str) -> bool:
         """Whether a file fits the checksums beside it, which Hadoop writes on local disks, where there are any."""
@@ -224,6 +249,16 @@ class OffsetLog:
     def _damaged(self, name: str, wrong: str) -> DamagedState:
         path = self._files.path(f"{self.folder}/{name}")
         return DamagedState(path, f"this file of Spark's offset log {wrong}", f"{_RESTORE}; nothing was changed")
+
+
+def _logged(files: Files, epoch: int) -> int | None:
+    """What the root of an epoch says; None where there is no root, or one that is damaged, which others tell."""
+    if files.objects is None:
+        return None
+    try:
+        return Manifest.read(files, epoch, whole=False).notes.logged
+    except (DamagedState, CheckpointMismatch):
+        return None
 
 
 def _is_json(lines: list[str]) -> bool:

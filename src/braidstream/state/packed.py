@@ -12,7 +12,6 @@ Cost: one pass over the bytes.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Columns", "check", "is_packed", "pack", "unpack"]
+from braidstream.state.checksums import crc32
+
+__all__ = ["Columns", "check", "is_packed", "is_whole", "pack", "unpack"]
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -41,7 +42,7 @@ def pack(kind: str, value: bytes, columns: Columns) -> bytes:
     told = [(name, values.dtype.str, len(values)) for name, values in arrays.items()]
     header = b'{"columns": %s, "value": %s}' % (msgspec.json.encode(told), value)
     body = b"".join([header, b"\n", *(values.tobytes() for values in arrays.values())])
-    return b"%s %s %08x %d\n%s" % (_MAGIC, kind.encode(), zlib.crc32(body), len(header), body)
+    return b"%s %s %08x %d\n%s" % (_MAGIC, kind.encode(), crc32(body), len(header), body)
 
 
 def is_packed(content: bytes) -> bool:
@@ -52,6 +53,15 @@ def is_packed(content: bytes) -> bool:
 def check(content: bytes) -> int:
     """The checksum that the first line claims; ValueError when there is none."""
     return int(_sealed(content)[1], 16)
+
+
+def is_whole(content: bytes, checksum: int) -> bool:
+    """Whether it is the file of a checksum, as it was written."""
+    try:
+        _, found, _, begin = _sealed(content)
+        return int(found, 16) == checksum == crc32(memoryview(content)[begin:])
+    except ValueError:
+        return False
 
 
 def _sealed(content: bytes) -> tuple[bytes, bytes, int, int]:
@@ -66,7 +76,7 @@ def unpack(kind: str, content: bytes) -> tuple[msgspec.Raw, dict[str, npt.NDArra
     """The value, as JSON, and the columns; ValueError when the content is not what was written."""
     found, checksum, n_header, begin = _sealed(content)
     body = memoryview(content)[begin:]
-    if b"%08x" % zlib.crc32(body) != checksum:
+    if b"%08x" % crc32(body) != checksum:
         raise ValueError("its checksum does not fit")
     if found != kind.encode():
         raise ValueError(f"it is a {found.decode(errors='replace')}, not a {kind}")

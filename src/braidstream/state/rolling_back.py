@@ -1,7 +1,8 @@
 """Back to an epoch that is still kept: state, Spark's log, and results in folders, as they were after it.
 
 A rollback is one act for whoever starts a flow: its intent is written first (`rollback.json`), and until it is done a
-start refuses the checkpoint. What dies half-way is done again from the beginning; each step may be repeated. Then:
+start refuses the checkpoint. What dies half-way is done again from the beginning; each step may be repeated. Then, once
+the disk has the intent:
 
 1. results of later epochs and steps are removed from folders: the marks first, so that no reader takes a part for all
 2. the roots of later epochs, the last one first: from then on the state is that of the epoch
@@ -28,7 +29,8 @@ from dataclasses import dataclass
 from braidstream.errors import DamagedState, InputError
 from braidstream.model.declarations import Target
 from braidstream.state import syncing
-from braidstream.state.checkpoint import INTENT, Checkpoint, begun_rollback, intended
+from braidstream.state.begun_rollback import INTENT, begun_rollback, intended
+from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.seals import check_seal
@@ -56,31 +58,41 @@ class RollbackPlan:
     """Later epochs whose manifests are damaged: sinks that they alone name are not known."""
 
 
-def plan_rollback(checkpoint: Checkpoint, epoch: int) -> RollbackPlan:
+def plan_rollback(checkpoint: Checkpoint, epoch: int, *, checked: bool = True) -> RollbackPlan:
     """What is to be done; refused when the epoch is not kept, or what it needs is damaged. Nothing is changed.
 
     An epoch that Spark has logged is later even if it has no manifest: it may have been delivered before it died.
+    Only under the lease does it stay true: `roll_back` refuses a plan that something was committed after.
     """
     files = checkpoint.files
+    files.direct = True
     known = Manifest.epochs(files)
     if not known:
         raise DamagedState(files.path("manifests"), "no manifest is left")
-    if epoch not in known or epoch < 0:
-        kept = [one for one in known if one >= 0]
-        said = f"one of those that are kept: {kept[0]} to {kept[-1]}" if kept else "an epoch; none is kept"
-        raise InputError(f"epoch {epoch} is not kept", said, "see braid state")
+    _refuse_unkept(epoch, known)
     _refuse_later(files, epoch, known)
-    target = Manifest.read(files, epoch)
-    _check(checkpoint, target)
+    try:
+        target = Manifest.read(files, epoch)
+        if checked:
+            _check(checkpoint, target)
+    except DamagedState:
+        _refuse_unkept(epoch, Manifest.epochs(files))  # a flow has gone on, and what is missing was retired
+        raise
     after = {one: _readable(files, one) for one in known if one > epoch}
     later = [one for one in after.values() if one is not None]
     folders = dict.fromkeys(folder for one in (target, *later) for folder in one.notes.folders)
     others = dict.fromkeys(name for one in (target, *later) for name in _not_folders(one))
-    begun = max(checkpoint.log.last(log) for log in ("offsets", "commits"))
-    last = max(known[-1], begun, intended(files, "last") or -1)
+    last = _last(checkpoint, known)
     others_then = tuple(others) if last > epoch else ()
     unread = tuple(one for one, manifest in after.items() if manifest is None)
     return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), others_then, unread)
+
+
+def _refuse_unkept(epoch: int, known: Sequence[int]) -> None:
+    if epoch not in known or epoch < 0:
+        kept = [one for one in known if one >= 0]
+        said = f"one of those that are kept: {kept[0]} to {kept[-1]}" if kept else "an epoch; none is kept"
+        raise InputError(f"epoch {epoch} is not kept", said, "see braid state")
 
 
 def _refuse_later(files: Files, epoch: int, known: Sequence[int]) -> None:
@@ -107,6 +119,7 @@ def _check(checkpoint: Checkpoint, target: Manifest) -> None:
                 check_seal(checkpoint.files, name, sums[name], size)
             checked.add(name)
     checkpoint.log.check_epoch(target.epoch)
+    checkpoint.log.check_logged(target.epoch)
 
 
 def _readable(files: Files, epoch: int) -> Manifest | None:
@@ -117,11 +130,30 @@ def _readable(files: Files, epoch: int) -> Manifest | None:
         return None
 
 
+def _refuse_stale(checkpoint: Checkpoint, plan: RollbackPlan) -> None:
+    """Refuse a plan that was made before the lease was taken, if anything was committed, begun or retired since."""
+    known = Manifest.epochs(checkpoint.files)
+    if plan.epoch not in known or _last(checkpoint, known) != plan.last:
+        raise InputError(
+            f"{checkpoint.root} has gone on since the rollback to epoch {plan.epoch} was planned",
+            "a checkpoint that is as it was",
+            "see braid state, and do it again",
+        )
+
+
+def _last(checkpoint: Checkpoint, known: Sequence[int]) -> int:
+    """The last epoch that was committed, or begun, or was there before a rollback that was not finished."""
+    begun = max(checkpoint.log.last(log) for log in ("offsets", "commits"))
+    return max(known[-1], begun, intended(checkpoint.files, "last") or -1)
+
+
 def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str]:
     """Do it, under the lease; gives the files of results that were removed."""
     files = checkpoint.files
     checkpoint.fence()
+    _refuse_stale(checkpoint, plan)
     files.replace(INTENT, json.dumps({"epoch": plan.epoch, "last": plan.last}).encode())
+    checkpoint.sync_names()
     removed, touched = [], []
     for folder in plan.folders:
         own = Files(folder)
@@ -135,6 +167,7 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     if files.has_renames:
         syncing.sync_folders([*(files.path(folder) for folder in cut), *touched])
     files.delete(INTENT)
+    checkpoint.sync_names()
     checkpoint.sweep()
     checkpoint.check_offsets(plan.epoch)
     return removed

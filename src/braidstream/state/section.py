@@ -30,7 +30,7 @@ from braidstream.model.parts import Part, Segment
 from braidstream.model.snapshots import ACCOUNT, UNSEALED, Figures, Key, Ref
 from braidstream.model.values import Value
 from braidstream.state.files import Files
-from braidstream.state.packed import check, pack, unpack
+from braidstream.state.packed import check, is_whole, pack, unpack
 from braidstream.state.seals import sealing
 
 __all__ = ["Section"]
@@ -127,8 +127,7 @@ class Section:
     def read(cls, files: Files, ref: Ref) -> Section:
         """Read one; `DamagedState` when it is missing, or not what was written."""
         try:
-            with files.map(ref.name) as source:
-                content = source.read()
+            content = files.content(ref.name, lambda one: len(one) == ref.size and is_whole(one, ref.checksum))
         except FileNotFoundError:
             raise DamagedState(files.path(ref.name), "this section of a manifest is missing") from None
         try:

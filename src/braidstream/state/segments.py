@@ -14,7 +14,6 @@ import re
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,9 +101,6 @@ def _deadline(rows: Rows, newest: int, window_us: int | None) -> int:
 
 def open_segment(files: Files, segment: Segment) -> Rows:
     """The rows of a segment, mapped into memory; one that is not what was written is refused."""
-    if not files.is_local:
-        with suppress(OSError, pa.ArrowInvalid):  # told below; what has to be fetched is counted here
-            files.map(segment.name)
     check_seal(files, segment.name, segment.checksum, segment.bytes, run=files.run)
     return (
         kept_open(files.path(segment.name), lambda: _opened(files, segment))
@@ -115,7 +111,7 @@ def open_segment(files: Files, segment: Segment) -> Rows:
 
 def _opened(files: Files, segment: Segment) -> Rows:
     try:
-        table = pa.ipc.open_file(files.map(segment.name)).read_all()
+        table = _table(files, segment.name)
     except FileNotFoundError:
         raise DamagedState(files.path(segment.name), "this segment is missing") from None
     except (pa.ArrowInvalid, OSError) as error:
@@ -125,6 +121,16 @@ def _opened(files: Files, segment: Segment) -> Rows:
             files.path(segment.name), f"this segment holds {table.num_rows} rows, its manifest says {segment.rows}"
         )
     return Rows(_with_stored_names(whole(table), segment.store), f"{files.path(segment.name)} {segment.checksum}")
+
+
+def _table(files: Files, name: str) -> pa.Table:
+    """A copy without a checksum that cannot be opened is torn, maybe, and is fetched again."""
+    try:
+        return pa.ipc.open_file(files.map(name)).read_all()
+    except pa.ArrowInvalid:
+        if not files.forget(name):
+            raise
+        return pa.ipc.open_file(files.map(name)).read_all()
 
 
 def _with_stored_names(table: pa.Table, store: str) -> pa.Table:

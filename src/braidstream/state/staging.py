@@ -14,6 +14,7 @@ import json
 import re
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ _SAYS_MORE = re.compile(rb"collat|interval|variant|__CHAR_VARCHAR", re.IGNORECAS
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark looks for its own types in a Parquet file."""
 ROWS = 1 << 17
+_AT_ONCE = 8
 BYTES = 1 << 22
 """What waits for a row group to be full: a constant, since it comes on top of a slot's budget."""
 
@@ -130,16 +132,23 @@ class Stage:
 def check_staged(root: str, staged: Sequence[StagedFile]) -> list[str]:
     """The names of files that are what slots have staged, before they go to a sink; one that is not is refused.
 
+    Several at once: while one is counted, others are.
+
     On an object store only the size is looked at: the bytes would all pass through the driver, and the store has
     checksums of its own.
     """
     files = Files(root)
-    for one in staged:
-        if files.has_renames:
-            check_seal(files, one.name, one.checksum, one.bytes, "staged file")
-        elif files.size(one.name) != one.bytes:
-            raise DamagedState(files.path(one.name), f"this staged file has not its {one.bytes} bytes")
+    files.direct = True
+    with ThreadPoolExecutor(max(min(len(staged), _AT_ONCE), 1)) as pool:
+        list(pool.map(lambda one: _check_staged(files, one), staged))
     return [one.name for one in staged]
+
+
+def _check_staged(files: Files, one: StagedFile) -> None:
+    if files.has_renames:
+        check_seal(files, one.name, one.checksum, one.bytes, "staged file")
+    elif files.size(one.name) != one.bytes:
+        raise DamagedState(files.path(one.name), f"this staged file has not its {one.bytes} bytes")
 
 
 def _declared(schema: pa.Schema) -> pa.Schema:

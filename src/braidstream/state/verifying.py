@@ -2,7 +2,8 @@
 
 Looked at are the identity, every kept manifest with its routing table, ledger and sections, every segment that one of
 them refers to, and Spark's log. What is damaged is told file by file, the rest is looked at all the same. A checkpoint
-that a flow is writing to may be verified: what was retired meanwhile does not count.
+that a flow is writing to may be verified: what was retired meanwhile does not count. Of a remote checkpoint the files
+themselves are read, not this machine's copies.
 
 Cost: one pass over all bytes, at the speed of the disk or of the checksum (3 GB a second).
 """
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
 from braidstream.model.snapshots import UNSEALED
-from braidstream.state.checkpoint import INTENT, Checkpoint, begun_rollback
+from braidstream.state.begun_rollback import INTENT, begun_rollback
+from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest
 from braidstream.state.seals import file_checksum
@@ -65,6 +67,7 @@ class _Expected:
 def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda done, total: None) -> Found:
     """Look at everything; `told` is told of the bytes that were read, and of those that there are."""
     files, found = checkpoint.files, Found()
+    files.direct = True
     try:
         if checkpoint.identity() is None:
             there = "is no checkpoint" if files.exists() else "does not exist"
@@ -152,6 +155,9 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
     except FileNotFoundError:
         if one.epoch in Manifest.epochs(files):
             found.add(Damage(files.path(one.name), "this segment is missing"))
+        return
+    except DamagedState as error:
+        found.add(error)
         return
     found.bytes += size
     if size != one.bytes:

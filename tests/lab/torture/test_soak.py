@@ -6,14 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from braidstream import jobs
 from braidstream.errors import InputError
+from braidstream.lab.torture import soak as soaking
 from braidstream.lab.torture.soak import DRIVER, SERIES, Clock, Soak, _due, _job, _session, soak
 from braidstream.lab.torture.soak_picture import draw_soak
+from tests.cli.workshop import Braid
 
 
 def of(values: list[float]) -> Soak:
@@ -34,6 +37,47 @@ def test_a_leak_that_every_start_of_the_driver_hides_is_seen_within_its_life() -
     lives = seen.growth_of_lives()
     assert len(lives) == 3  # the last is too short to tell
     assert all(life["driver MB"] > 1.4 for life in lives)
+
+
+def leaking(name: str, per_s: float) -> Soak:
+    """An hour in which one series grows, within lives of twenty minutes."""
+    flat = dict.fromkeys(SERIES, 200.0)
+    seconds = [5.0 * i for i in range(720)]
+    samples = [(s, {**flat, name: 200.0 + per_s * (s % 1200)}) for s in seconds]
+    return Soak(60.0, samples, [(1200.0, DRIVER), (2400.0, DRIVER)])
+
+
+@pytest.mark.parametrize("name", [name for name in SERIES if name != "offset log"])
+def test_a_leak_in_a_drivers_life_is_growth_and_noise_is_not(name: str) -> None:
+    assert leaking(name, 0.0).grown() == []
+    assert leaking(name, 0.03).grown() == []  # 6% in a third of a life, and few
+    told = leaking(name, 0.5).grown()
+    assert len(told) == 3
+    assert all(name in one and "driver's life" in one for one in told)
+
+
+def test_what_grows_over_all_lives_is_growth() -> None:
+    seen = Soak(60.0, [(5.0 * i, dict.fromkeys(SERIES, 100.0 + i // 240 * 100)) for i in range(720)])
+    seen.faults = [(1200.0, DRIVER), (2400.0, DRIVER)]
+    assert {one.split(":")[0] for one in seen.grown()} == {"over all"}
+    assert not any("offset log" in one for one in seen.grown())
+
+
+def test_of_a_few_minutes_no_growth_is_told() -> None:
+    """A process that is warming up grows."""
+    seen = leaking("JVM MB", 5.0)
+    assert Soak(3.0, seen.samples[:36]).grown() == []
+
+
+@pytest.mark.parametrize(("per_s", "code"), [(0.0, 0), (0.5, 1)])
+def test_the_command_ends_with_1_when_something_has_grown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], per_s: float, code: int
+) -> None:
+    monkeypatch.setattr(soaking, "soak", lambda *_: leaking("driver MB", per_s))
+    told = Braid(capsys, monkeypatch)("torture", "--minutes", "60")
+    assert told.code == code
+    assert ("grown in the driver's life" in told.out) == bool(code)
+    assert "all results are DuckDB's" in told.out
 
 
 def test_the_clock_leaves_out_the_time_in_which_it_was_stopped() -> None:
@@ -61,7 +105,8 @@ def test_workers_whose_parent_was_killed_are_still_seen() -> None:
         os.kill(process, signal.SIGKILL)
     assert worker in dict(_session(leader.pid))
     for process in dict(_session(leader.pid)):
-        os.kill(process, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # of those killed above, one may end only now
+            os.kill(process, signal.SIGKILL)
     leader.communicate()
 
 

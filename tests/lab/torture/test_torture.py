@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from braidstream.lab.torture.playing import play
 from braidstream.lab.torture.record import described, drawn, torture
 from braidstream.lab.torture.reference import Reference
 from braidstream.lab.torture.shrinking import shrink
-from braidstream.lab.torture.spark_playing import play_on_spark
+from braidstream.lab.torture.spark_playing import Act, _SparkPlay, play_on_spark
 from braidstream.lab.torture.story import Story
 from braidstream.model.values import changed
 from braidstream.spark.sink import Mark
@@ -182,6 +183,28 @@ def test_a_flow_on_spark_whose_processes_are_killed_gives_what_duckdb_gives(tmp_
     outcome = play_on_spark(drawn(1), tmp_path)
     assert not outcome.wrong, outcome.wrong
     assert outcome.met["event: a process"] >= 2
+
+
+def test_disks_fail_and_are_full_in_stories_on_spark(tmp_path: Path) -> None:
+    """Not a property of the engine either."""
+    acts = [act for seed in range(60) for act in _SparkPlay(draw_story(seed), tmp_path, Counter()).acts]
+    assert sum(act.is_full and act.is_once for act in acts) > 3
+    assert sum(act.is_full and not act.is_once for act in acts) > 3
+    assert not any(act.fault for act in acts if act.is_last)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("point", ["before-root", "task-after-segment"])
+def test_a_full_disk_ends_a_process_on_spark_and_the_next_one_goes_on(tmp_path: Path, point: str) -> None:
+    met = Counter[str]()
+    play = _SparkPlay(drawn(1), tmp_path, met)
+    n_epochs = len(play.story.epochs)
+    play.acts = [Act(n_epochs, f"{point}:1:full"), Act(n_epochs, f"{point}:2:full once"), Act(n_epochs, is_last=True)]
+    play.lives = {name: (0, len(play.acts)) for name in play.lives}
+    play.through()
+    assert met[f"fault: full disk at {point}"] == 1
+    assert met[f"fault: a write failed at {point}"] == 1, met
 
 
 @pytest.mark.acceptance

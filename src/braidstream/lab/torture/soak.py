@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,6 +50,18 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("u
 WORKER, STOP, DRIVER = "a worker killed", "all processes stopped for 4 s", "the driver killed"
 _DRIVER_EVERY = 20
 SERIES = ("driver MB", "JVM MB", "workers MB", "segments", "manifests", "sections", "offset log", "other files")
+_MOST = {
+    "driver MB": 1.15, "JVM MB": 1.15, "workers MB": 1.25,
+    "segments": 1.25, "manifests": 1.25, "sections": 1.25, "other files": 1.25,
+}  # fmt: skip
+"""How much larger the last third of a driver's life may be than the middle one, before it is called growth. Of the
+offset log nothing is said: Spark deletes from it in steps, first after some 100 epochs."""
+_SLACK = {"driver MB": 15.0, "JVM MB": 40.0, "workers MB": 40.0}
+"""MB that are no growth whatever they were before."""
+_FEW = 20.0
+"""Likewise of files."""
+_TOLD_S = 600.0
+"""Of a shorter time nothing is said: a process that is warming up grows."""
 _LIMIT_S = 600.0
 _MOST_ENDS = 20
 """A job that ends so often without being killed does not run."""
@@ -63,6 +75,9 @@ _QUERIES = {
     "ON A.k = B.k AND A.v % 4 = 0",
     "counts": "SELECT A.k AS k, COUNT(*) AS n {} A.k = B.k GROUP BY A.k",
 }
+
+
+Sample: TypeAlias = tuple[float, dict[str, float]]
 
 
 @dataclass
@@ -85,27 +100,46 @@ class Soak:
 
     def growth_of_lives(self) -> list[dict[str, float]]:
         """The same within the life of each driver of ten minutes or more: a leak that every start hides."""
+        return [_growth(life) for life in self._lives()]
+
+    def grown(self) -> list[str]:
+        """What has grown by more than `_MOST` and `_SLACK`, over all or within a driver's life, in words."""
+        spans = {"over all": self.samples} if self.minutes * 60 >= _TOLD_S else {}
+        spans |= {f"in the driver's life from {life[0][0]:,.0f} s on": life for life in self._lives()}
+        return [f"{words}: {told}" for words, samples in spans.items() for told in _grown(samples)]
+
+    def _lives(self) -> list[list[Sample]]:
         deaths = [second for second, what in self.faults if what == DRIVER or what.startswith("ended")]
         bounds = [0.0, *deaths, math.inf]
         lives = [[one for one in self.samples if a <= one[0] < b] for a, b in pairwise(bounds)]
-        return [_growth(life) for life in lives if life and life[-1][0] - life[0][0] >= 600]
+        return [life for life in lives if life and life[-1][0] - life[0][0] >= _TOLD_S]
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""
         names = ("minutes", "rows", "results", "epochs", "wrong", "faults", "pauses")
         plain = {name: getattr(self, name) for name in names}
-        growth = {"growth": self.growth(), "growth_of_lives": self.growth_of_lives()}
+        growth = {"growth": self.growth(), "growth_of_lives": self.growth_of_lives(), "grown": self.grown()}
         return {**plain, **growth, "samples": self.samples}
 
 
-def _growth(samples: list[tuple[float, dict[str, float]]]) -> dict[str, float]:
+def _thirds(samples: list[Sample], name: str) -> tuple[float, float]:
+    """The means of the middle third and of the last one."""
     third = len(samples) // 3
-    middle, last = samples[third : 2 * third], samples[2 * third :]
+    parts = samples[third : 2 * third], samples[2 * third :]
+    middle, last = (sum(figures[name] for _, figures in part) / max(len(part), 1) for part in parts)
+    return middle, last
 
-    def mean(some: list[tuple[float, dict[str, float]]], name: str) -> float:
-        return sum(figures[name] for _, figures in some) / max(len(some), 1)
 
-    return {name: round(mean(last, name) / max(mean(middle, name), 1.0), 3) for name in SERIES}
+def _growth(samples: list[Sample]) -> dict[str, float]:
+    thirds = {name: _thirds(samples, name) for name in SERIES}
+    return {name: round(last / max(middle, 1.0), 3) for name, (middle, last) in thirds.items()}
+
+
+def _grown(samples: list[Sample]) -> Iterator[str]:
+    for name, most in _MOST.items():
+        middle, last = _thirds(samples, name)
+        if last > most * middle and last - middle > _SLACK.get(name, _FEW):
+            yield f"{name} from {middle:,.0f} to {last:,.0f}, more than {most:g} times as much"
 
 
 def soak(

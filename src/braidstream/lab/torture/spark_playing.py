@@ -2,7 +2,8 @@
 
 The story's epochs are cut into acts. Before an act the files of its epochs are written, one a stream and epoch, and the
 job file is changed: other slots, memory, router, controller, and queries that come or go. A process runs the job; in
-most acts it, a worker or all of its processes are killed by SIGKILL. The last act runs until the input is read. A query
+most acts it, a worker or all of its processes are killed by SIGKILL, a write fails, or the disk is full at a point, so
+that the process ends with exit code 3 and says why. The last act runs until the input is read. A query
 that comes or goes does so after the epoch that was committed last.
 
 Invariant: what is compared is what a reader of the folders sees. Cost: some ten seconds an act.
@@ -38,6 +39,8 @@ __all__ = ["play_on_spark"]
 
 LIMIT_S = 240.0
 _MOST_EPOCHS = 6
+_FAILED, _NO_SPACE = 3, "No space left on device"
+"""How a process ends that could not write, and what it says."""
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TASK_POINTS = (
     "task-start",
@@ -55,10 +58,25 @@ class Act:
 
     end: int
     fault: str = ""
-    """point:epoch:kill, `time`, or none."""
+    """point:epoch:kill, point:epoch:full, point:epoch:full once, `time`, or none."""
     delay_s: float = 0.0
     flow: tuple[tuple[str, Any], ...] = ()
     is_last: bool = False
+
+    @property
+    def point(self) -> str:
+        """Where it is struck."""
+        return self.fault.partition(":")[0]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what strikes is an error of the disk."""
+        return ":full" in self.fault
+
+    @property
+    def is_once(self) -> bool:
+        """Whether it strikes once, so that what is tried again goes through."""
+        return self.fault.endswith((":kill", " once"))
 
 
 def play_on_spark(story: Story, folder: Path) -> Outcome:
@@ -104,7 +122,8 @@ class _SparkPlay:
             is_last = end == n_epochs
             if not is_last or random.random() < 0.3:
                 epoch = random.randrange(begin, end)
-                fault = random.choice([f"{random.choice(POINTS)}:{epoch}:kill"] * 4 + ["time"] * 4 + [""])
+                at = f"{random.choice(POINTS)}:{epoch}"
+                fault = random.choice([f"{at}:kill"] * 4 + ["time"] * 4 + [f"{at}:full", f"{at}:full once"] + [""])
                 acts.append(Act(end, fault, random.uniform(0, 4), self._drawn_flow()))
             if is_last:
                 acts.append(Act(end, flow=self._drawn_flow(), is_last=True))
@@ -181,19 +200,24 @@ class _SparkPlay:
         self.met["event: a process"] += 1
         told = errors.read_text(errors="replace")
         if is_killed:
-            at = "a random time" if act.fault == "time" else act.fault.split(":")[0]
+            at = "a random time" if act.fault == "time" else act.point
             self.met[f"fault: SIGKILL at {at}"] += 1
+        elif act.is_full and process.returncode == _FAILED and _NO_SPACE in told:
+            self.met[f"fault: {'a write failed' if act.is_once else 'full disk'} at {act.point}"] += 1
         elif process.returncode != 0:
             raise Wrong(f"act {number} {act} ended with exit code {process.returncode}: {told[-3000:]}")
         elif self._was_struck(number):
-            self.met[f"fault: a worker killed at {act.fault.split(':')[0]}"] += 1
+            what = "a write of a task failed" if act.is_full else "a worker killed"
+            self.met[f"fault: {what} at {act.point}"] += 1
 
     def _started(self, act: Act, number: int) -> tuple[subprocess.Popen[bytes], Path]:
         errors = self.folder / f"act-{number}.err"
         inherited = {name: value for name, value in os.environ.items() if name not in (VARIABLE, ONCE_VARIABLE)}
         inherited |= {"SPARK_SUBMIT_OPTS": _JVM, "SPARK_LOCAL_IP": "127.0.0.1"}
         if ":" in act.fault:
-            inherited |= {VARIABLE: act.fault, ONCE_VARIABLE: str(self.folder / f"struck-{number}")}
+            inherited[VARIABLE] = act.fault.removesuffix(" once")
+        if act.is_once:
+            inherited[ONCE_VARIABLE] = str(self.folder / f"struck-{number}")
         command = [sys.executable, "-m", "braidstream", "run", str(self.folder / "job.toml"), "--quiet"]
         settings = ["--master", "local[2,3]", "--conf", "spark.ui.enabled=false"]
         with errors.open("wb") as file:
