@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def _described(job: Job) -> dict[str, Any]:
     return {"parts": names, "feeds": feeds}
 
 
-def _shown(described: Mapping[str, Any]) -> str:
+def _shown(described: dict[str, Any]) -> str:
     feeds = ", ".join(f"{name} ({part})" for name, part in described["feeds"].items())
     return f"the parts {', '.join(described['parts'])} and results of {feeds or 'none'} between them"
 

@@ -233,7 +233,7 @@ class DeltaSink(Sink):
         return _hindered(found.configuration) or _asked_of(json.loads(table.schema().to_json()), features)
 
 
-def _asked_of(schema: Mapping[str, Any], features: Iterable[str]) -> str | None:
+def _asked_of(schema: object, features: Iterable[str]) -> str | None:
     """What columns, or the table's protocol, ask of a writer."""
     for name, metadata in _metadata(schema):
         computed = [key for key in metadata if key.startswith(_COMPUTED)]
@@ -243,7 +243,7 @@ def _asked_of(schema: Mapping[str, Any], features: Iterable[str]) -> str | None:
     return f"a writer has to know {', '.join(beyond)}" if beyond else None
 
 
-def _metadata(kind: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _metadata(kind: object) -> Iterator[tuple[str, Iterable[str]]]:
     """The columns of a schema, inner ones too, with what is noted of each."""
     for inner in kind.values() if isinstance(kind, dict) else kind if isinstance(kind, list) else ():
         yield from _metadata(inner)
