@@ -59,7 +59,16 @@ from braidstream.spark.declared import (
     submitted_of,
     trigger_of,
 )
-from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
+from braidstream.spark.evolving import (
+    Begun,
+    Evolution,
+    bad_targets,
+    declared_of,
+    evolution,
+    held_before,
+    may_owe,
+    refuse_recognized,
+)
 from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
 from braidstream.spark.flow_inputs import FlowInputs
@@ -322,15 +331,16 @@ class Flow(FlowInputs):
         known = store.identity()
         mine = self._identity(known)
         declared = {name: declared_of(query) for name, query in self._queries.items()}
-        changes = Evolution(Held({}), declared, mine.streams)
+        bad = bad_targets(self._bad)
+        changes = first = Evolution(Held({}), declared, mine.streams, bad)
         last = None if known is None else store.latest()
         if known is not None and last is not None:
             refuse_ended(last, shown)
-            changes = evolution(known, last, mine, declared, self._parsed)
+            changes = evolution(known, last, mine, declared, bad, self._parsed)
         is_other = bool(changes.lines or changes.expected)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
         if last is None or is_new:
-            last, changes = self._first(last), Evolution(Held({}), declared, mine.streams)
+            last, changes = self._first(last), first
         else:
             changes.check(mine, shown)
             last = self._resumed(store, last)

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
-from braidstream.model.declarations import Target
+from braidstream.model.declarations import FILE_FORMATS, Target
 from braidstream.model.secrets import kept_options, resolved_options
 from braidstream.model.snapshots import UNSEALED, Placed
 from braidstream.spark.causes import in_expression, one_line
@@ -62,7 +62,6 @@ __all__ = [
 ]
 
 OWNER = "_braidstream.json"
-FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 _WITHOUT_PATH = {"postgresql": "options with url and table", "kafka": "options with servers and topic"}
 COMPRESSIONS = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
 
