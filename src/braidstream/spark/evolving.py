@@ -34,7 +34,7 @@ from braidstream.query.evolution import Held, Step, added_columns, compare
 from braidstream.spark.declared import BadTarget, ContinuousQuery
 from braidstream.spark.launch import Launch, Prepared
 from braidstream.spark.names import resolved
-from braidstream.spark.sinks import Sink, make_sink
+from braidstream.spark.sinks import Sink, sink_as_before
 from braidstream.state.checkpoint import Identity
 from braidstream.state.generations import pushed_stores
 from braidstream.state.manifest import Manifest
@@ -214,7 +214,9 @@ def held_before(
 
 def _made(target: Target | None, name: str, shown: str) -> Sink:
     refuse_hidden({} if target is None else target.options, f"the sink of query {name!r}, which is owed results")
-    return make_sink(_known(target, name, shown), target.path if target else None, target.options if target else {})
+    return sink_as_before(
+        _known(target, name, shown), target.path if target else None, target.options if target else {}
+    )
 
 
 def _known(target: Target | None, name: str, shown: str) -> str:
