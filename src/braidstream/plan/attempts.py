@@ -283,7 +283,7 @@ def _takes(wanted: str, text: str) -> bool:
     except ArithmeticError:
         return False
     if target is not None:
-        return -(2 ** (target.bit_width - 1)) <= number < 2 ** (target.bit_width - 1)
+        return bool(-(2 ** (target.bit_width - 1)) <= number < 2 ** (target.bit_width - 1))
     precision, _, scale = wanted.replace(" ", "").removeprefix("decimal(").removesuffix(")").partition(",")
     if not wanted.startswith("decimal(") or not (precision + scale).isdecimal():
         return False
