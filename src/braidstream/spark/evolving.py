@@ -18,8 +18,9 @@ Invariant: the results of an epoch are those of the declaration in the manifest 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from braidstream.epoch.owed import is_in_step
@@ -51,6 +52,7 @@ __all__ = [
     "held_before",
     "may_owe",
     "refuse_recognized",
+    "with_failed",
 ]
 
 
@@ -210,6 +212,36 @@ def held_before(
         sink = _made(Target(entry.to, entry.path, entry.options), name, shown)
         running[name] = ContinuousQuery(parsed(entry.text, name), sink, entry.since)
     return running
+
+
+def with_failed(
+    held: Mapping[str, ContinuousQuery],
+    found: Evolution,
+    now: Mapping[str, ContinuousQuery],
+    attempted: Callable[[Query], Collection[str]],
+    shown: str,
+) -> dict[str, ContinuousQuery]:
+    """The queries that ran until now with their outputs for rows on which an expression fails: `attempted` of theirs.
+
+    These are where they were. A query that had none has the one of now, if there is one: it may have stopped without.
+    """
+    called = {step.before: step.name for step in found.steps if step.before}
+    made = dict[str, ContinuousQuery]()
+    for name, query in held.items():
+        then = None if name in found.held.submitted else found.held.then.get(name)
+        mine = now.get(called.get(name, name))
+        of = _failed_until_now(None if then is None else then.bad, mine, name, shown)
+        own = replace(query, failing=partial(attempted, query.query))
+        made[name] = query if of is None else own.bad(of[0], of[1], **of[2])
+    return made
+
+
+def _failed_until_now(then: Target | None, now: ContinuousQuery | None, name: str, shown: str) -> BadTarget | None:
+    mine = None if now is None or now.failed is None else now.failed.of
+    if then is None or (mine is not None and (then.to is None or _noted(mine) == kept(then))):
+        return mine
+    refuse_hidden(then.options, f"the output for bad rows of query {name!r}, which is owed results")
+    return _known(then, name, shown), then.path, then.options
 
 
 def _made(target: Target | None, name: str, shown: str) -> Sink:

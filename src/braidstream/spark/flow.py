@@ -68,6 +68,7 @@ from braidstream.spark.evolving import (
     held_before,
     may_owe,
     refuse_recognized,
+    with_failed,
 )
 from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
@@ -209,9 +210,13 @@ class Flow(FlowInputs):
 
     def _failing(self, query: Query) -> tuple[str, ...]:
         """The streams of whose rows an expression may fail; refused where such a row would be put out all the same."""
-        schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
+        refuse_bad(query, {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()})
+        return self._attempted(query)
+
+    def _attempted(self, query: Query) -> tuple[str, ...]:
+        """The streams of whose rows an expression may fail."""
         made = draft(query, self._meaning) if query.is_aggregate else None
-        refuse_bad(query, schemas)
+        schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
         return attempted_streams(query, schemas, made)
 
     def _new_name(self) -> str:
@@ -359,11 +364,10 @@ class Flow(FlowInputs):
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
         noted = changes.noted(last)
         prepared = launch.prepare(self._recalled(noted), noted)
-        held: dict[str, ContinuousQuery] = {}
+        held = dict[str, ContinuousQuery]()
         if changes.ends and may_owe(last):
-            held = held_before(changes, last, self._parsed, shown)
-            same = {name: self._queries[name].failed for name in held.keys() & self._queries.keys()}
-            held |= {name: replace(held[name], failed=failed) for name, failed in same.items()}
+            owed = held_before(changes, last, self._parsed, shown)
+            held = with_failed(owed, changes, self._queries, self._attempted, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
         warnings += gone_folders(prepared, last, store)
