@@ -231,9 +231,11 @@ def failed_of(folder: Path, name: str) -> list[tuple[str, int, int | None]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("point", ["after-results", "delivery-put", "delivery-done"])
 def test_the_answer_is_the_join_over_rows_that_do_not_fail_also_after_a_crash(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, point: str
 ) -> None:
+    """The last two strike between the first bad rows of an epoch and the results beside them."""
     chance = random.Random(2)
     texts, numbers = ["1", "2", "3", "x", "", None], [-2, 0, 1, 2, 3, None]
     streams = {
@@ -244,8 +246,12 @@ def test_the_answer_is_the_join_over_rows_that_do_not_fail_also_after_a_crash(
         for number, rows in enumerate(files):
             write(tmp_path, name, number, rows)
     file = job(tmp_path, QUERIES, list(FAILING), final=True)
-    with pytest.raises(Exception, match="injected fault"), armed("after-results:1:raise"):
+    with pytest.raises(Exception, match="injected fault"), armed(f"{point}:1:raise"):
         run(spark, file)
+    if point != "after-results":
+        inner = {path.parent.name for path in tmp_path.glob("bad-inner/*/part-*-0000000001-*")}
+        assert inner == {"stream=R+S"}
+        assert not list(tmp_path.glob("inner/part-*-0000000001-*"))
     file.write_text(file.read_text().replace("slots = 2", "slots = 3"))
     run(spark, file)
     database = asked(streams)
