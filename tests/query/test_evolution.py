@@ -79,6 +79,9 @@ THEN = {"q": declared(TEXT), "p": declared(OTHER, "p")}
         pytest.param(
             Held(THEN), {**THEN, "q": declared(TEXT, recovered=True)}, [("redirect", "q")], id="results say more"
         ),
+        pytest.param(
+            Held(THEN), {**THEN, "q": declared(TEXT, bad=Target("json", "bad"))}, [("redirect", "q")], id="bad rows"
+        ),
         pytest.param(Held({"q": THEN["q"]}), {"q": declared(OTHER)}, [("replace", "q")], id="another text"),
         pytest.param(Held({"q": Declared(THEN["q"].fingerprint)}), {"q": THEN["q"]}, [], id="no note of the text"),
         pytest.param(Held({"q": Declared("x")}), {"q": THEN["q"]}, [("replace", "q")], id="no note, another query"),

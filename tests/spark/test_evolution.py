@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -163,6 +164,42 @@ def test_what_is_owed_to_a_query_that_ends_is_delivered_first(spark: SparkSessio
     new = rows(found_between(3, 4, 3), lambda r, s: (r["v"], r["name"], s["v"]))
     assert stage.found("q") == rows(found_between(0, 3)) + new
     assert last >= 2
+
+
+@pytest.mark.slow
+def test_what_is_owed_is_delivered_with_what_may_fail_of_the_old_query(spark: SparkSession, tmp_path: Path) -> None:
+    """The new one computes other expressions of other streams, and nothing of joined rows."""
+    text = (
+        "SELECT R.k AS k, SUM({0} div ({0} % 5)) AS n FROM R [RANGE 30 SECONDS], S [RANGE 30 SECONDS] WHERE R.k = S.k"
+    )
+    divided = SELECT.replace("S.v AS sv", "S.v AS sv, 7 div (R.v % 5) AS d")
+    stage = Stage(spark, tmp_path, memory=1500, spill_share=1.0)
+
+    def declared(column: str, other: str) -> Flow:
+        flow = flow_of(stage, {"n": (text.format(column) + " GROUP BY R.k", "n"), "q": (other, "q")})
+        for name in "nq":
+            flow._queries[name].bad("json", path=stage.out(f"bad-{name}"))
+        return flow
+
+    handle = stage.start(declared("R.v", divided))
+    for _ in range(3):
+        stage.arrive(handle)
+    assert pushed_stores(handle.manifest)
+    handle.stop()
+    stage.arrive()
+    after = stage.start(declared("S.v", SELECT), "available")
+    assert after.await_termination(120)
+    assert len(after.changes) == 2
+    found = Counter((r, s) for file in Path(stage.out("q")).glob("part-*") for r, s in rows_of(file, "rv", "sv"))
+    until = [pair for pair in found_between(0, 3) if pair[0]["v"] % 5]
+    assert found == rows(until) + rows(found_between(3, 4))
+    lines = [one for file in Path(stage.out("bad-q")).rglob("part-*") for one in file.read_text().splitlines()]
+    failed = Counter((row["R"]["v"], row["S"]["v"]) for line in lines for row in [json.loads(json.loads(line)["row"])])
+    assert failed == rows([pair for pair in found_between(0, 3) if not pair[0]["v"] % 5]) != Counter()
+
+
+def rows_of(file: Path, *columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in columns) for row in pq.read_table(file).to_pylist()]
 
 
 def test_a_column_is_added_to_a_stream(spark: SparkSession, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def bad(folder: Path, name: str) -> list[tuple[str, str, Any]]:
     for part in (folder / f"bad-{name}").glob("stream=*/part-*"):
         for line in part.read_text().splitlines():
             one = json.loads(line)
-            assert one["query"] == name
+            assert one["query"] == name.rstrip("2")
             found.append((part.parent.name.removeprefix("stream="), one["reason"], json.loads(one["row"])))
     return sorted(found, key=str)
 
@@ -231,9 +231,11 @@ def failed_of(folder: Path, name: str) -> list[tuple[str, int, int | None]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("point", ["after-results", "delivery-put", "delivery-done"])
 def test_the_answer_is_the_join_over_rows_that_do_not_fail_also_after_a_crash(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, point: str
 ) -> None:
+    """The last two strike between the first bad rows of an epoch and the results beside them."""
     chance = random.Random(2)
     texts, numbers = ["1", "2", "3", "x", "", None], [-2, 0, 1, 2, 3, None]
     streams = {
@@ -244,8 +246,12 @@ def test_the_answer_is_the_join_over_rows_that_do_not_fail_also_after_a_crash(
         for number, rows in enumerate(files):
             write(tmp_path, name, number, rows)
     file = job(tmp_path, QUERIES, list(FAILING), final=True)
-    with pytest.raises(Exception, match="injected fault"), armed("after-results:1:raise"):
+    with pytest.raises(Exception, match="injected fault"), armed(f"{point}:1:raise"):
         run(spark, file)
+    if point != "after-results":
+        inner = {path.parent.name for path in tmp_path.glob("bad-inner/*/part-*-0000000001-*")}
+        assert inner == {"stream=R+S"}
+        assert not list(tmp_path.glob("inner/part-*-0000000001-*"))
     file.write_text(file.read_text().replace("slots = 2", "slots = 3"))
     run(spark, file)
     database = asked(streams)
@@ -258,6 +264,42 @@ def test_the_answer_is_the_join_over_rows_that_do_not_fail_also_after_a_crash(
         failing = Counter(database.execute(wanted).fetchall())
         assert failing, name
         assert Counter(failed_of(tmp_path, name)) == failing, name
+
+
+def lines_of(folder: Path) -> list[Any]:
+    parts = (path for path in folder.rglob("part-*") if not set("_.") & {name[0] for name in path.parts[1:]})
+    return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_outputs_for_bad_rows_that_are_others_after_a_crash_have_each_row_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What the lost attempt put into the old ones goes: the epoch is done again into the new ones."""
+    for number in range(3):
+        for name in "RS":
+            write(tmp_path, name, number, [("1", 1, number), (f"x{number}", 2, number)])
+        with (tmp_path / "R" / f"{number}.json").open("a") as file:
+            file.write(f"no JSON {number}\n")
+        os.utime(tmp_path / "R" / f"{number}.json", (1_700_000_000 + number,) * 2)
+    text = job(tmp_path, {"q": f"SELECT R.v AS rv, S.v AS sv {FROM} WHERE CAST(R.s AS int) = S.v"}, ["q"])
+    own = 'time = "ts"\nbad = { format = "json", path = "unread" }'
+    text.write_text(text.read_text().replace('time = "ts"', own, 1))
+    with pytest.raises(Exception, match="injected fault"), armed("after-results:1:raise"):
+        run(spark, text)
+    assert sorted(one["message"] for one in lines_of(tmp_path / "unread")) == ["no JSON 0", "no JSON 1"]
+    text.write_text(text.read_text().replace('"unread"', '"unread2"').replace('"bad-q"', '"bad-q2"'))
+    changes = check_job(read(text)).changes
+    handle = run(spark, text)
+    assert tuple(handle.changes) == tuple(changes)
+    assert [line.split(" after epoch 0")[0].partition(" files in ")[0] for line in changes] == [
+        "rows of stream 'R' that cannot be read go to json", "query 'q' delivers",
+    ]  # fmt: skip
+    messages = {name: sorted(one["message"] for one in lines_of(tmp_path / name)) for name in ("unread", "unread2")}
+    assert messages == {"unread": ["no JSON 0"], "unread2": ["no JSON 1", "no JSON 2"]}
+    failed = {name: sorted(row["s"] for _, _, row in bad(tmp_path, name)) for name in ("q", "q2")}
+    assert failed == {"q": ["x0"], "q2": ["x1", "x2"]}
+    assert Counter(results(spark, tmp_path, "q")) == Counter({(1, 1): 9})
 
 
 @pytest.mark.slow

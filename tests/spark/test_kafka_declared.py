@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from braidstream import JobError, StreamError
 from braidstream.jobs.form import read
+from braidstream.spark.kafka_servers import silence_of
 from braidstream.spark.kafka_source import refuse_silent_brokers, takes_kafka_time
 
 JOB = """
@@ -71,6 +73,22 @@ def test_one_broker_that_answers_is_enough() -> None:
         one.listen()
         port = one.getsockname()[1]
         refuse_silent_brokers("R", {"kafka.bootstrap.servers": f"127.0.0.1:1, PLAINTEXT://127.0.0.1:{port}"})
+
+
+def test_a_broker_whose_packets_are_dropped_takes_no_time_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_asked = Event()
+
+    def connected(address: tuple[str, int], timeout: float) -> socket.socket:
+        if address[0] == "healthy":
+            is_asked.set()
+            return socket.socket()
+        assert timeout <= 2.0
+        is_asked.wait(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connected)
+    assert silence_of("silent:9092,healthy:9092,silent:9093", 2.0) is None
+    assert silence_of("silent:9092,silent:9093", 0.1) == "timed out"
 
 
 @pytest.mark.parametrize(

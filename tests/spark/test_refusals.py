@@ -20,11 +20,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from braidstream import SinkError, StreamError
 from braidstream.errors import InputError
 from braidstream.spark.avro_values import refuse_no_avro
+from braidstream.spark.declared import sink_again
 from braidstream.spark.flow import Flow
 from braidstream.spark.formats import open_stream, package_of
 from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.notes import Submitted
 
 ROWS = StructType([StructField("k", LongType())])
 NEEDED = {"postgresql": "adbc_driver_postgresql", "kafka": "confluent_kafka", "iceberg": "pyiceberg"}
@@ -110,6 +112,20 @@ def test_settings_that_librdkafka_does_not_take_are_refused(options: dict[str, s
 def test_a_path_is_refused_where_there_are_no_files(format_: str) -> None:
     own = {"servers": "h:1", "topic": "t"} if format_ == "kafka" else {"url": "postgresql://h/d", "table": "t"}
     assert f"the {format_} sink takes no path" in refusal(format_, "out", **own).wrong
+
+
+def test_a_path_that_had_no_effect_does_not_keep_what_was_declared_before_from_going_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """0.1.0 took it for a topic that Spark writes; a checkpoint of 0.2.0 may have it of a query that was submitted."""
+    found = make_sink("kafka", "out", {"kafka.bootstrap.servers": "h:1", "topic": "t"})
+    assert found.target.options["topic"] == "t"
+    assert "the kafka sink takes no path: 'out' has no effect" in caplog.text
+    submitted = Submitted("", "kafka", "out", {"servers": "h:1", "topic": "t"})
+    assert sink_again("q", submitted, None).target == make_sink("kafka", None, submitted.options).target
+    submitted = Submitted("", "postgresql", "out", {"url": "postgresql://h/d", "table": "t"})
+    assert sink_again("q", submitted, None).target == make_sink("postgresql", None, submitted.options).target
+    assert sink_again("q", Submitted("", "parquet", "out"), None).folder == "out"
 
 
 def test_a_topic_that_spark_writes_is_refused_where_no_broker_answers() -> None:

@@ -238,6 +238,39 @@ def test_repair_deletes_nothing_where_state_and_log_do_not_fit(tmp_path: Path, l
     assert finished(flow) == expected
 
 
+def test_a_manifest_that_is_missing_in_the_middle_keeps_all_files_until_it_is_put_back(tmp_path: Path) -> None:
+    """Its ledger names what the epoch before it needs and later ones do not."""
+    expected = finished(flow_in(tmp_path / "whole"))
+    flow = noted(flow_in(tmp_path / "flow"))
+    flow.restart()
+    checkpoint, lost = Checkpoint(flow._root), Path(flow._root, manifest_name(BEFORE - 2))
+    away = lost.rename(tmp_path / "away")
+    before = files_below(Path(flow._root))
+    for look in (checkpoint.orphans, checkpoint.repair):
+        with pytest.raises(DamagedState, match="this manifest is missing: those of epochs 3 and 5 are there") as told:
+            look()
+        assert told.value.path == str(lost)
+    flow.restart()
+    kept = {path for path in before if path.parent.name in ("manifests", "sections", "segments")}
+    assert kept <= set(files_below(Path(flow._root)))
+    away.rename(lost)
+    rolled(flow, BEFORE - 3)
+    flow.restart()
+    assert finished(flow) == expected
+
+
+def test_a_flow_that_goes_on_without_a_manifest_in_the_middle_deletes_again_once_that_is_not_kept(
+    tmp_path: Path,
+) -> None:
+    expected = finished(flow_in(tmp_path / "whole"))
+    flow = flow_in(tmp_path / "flow")
+    Path(flow._root, manifest_name(BEFORE - 2)).unlink()
+    flow.restart()
+    assert finished(flow) == expected
+    flow.restart()
+    assert Checkpoint(flow._root).orphans() == []
+
+
 def elsewhere_too(flow: Harness) -> Harness:
     """With a query that delivers to where a rollback cannot reach."""
     declared = {"p": Declared("", "SELECT ...", Target("postgresql"))}
@@ -256,6 +289,30 @@ def test_an_epoch_that_was_begun_may_be_in_sinks_that_a_rollback_cannot_take_bac
     plan = plan_rollback(checkpoint, last)
     assert plan.last == BEFORE
     assert any("postgresql" in one for one in plan.others)
+
+
+FAR = Declared("", "SELECT ...", Target("parquet", "/q"))
+
+
+@pytest.mark.parametrize(
+    ("notes", "wanted"),
+    [
+        ({"declared": {"q": changed(FAR, bad=Target("postgresql"))}}, ("query q, bad rows: postgresql",)),
+        ({"declared": {"q": changed(FAR, late=Target("delta", "/late"))}}, ("query q: delta in /late",)),
+        ({"declared": {"q": changed(FAR, bad=Target(None))}}, ("query q, bad rows: a function",)),
+        ({"bad": {"R": Target("kafka")}}, ("stream R, bad rows: kafka",)),
+        ({"declared": {"q": changed(FAR, bad=Target("json", "/bad"))}, "bad": {"R": Target("noop")}}, ()),
+    ],
+    ids=["of a query", "late rows in a table with a path", "a function", "of a stream", "folders"],
+)
+def test_an_output_for_bad_or_late_rows_that_is_no_folder_is_named(
+    tmp_path: Path, notes: dict[str, Any], wanted: tuple[str, ...]
+) -> None:
+    """Its mark would keep out the rows that fail in the epochs that are done again."""
+    flow = noted(flow_in(tmp_path / "flow"))
+    now = changed(flow.manifest.notes, **notes)
+    flow.runner.manifest = flow.runner.flow.checkpoint.commit(flow.manifest.with_notes(now))
+    assert plan_rollback(Checkpoint(flow._root), BEFORE - 2).others == wanted
 
 
 def test_an_epoch_whose_manifest_is_missing_may_be_there_too(tmp_path: Path) -> None:

@@ -294,6 +294,8 @@ def test_a_user_who_may_not_write_is_refused_with_what_to_grant(postgresql: Post
         "INSERT, SELECT, UPDATE not granted",
         "SELECT, INSERT, UPDATE not granted",
     ]
+    postgresql.psql(f"REVOKE CREATE ON SCHEMA {schema} FROM {user}")
+    assert granted(made) == []  # both are there: nothing is made
     told = granted({"table": f"{schema}_2.t", "marks": f"{schema}.{marks}"})
     assert told[0].endswith(f"there is no schema {schema}_2")
 

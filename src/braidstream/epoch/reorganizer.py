@@ -71,6 +71,15 @@ class Reorganizer:
             settings = replace(settings, **own)
         return cls(replace(controller, settings=settings))
 
+    @classmethod
+    def within(
+        cls, controller: Controller, interval_s: float | None, overflow: Overflow, *, is_budgeted: bool
+    ) -> Reorganizer:
+        """The same with the budget that slots have, where one was given or a policy weighs memory."""
+        asked = controller.settings
+        balances = is_budgeted or asked.disk != "none" or asked.delta is not None  # relocation before spilling
+        return cls.of(controller, interval_s, overflow.memory_bytes if balances else None, overflow)
+
     def advised(self, manifest: Manifest, reports: Sequence[SlotReport]) -> tuple[Manifest, list[Decision]]:
         """The manifest with what the controller remembers, and what it decides if this is a reorganization epoch."""
         collected = self._waiting(manifest).plus(epoch_figures(manifest, reports))

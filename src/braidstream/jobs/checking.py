@@ -48,7 +48,7 @@ from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE, FILE_BAD_TYPE
 from braidstream.spark.declared import ContinuousQuery
-from braidstream.spark.evolving import declared_of, evolution, held_before, may_owe
+from braidstream.spark.evolving import bad_targets, declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order, refuse_order_of_a_run
 from braidstream.spark.finishing import whole_name
 from braidstream.spark.formats import SINKS, SOURCES, check_source, is_known
@@ -373,7 +373,8 @@ def _changes(
     mine = _identity(job, known.streams, queries)
     held = latest.with_notes(changed(latest.notes, streams=_comparable(held_streams(identity, latest))))
     declared = {name: declared_of(_declared(job, name, query)) for name, query in queries.items()}
-    found = evolution(identity, held, mine, declared, known.parse)
+    bad = {name: (s.bad.format, s.bad.path, s.bad.options) for name, s in job.streams.items() if s.bad is not None}
+    found = evolution(identity, held, mine, declared, bad_targets(bad), known.parse)
     found.check(mine, job.flow.checkpoint)
     if found.ends and may_owe(latest):
         held_before(found, latest, known.parse, job.flow.checkpoint)
@@ -385,7 +386,9 @@ def _declared(job: Job, name: str, query: Query) -> ContinuousQuery:
     made = ContinuousQuery(query, recovered=entry.recovered).to(
         entry.sink.format, entry.sink.path, **entry.sink.options
     )
-    return made if entry.late is None else made.late(entry.late.format, entry.late.path, **entry.late.options)
+    if entry.late is not None:
+        made.late(entry.late.format, entry.late.path, **entry.late.options)
+    return made if entry.bad is None else made.bad(entry.bad.format, entry.bad.path, **entry.bad.options)
 
 
 def _undamaged(store: Checkpoint, looks: int = _LOOKS) -> Manifest:

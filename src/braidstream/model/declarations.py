@@ -12,7 +12,10 @@ import msgspec
 from braidstream.model.secrets import kept_options
 from braidstream.model.values import Value
 
-__all__ = ["Declared", "Target", "kept"]
+__all__ = ["FILE_FORMATS", "Declared", "Target", "kept"]
+
+FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+"""Those of which an output is a folder of files, which the engine itself takes back."""
 
 
 class Target(Value, frozen=True):
@@ -22,10 +25,17 @@ class Target(Value, frozen=True):
     path: str | None = None
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of files."""
+        return (self.to or "").lower() in FILE_FORMATS
+
     def __str__(self) -> str:
         if self.to is None:
             return "a function"
-        return f"{self.to} files in {self.path}" if self.path else self.to
+        if self.path is None:
+            return self.to
+        return f"{self.to} files in {self.path}" if self.is_folder else f"{self.to} in {self.path}"
 
 
 class Declared(Value, frozen=True):
@@ -38,6 +48,8 @@ class Declared(Value, frozen=True):
     recovered: bool = False
     since: int = -1
     """The last epoch before it was added; -1: it was there from the beginning."""
+    bad: Target | None = None
+    """Where rows go of which an expression fails."""
 
     def is_same(self, other: Declared) -> bool:
         """Whether it is the same query, wherever its results go."""
@@ -47,8 +59,9 @@ class Declared(Value, frozen=True):
         """Whether it is known that something of it goes elsewhere, or results say other things of themselves."""
         if self.sink is None or other.sink is None:
             return False
-        before, after = ((kept(one.sink), kept(one.late), one.recovered) for one in (self, other))
-        return before != after
+        ways = ((one.sink, one.late, one.bad) for one in (self, other))
+        before, after = (tuple(map(kept, way)) for way in ways)
+        return before != after or self.recovered != other.recovered
 
 
 def kept(target: Target | None) -> Target | None:

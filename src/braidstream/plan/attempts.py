@@ -14,8 +14,9 @@ query, once for each plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 import pyarrow as pa
 import sqlglot
@@ -45,6 +46,9 @@ _SAFE = (
     exp.In, exp.Between,
 )  # fmt: skip
 """What compares, of which no row can fail where both sides are of one family of types."""
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+"""Of integers by their bits, as a decimal that Spark compares with other decimals; it has at most `_MOST` of them."""
+_MOST = 38
 _NEVER = ("false",)
 """The condition of a filter that no query has any more: nobody asks, so no row is to fail in it."""
 
@@ -204,14 +208,16 @@ def _is_safe(node: exp.Expr, schema: pa.Schema) -> bool:
     if isinstance(node, (exp.And, exp.Or, exp.Not, exp.Paren)):
         return all(_is_safe(part, schema) for part in parts)
     families = {_family(part, schema) for part in parts}
-    return None not in families and len(families) == 1
+    return None not in families and len(families) == 1 and _has_common_type(parts, schema)
 
 
 def _family(node: exp.Expr, schema: pa.Schema) -> str | None:
     """The family of types of a column or a constant; None of everything else."""
     inner = node.unnest() if isinstance(node, exp.Paren) else node
     if isinstance(inner, exp.Neg):
-        inner = inner.this
+        inner, negated = inner.this, _kind(inner.this, schema)
+        if negated is not None and pa.types.is_integer(negated):  # the least one has no opposite
+            return None
     if isinstance(inner, exp.Boolean):
         return "boolean"
     if isinstance(inner, exp.Literal):
@@ -224,6 +230,26 @@ def _family(node: exp.Expr, schema: pa.Schema) -> str | None:
     return {pa.string(): "text", pa.large_string(): "text", pa.bool_(): "boolean"}.get(kind, str(kind))
 
 
+def _has_common_type(parts: Sequence[exp.Expr], schema: pa.Schema) -> bool:
+    """Whether Spark's decimal for all of these has a place for every digit; else it fails on large numbers."""
+    sizes = [size for part in parts if (size := _digits(part, schema)) is not None]
+    return not sizes or max(whole for whole, _ in sizes) + max(scale for _, scale in sizes) <= _MOST
+
+
+def _digits(node: exp.Expr, schema: pa.Schema) -> tuple[int, int] | None:
+    """The digits before and after the point of an exact number; None of everything else."""
+    inner = node.unnest() if isinstance(node, exp.Paren) else node
+    inner = inner.this if isinstance(inner, exp.Neg) else inner
+    if isinstance(inner, exp.Literal):
+        whole, _, rest = inner.name.partition(".")
+        is_exact = not inner.is_string and (whole + rest).isdecimal()
+        return (len(whole.lstrip("0")), len(rest)) if is_exact else None
+    kind = _kind(inner, schema)
+    if kind is None or not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        return None
+    return (_DIGITS[kind.bit_width], 0) if pa.types.is_integer(kind) else (kind.precision - kind.scale, kind.scale)
+
+
 def _kind(node: exp.Expr, schema: pa.Schema) -> pa.DataType | None:
     """The type of a column of the stream."""
     is_column = isinstance(node, exp.Column) and len(node.parts) == 1 and node.name in schema.names
@@ -231,10 +257,10 @@ def _kind(node: exp.Expr, schema: pa.Schema) -> pa.DataType | None:
 
 
 def _widens(node: exp.Cast, schema: pa.Schema) -> bool:
-    """Whether it is a column, or a constant, in its own type or a wider one."""
+    """Whether it is a column, or a constant, in its own type or one that has a place for it."""
     own, wanted = _kind(node.this, schema), node.to.sql(DIALECT).lower()
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return True
+        return _takes(wanted, node.this.name)
     if own is None:
         return False
     if pa.types.is_decimal(own):
@@ -245,3 +271,20 @@ def _widens(node: exp.Cast, schema: pa.Schema) -> bool:
     numbers = pa.types.is_integer(own) and pa.types.is_integer(target) and own.bit_width <= target.bit_width
     floats = (pa.types.is_integer(own) or pa.types.is_floating(own)) and pa.types.is_floating(target)
     return bool(numbers or floats or own == target or pa.types.is_string(target))
+
+
+def _takes(wanted: str, text: str) -> bool:
+    """Whether a type has a place for a number."""
+    target = ARROW_TYPES.get(wanted)
+    if target is not None and not pa.types.is_integer(target):
+        return True
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return False
+    if target is not None:
+        return bool(-(2 ** (target.bit_width - 1)) <= number < 2 ** (target.bit_width - 1))
+    precision, _, scale = wanted.replace(" ", "").removeprefix("decimal(").removesuffix(")").partition(",")
+    if not wanted.startswith("decimal(") or not (precision + scale).isdecimal():
+        return False
+    return number < Decimal(10) ** (int(precision) - int(scale or 0)) - Decimal(5).scaleb(-int(scale or 0) - 1)

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from braidstream.errors import InputError
 from braidstream.kernels.families import dimensions_of
-from braidstream.model.declarations import Declared
+from braidstream.model.declarations import Declared, Target
 from braidstream.model.values import changed
 from braidstream.plan.planner import Plan
 from braidstream.query import Query
@@ -81,6 +81,7 @@ def with_declared(
     declared: Mapping[str, Declared],
     steps: Sequence[Step],
     streams: Mapping[str, Mapping[str, str]],
+    bad: Mapping[str, Target],
 ) -> Manifest:
     """The manifest with a note of what is declared from now on, after the steps to it.
 
@@ -96,6 +97,7 @@ def with_declared(
         manifest.notes,
         declared={name: changed(one, since=since[name]) for name, one in declared.items()},
         streams=streams,
+        bad=bad,
     )
     return manifest.with_notes(_without(notes, begun) if begun else notes)
 

@@ -24,7 +24,7 @@ from braidstream.query import Query, parse_duration
 from braidstream.spark.bad_rows import BadRows, FailedRows, GoodRows
 from braidstream.spark.finishing import whole_name
 from braidstream.spark.names import resolved
-from braidstream.spark.sinks import CallableSink, MemorySink, Sink, make_sink
+from braidstream.spark.sinks import CallableSink, MemorySink, Sink, make_sink, sink_as_before
 from braidstream.spark.staged_folder import STAGING
 from braidstream.state.notes import Submitted
 
@@ -282,7 +282,7 @@ def sink_again(name: str, entry: Submitted, declared: ContinuousQuery | None) ->
     """The sink of a query that was submitted before a restart; functions are not remembered."""
     if entry.to is not None:
         refuse_hidden(entry.options, f"the sink of query {name!r}")
-        return make_sink(entry.to, entry.path, dict(entry.options))
+        return sink_as_before(entry.to, entry.path, dict(entry.options))
     if declared is not None and isinstance(declared.sink, CallableSink):
         return declared.sink
     raise SinkError(

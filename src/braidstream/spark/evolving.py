@@ -18,22 +18,24 @@ Invariant: the results of an epoch are those of the declaration in the manifest 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from braidstream.epoch.owed import is_in_step
 from braidstream.errors import CheckpointMismatch
 from braidstream.model.declarations import Declared, Target, kept
 from braidstream.model.faults import reach
-from braidstream.model.secrets import refuse_hidden
+from braidstream.model.secrets import kept_options, refuse_hidden
+from braidstream.model.values import changed
 from braidstream.plan.catalogue import held_queries, held_streams, with_declared
 from braidstream.query import Query
 from braidstream.query.evolution import Held, Step, added_columns, compare
-from braidstream.spark.declared import ContinuousQuery
+from braidstream.spark.declared import BadTarget, ContinuousQuery
 from braidstream.spark.launch import Launch, Prepared
 from braidstream.spark.names import resolved
-from braidstream.spark.sinks import Sink, make_sink
+from braidstream.spark.sinks import Sink, sink_as_before
 from braidstream.state.checkpoint import Identity
 from braidstream.state.generations import pushed_stores
 from braidstream.state.manifest import Manifest
@@ -41,7 +43,17 @@ from braidstream.state.manifest import Manifest
 _OTHERS = ("replace", "alter", "rename")
 """Steps after which results of an epoch that is done again may be other ones, or known by another name."""
 
-__all__ = ["Begun", "Evolution", "declared_of", "evolution", "held_before", "may_owe", "refuse_recognized"]
+__all__ = [
+    "Begun",
+    "Evolution",
+    "bad_targets",
+    "declared_of",
+    "evolution",
+    "held_before",
+    "may_owe",
+    "refuse_recognized",
+    "with_failed",
+]
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,11 @@ class Evolution:
     held: Held
     declared: Mapping[str, Declared]
     streams: Mapping[str, Mapping[str, str]]
+    bad: Mapping[str, Target]
+    """By stream where rows go that cannot be read."""
     steps: tuple[Step, ...] = ()
     told: tuple[str, ...] = ()
-    """What is said of streams."""
+    """What is said of streams, and of their outputs for bad rows."""
     expected: Identity | None = None
     """What a checkpoint that was made for something else belongs to."""
 
@@ -74,7 +88,7 @@ class Evolution:
 
     def noted(self, manifest: Manifest) -> Manifest:
         """The manifest with the change, effective after its epoch."""
-        return with_declared(manifest, self.declared, self.steps, self.streams)
+        return with_declared(manifest, self.declared, self.steps, self.streams, self.bad)
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,7 @@ def evolution(
     last: Manifest,
     mine: Identity,
     declared: Mapping[str, Declared],
+    bad: Mapping[str, Target],
     parsed: Callable[[str, str], Query],
 ) -> Evolution:
     """What changes from what a checkpoint holds to what is declared now."""
@@ -125,18 +140,52 @@ def evolution(
             told.append(f"stream {name!r} has {columns}; for queries that come later, older rows have NULL there")
         if more is not None:
             streams[name] = one
-    held = held_queries(known, last, parsed)
+    told += _told_of_bad(last, bad)
+    held = _with_bad(held_queries(known, last, parsed), last, declared)
     is_other = streams != dict(mine.streams)
     expected = replace(known, streams=streams, queries=mine.queries) if is_other else None
     steps = () if is_other else compare(held, declared, parsed, last.epoch)
-    return Evolution(held, declared, mine.streams, steps, tuple(told), expected)
+    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected)
+
+
+def _told_of_bad(last: Manifest, now: Mapping[str, Target]) -> Iterator[str]:
+    """The outputs for rows that cannot be read that are others; the way of a stream that gets its first one is told."""
+    for name, then in (last.notes.bad or {}).items():
+        mine = now.get(name)
+        if kept(then) != kept(mine):
+            goes = "have no output" if mine is None else f"go to {mine}"
+            yield f"rows of stream {name!r} that cannot be read {goes} after epoch {last.epoch}, until then to {then}"
+
+
+def _with_bad(held: Held, last: Manifest, declared: Mapping[str, Declared]) -> Held:
+    """Of what was written before outputs for bad rows were noted, they are taken to be what they are now."""
+    if last.notes.bad is not None:
+        return held
+    then = {n: changed(one, bad=declared[n].bad) if n in declared else one for n, one in held.then.items()}
+    return replace(held, then=then)
+
+
+def bad_targets(bad: Mapping[str, BadTarget]) -> dict[str, Target]:
+    """The outputs for bad rows in a form that can be written down."""
+    return {name: _noted(of) for name, of in bad.items()}
+
+
+def _noted(of: BadTarget) -> Target:
+    made = _target(*of)
+    return Target(made.to, made.path, kept_options(made.options))
 
 
 def declared_of(query: ContinuousQuery) -> Declared:
     """A query as it is declared, in a form that can be written down."""
-    late = None if query.late_sink is None else _target(*query.late_sink)
-    sink = None if query.sink is None else query.sink.noted
-    return Declared(query.query.fingerprint, query.query.text, sink, kept(late), query.recovered)
+    late, bad = query.late_sink, query.failed
+    return Declared(
+        query.query.fingerprint,
+        query.query.text,
+        None if query.sink is None else query.sink.noted,
+        None if late is None else _noted(late),
+        query.recovered,
+        bad=None if bad is None else _noted(bad.of),
+    )
 
 
 def _target(to: Any, path: Any, options: Mapping[str, str]) -> Target:
@@ -177,9 +226,41 @@ def held_before(
     return running
 
 
+def with_failed(
+    held: Mapping[str, ContinuousQuery],
+    found: Evolution,
+    now: Mapping[str, ContinuousQuery],
+    attempted: Callable[[Query], Collection[str]],
+    shown: str,
+) -> dict[str, ContinuousQuery]:
+    """The queries that ran until now with their outputs for rows on which an expression fails: `attempted` of theirs.
+
+    These are where they were. A query that had none has the one of now, if there is one: it may have stopped without.
+    """
+    called = {step.before: step.name for step in found.steps if step.before}
+    made = dict[str, ContinuousQuery]()
+    for name, query in held.items():
+        then = None if name in found.held.submitted else found.held.then.get(name)
+        mine = now.get(called.get(name, name))
+        of = _failed_until_now(None if then is None else then.bad, mine, name, shown)
+        own = replace(query, failing=partial(attempted, query.query))
+        made[name] = query if of is None else own.bad(of[0], of[1], **of[2])
+    return made
+
+
+def _failed_until_now(then: Target | None, now: ContinuousQuery | None, name: str, shown: str) -> BadTarget | None:
+    mine = None if now is None or now.failed is None else now.failed.of
+    if then is None or (mine is not None and (then.to is None or _noted(mine) == kept(then))):
+        return mine
+    refuse_hidden(then.options, f"the output for bad rows of query {name!r}, which is owed results")
+    return _known(then, name, shown), then.path, then.options
+
+
 def _made(target: Target | None, name: str, shown: str) -> Sink:
     refuse_hidden({} if target is None else target.options, f"the sink of query {name!r}, which is owed results")
-    return make_sink(_known(target, name, shown), target.path if target else None, target.options if target else {})
+    return sink_as_before(
+        _known(target, name, shown), target.path if target else None, target.options if target else {}
+    )
 
 
 def _known(target: Target | None, name: str, shown: str) -> str:

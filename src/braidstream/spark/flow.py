@@ -60,7 +60,17 @@ from braidstream.spark.declared import (
     submitted_of,
     trigger_of,
 )
-from braidstream.spark.evolving import Begun, Evolution, declared_of, evolution, held_before, may_owe, refuse_recognized
+from braidstream.spark.evolving import (
+    Begun,
+    Evolution,
+    bad_targets,
+    declared_of,
+    evolution,
+    held_before,
+    may_owe,
+    refuse_recognized,
+    with_failed,
+)
 from braidstream.spark.feeds import FeedingCheckpoint, FeedLog
 from braidstream.spark.file_order import arrange
 from braidstream.spark.flow_handle import Change, FlowHandle
@@ -69,14 +79,13 @@ from braidstream.spark.function_launch import prepare_function, refuse_for_funct
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
-from braidstream.spark.kafka_source import refuse_silent_sources
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
-from braidstream.spark.s3_client import refuse_no_s3_client
 from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import Stream
 from braidstream.spark.starting import begin, identity_of
+from braidstream.spark.unreachable import refuse_unreachable
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
@@ -204,9 +213,13 @@ class Flow(FlowInputs):
 
     def _failing(self, query: Query) -> tuple[str, ...]:
         """The streams of whose rows an expression may fail; refused where such a row would be put out all the same."""
-        schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
+        refuse_bad(query, {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()})
+        return self._attempted(query)
+
+    def _attempted(self, query: Query) -> tuple[str, ...]:
+        """The streams of whose rows an expression may fail."""
         made = draft(query, self._meaning) if query.is_aggregate else None
-        refuse_bad(query, schemas)
+        schemas = {name: shape.schema for name, shape in shapes_of(self._all.used([query])).items()}
         return attempted_streams(query, schemas, made)
 
     def _new_name(self) -> str:
@@ -280,7 +293,7 @@ class Flow(FlowInputs):
         trigger, is_durable = trigger_of(epoch), durability == "power"
         made = partial(FeedingCheckpoint, feeds=self.feeds) if self.feeds else Checkpoint
         store = made(located(checkpoint), keep, history=history, durable=is_durable)
-        self._refuse_unreachable(store)
+        refuse_unreachable(self.spark, store.root, self._streams.values())
         with store.starting(wait_s=parse_duration(wait) / 1e6):
             if self._function is not None:
                 refuse_for_functions(self._streams.values(), final=final)
@@ -304,19 +317,12 @@ class Flow(FlowInputs):
         Nothing is started or written.
         """
         store, trigger = Checkpoint(located(checkpoint)), trigger_of("available")
-        self._refuse_unreachable(store)
+        refuse_unreachable(self.spark, store.root, self._streams.values())
         store.refuse_unreachable()
         if self._function is not None:
             prepare_function(self, self._function, store, trigger, str(checkpoint))
             return ()
         return self._prepared(store, str(checkpoint), trigger, None).changes.lines
-
-    def _refuse_unreachable(self, store: Checkpoint) -> None:
-        """Refuse what Spark has no client for, and brokers of Kafka that do not answer: it would try for minutes."""
-        refuse_no_s3_client(self.spark, "the checkpoint", store.root)
-        for stream in self._streams.values():
-            if stream.files is None:
-                refuse_silent_sources(self.spark, stream.name, stream.frame)
 
     def _prepared(
         self,
@@ -336,15 +342,16 @@ class Flow(FlowInputs):
         known = store.identity()
         mine = self._identity(known)
         declared = {name: declared_of(query) for name, query in self._queries.items()}
-        changes = Evolution(Held({}), declared, mine.streams)
+        bad = bad_targets(self._bad)
+        changes = first = Evolution(Held({}), declared, mine.streams, bad)
         last = None if known is None else store.latest()
         if known is not None and last is not None:
             refuse_ended(last, shown)
-            changes = evolution(known, last, mine, declared, self._parsed)
+            changes = evolution(known, last, mine, declared, bad, self._parsed)
         is_other = bool(changes.lines or changes.expected)
         is_new = last is None or (last.epoch < 0 and is_other)  # what never committed may still change
         if last is None or is_new:
-            last, changes = self._first(last), Evolution(Held({}), declared, mine.streams)
+            last, changes = self._first(last), first
         else:
             changes.check(mine, shown)
             last = self._resumed(store, last)
@@ -352,22 +359,17 @@ class Flow(FlowInputs):
             refuse_moved_streams(store, paths, shown)
         streams, last = arrange(self.spark, store, last, self._streams, is_finite="availableNow" in trigger)
         last, warnings = self.tables.noted(last, is_replay=store.log.last_begun(last.epoch) > last.epoch)
-        reorganizer = None
-        if self.controller is not None:
-            asked = self.controller.settings
-            balances = self.is_budgeted or asked.disk != "none" or asked.delta is not None  # relocation before spilling
-            budget = self.overflow.memory_bytes if balances else None
-            reorganizer = Reorganizer.of(self.controller, interval, budget, self.overflow)
+        asked = self.controller
+        reorganizer = asked and Reorganizer.within(asked, interval, self.overflow, is_budgeted=self.is_budgeted)
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
         noted = changes.noted(last)
         prepared = launch.prepare(self._recalled(noted), noted)
-        held: dict[str, ContinuousQuery] = {}
+        held = dict[str, ContinuousQuery]()
         if changes.ends and may_owe(last):
-            held = held_before(changes, last, self._parsed, shown)
-            same = {name: self._queries[name].failed for name in held.keys() & self._queries.keys()}
-            held |= {name: replace(held[name], failed=failed) for name, failed in same.items()}
+            owed = held_before(changes, last, self._parsed, shown)
+            held = with_failed(owed, changes, self._queries, self._attempted, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
         warnings += gone_folders(prepared, last, store)

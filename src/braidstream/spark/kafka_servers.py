@@ -1,7 +1,7 @@
 """Whether brokers of Kafka answer: asked by a connection, without Spark; then by the client of its connector.
 
 Clients of Kafka try for minutes, in case that a broker comes back; at a start that is a misspelt address, and known
-within seconds.
+within seconds. All brokers are asked at once: one whose packets are dropped takes no time from the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 import socket
 import time
 from collections.abc import Mapping
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -22,21 +24,41 @@ __all__ = ["SERVERS", "given", "known_topics", "refuse_unreached", "silence_of"]
 SERVERS = "kafka.bootstrap.servers"
 """The option of Spark's connector that names brokers."""
 _ANSWER_S, _CONNECT_S = 6.0, 3.0
+_LIMITS = {
+    "request.timeout.ms": "4000",
+    "default.api.timeout.ms": str(int(_ANSWER_S * 1000)),
+    "socket.connection.setup.timeout.ms": "1500",  # so that it comes to another broker
+    "socket.connection.setup.timeout.max.ms": "1500",
+}
 
 
 def silence_of(servers: str, within_s: float) -> str | None:
     """Why none of these brokers (`host:port,...`) can be reached; None where one can be."""
-    last, deadline = "there is none", time.monotonic() + within_s
-    for server in filter(None, (one.strip() for one in servers.split(","))):
-        host, _, port = server.rpartition("://")[2].rpartition(":")
+    named = [own for one in servers.split(",") if (own := one.strip())]
+    found, deadline = SimpleQueue[str | None](), time.monotonic() + within_s
+    for server in named:
+        # daemons: a name that nobody resolves takes as long as it takes
+        Thread(target=lambda own=server: found.put(_silence(own, min(_CONNECT_S, within_s))), daemon=True).start()
+    reasons = ["there is none"] if not named else []
+    for _ in named:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), min(_CONNECT_S, deadline - time.monotonic())):
-                return None
-        except (OSError, ValueError) as error:
-            last = str(error) if host else f"{server} has no port"
-        if time.monotonic() > deadline - 0.1:
-            break
-    return last
+            reason = found.get(timeout=max(deadline - time.monotonic(), 0))
+        except Empty:
+            return [*reasons, "timed out"][0]
+        if reason is None:
+            return None
+        reasons.append(reason)
+    return reasons[-1]
+
+
+def _silence(server: str, within_s: float) -> str | None:
+    """The same of one broker."""
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), within_s):
+            return None
+    except (OSError, ValueError) as error:
+        return str(error) if host else f"{server} has no port"
 
 
 def refuse_unreached(what: str, options: Mapping[str, str], kind: type[InputError]) -> None:
@@ -53,8 +75,7 @@ def known_topics(spark: SparkSession, what: str, options: Mapping[str, str], kin
     jvm = spark._jvm
     settings = jvm.java.util.HashMap()
     own = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
-    limits = {"request.timeout.ms": "4000", "default.api.timeout.ms": str(int(_ANSWER_S * 1000))}
-    for key, value in {**own, **limits}.items():
+    for key, value in {**own, **_LIMITS}.items():
         settings.put(key, value)
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)

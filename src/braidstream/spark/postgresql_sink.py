@@ -150,7 +150,8 @@ class PostgresqlSink(Sink):
         self.flow = flow
         with self._connected() as session, _told(f"the tables of results and marks at {_shown(self._url)}"):
             kinds = "flow text, outlet text, kind text, number bigint NOT NULL, PRIMARY KEY (flow, outlet, kind)"
-            session.run(f"CREATE TABLE IF NOT EXISTS {_quoted(self._marks)} ({kinds})")
+            if not session.columns(self._marks):  # else CREATE would be asked for all the same
+                session.run(f"CREATE TABLE IF NOT EXISTS {_quoted(self._marks)} ({kinds})")
             if self._schema is not None and not session.columns(self._table):
                 columns = [f"{_quoted_name(name)} {kind}" for name, kind in _kinds(self._schema).items()]
                 if self._key:

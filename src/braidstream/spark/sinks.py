@@ -18,6 +18,7 @@ the delivery a process may be stopped, and a table may then see an epoch twice.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from braidstream.errors import LeaseLost, SinkError, SinkFailed, nearest
-from braidstream.model.declarations import Target
+from braidstream.model.declarations import FILE_FORMATS, Target
 from braidstream.model.secrets import kept_options, resolved_options
 from braidstream.model.snapshots import UNSEALED, Placed
 from braidstream.spark.causes import in_expression, one_line
@@ -58,11 +59,11 @@ __all__ = [
     "TableSink",
     "deliver",
     "make_sink",
+    "sink_as_before",
     "spark_schema",
 ]
 
 OWNER = "_braidstream.json"
-FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 _WITHOUT_PATH = {"postgresql": "options with url and table", "kafka": "options with servers and topic"}
 COMPRESSIONS = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
 
@@ -345,6 +346,11 @@ def make_sink(
     return sink
 
 
+def sink_as_before(target: str, path: str | None, options: Mapping[str, str]) -> Sink:
+    """A sink as a checkpoint has it: its path is left out where it had no effect, and is refused by now."""
+    return make_sink(target, None if target.lower() in _WITHOUT_PATH else path, options)
+
+
 def _made_sink(
     target: str | Callable[[DataFrame, int], Any], path: str | Path | None, options: Mapping[str, str]
 ) -> Sink:
@@ -374,11 +380,14 @@ def _table_sink(format_: str, path: str | None, options: Mapping[str, str]) -> S
     Delta without options, Iceberg with `table`, Kafka with `servers`: declared otherwise they are Spark's, as in 0.1.0.
     """
     by_spark = TableSink(format_, {**options, **({"path": path} if path else {})})
-    if path and format_ in _WITHOUT_PATH:
+    is_transactional = format_ == "kafka" and "kafka.bootstrap.servers" not in {option.lower() for option in options}
+    if path and format_ == "kafka" and not is_transactional:  # 0.1.0 took it
+        logging.getLogger("braidstream").warning("the kafka sink takes no path: %r has no effect", path)
+    elif path and format_ in _WITHOUT_PATH:
         raise SinkError(f"the {format_} sink takes no path, and is given {path!r}", _WITHOUT_PATH[format_])
     if format_ == "postgresql":
         return PostgresqlSink(options)
-    if format_ == "kafka" and "kafka.bootstrap.servers" not in {option.lower() for option in options}:
+    if is_transactional:
         return KafkaSink(options)
     if format_ == "iceberg" and "table" in options:
         given = {name: value for name, value in options.items() if name != "path"}

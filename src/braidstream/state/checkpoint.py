@@ -14,7 +14,7 @@ replays the epoch from the manifest before it; what the lost attempt wrote is an
 Old manifests and the files that only they refer to are retired after `keep` epochs: each ledger names the files that
 its manifest does not need any more, so nobody compares manifests.
 
-Nothing is deleted unless every kept manifest could be read: a damaged checkpoint stays as it is.
+Nothing is deleted unless every kept manifest could be read, and none is missing: a damaged checkpoint stays as it is.
 
 Who starts a flow takes the lease first. Commits are create-if-absent and pass through the lease's gate like every other
 change; Spark knows nothing of gates, so whoever takes over from an owner that did not release renames Spark's folder,
@@ -39,6 +39,7 @@ from braidstream.state import lease as leases
 from braidstream.state import manifest as manifests
 from braidstream.state.begun_rollback import refuse_begun
 from braidstream.state.files import Files, unwritable
+from braidstream.state.gaps import gap
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
@@ -391,13 +392,13 @@ class Checkpoint:
                 dropped = frozenset(before.shared_files()) - frozenset(manifest.shared_files())
                 self._kept[manifest.epoch] = replace(self._kept[manifest.epoch], dropped=manifest.dropped | dropped)
         self._remember(read[-1])
+        if (lost := gap(self.files, [manifest.epoch for manifest in read])) is not None:
+            _log.warning("%s; nothing is deleted while it is", lost.wrong)
+            return 0
         return len(self._swept(read))
 
     def orphans(self) -> list[str]:
-        """Files that no kept manifest refers to, and what Spark left; refused where a manifest cannot be read.
-
-        And where Spark's log says that one is missing: what that one refers to is no orphan, it may be put back.
-        """
+        """Files that no kept manifest refers to, and what Spark left; refused where one is damaged or missing."""
         return self._orphans(self._all_read())
 
     def repair(self) -> list[str]:
@@ -406,10 +407,12 @@ class Checkpoint:
         return self._swept(self._all_read())
 
     def _all_read(self) -> list[Manifest]:
-        """Every manifest; refused where one cannot be read, the last ones are missing, or a rollback was begun."""
+        """Every manifest; refused where one cannot be read or is missing, or a rollback was begun."""
         refuse_begun(self.files)
         read = [Manifest.read(self.files, epoch) for epoch in self._there()]
         self.check_offsets(_latest(read))
+        if (lost := gap(self.files, [manifest.epoch for manifest in read])) is not None:
+            raise lost
         return read
 
     def _orphans(self, read: Sequence[Manifest]) -> list[str]:

@@ -18,7 +18,7 @@ from msgspec import convert
 from braidstream.control.heavy import Tracker
 from braidstream.control.remembered import Memory
 from braidstream.model.dead_rows import Filter
-from braidstream.model.declarations import Declared
+from braidstream.model.declarations import Declared, Target
 from braidstream.model.figures import SlotFigures, WaitingFigures, figures_from_rows
 from braidstream.model.group_measures import ByGroup, GroupMeasures
 from braidstream.model.numbers import Address, GroupId
@@ -220,6 +220,8 @@ class Notes(Value, frozen=True):
     """The queries as they were declared at the last start; None: written before that was noted."""
     streams: Mapping[str, Mapping[str, str]] | None = None
     """Likewise the streams: of each its schema and its time column."""
+    bad: Mapping[str, Target] | None = None
+    """By stream where rows go that cannot be read; None: written before outputs for bad rows were noted."""
     submitted: Mapping[str, Submitted] = msgspec.field(default_factory=dict)
     withdrawn: tuple[str, ...] = ()
     folders: Mapping[str, int] = msgspec.field(default_factory=dict)

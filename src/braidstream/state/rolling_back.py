@@ -179,13 +179,16 @@ def _not_folders(manifest: Manifest) -> Iterable[str]:
     if notes.plan is not None:
         yield "the sinks of functions"
     for name, one in (notes.declared or {}).items():
-        for sink in (one.sink, one.late):
+        for what, sink in (("", one.sink), ("", one.late), (", bad rows", one.bad)):
             if sink is not None and _is_elsewhere(sink):
-                yield f"query {name}: {sink}"
+                yield f"query {name}{what}: {sink}"
+    for name, sink in (notes.bad or {}).items():
+        if _is_elsewhere(sink):
+            yield f"stream {name}, bad rows: {sink}"
     for name, entry in notes.submitted.items():
         if _is_elsewhere(sink := Target(entry.to, entry.path)):
             yield f"query {name}: {sink}"
 
 
 def _is_elsewhere(sink: Target) -> bool:
-    return sink.to not in _PLAIN and sink.path is None
+    return sink.to not in _PLAIN and not sink.is_folder

@@ -88,7 +88,7 @@ class QueryHarness(Harness):
         if self.runner.owes({join.query for join in self.plan.joins if join.query.split(":")[0] not in ends}):
             self.runner.settle()
         reach("change-settled")
-        self.runner.checkpoint.commit(with_declared(self.manifest, now, steps, {}))
+        self.runner.checkpoint.commit(with_declared(self.manifest, now, steps, {}, {}))
         self._first = {name: text for name, (text, _) in declared.items()}
         self._folders = {name: folder for name, (_, folder) in declared.items()}
         self.restart()
