@@ -73,9 +73,11 @@ class Reorganizer:
 
     @classmethod
     def within(
-        cls, controller: Controller, interval_s: float | None, overflow: Overflow, *, is_budgeted: bool
-    ) -> Reorganizer:
-        """The same with the budget that slots have, where one was given or a policy weighs memory."""
+        cls, controller: Controller | None, interval_s: float | None, overflow: Overflow, *, is_budgeted: bool
+    ) -> Reorganizer | None:
+        """The same, if there is a controller, with the budget of slots where one was given or a policy weighs memory."""
+        if controller is None:
+            return None
         asked = controller.settings
         balances = is_budgeted or asked.disk != "none" or asked.delta is not None  # relocation before spilling
         return cls.of(controller, interval_s, overflow.memory_bytes if balances else None, overflow)

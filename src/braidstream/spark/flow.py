@@ -359,8 +359,7 @@ class Flow(FlowInputs):
             refuse_moved_streams(store, paths, shown)
         streams, last = arrange(self.spark, store, last, self._streams, is_finite="availableNow" in trigger)
         last, warnings = self.tables.noted(last, is_replay=store.log.last_begun(last.epoch) > last.epoch)
-        asked = self.controller
-        reorganizer = asked and Reorganizer.within(asked, interval, self.overflow, is_budgeted=self.is_budgeted)
+        reorganizer = Reorganizer.within(self.controller, interval, self.overflow, is_budgeted=self.is_budgeted)
         recent: deque[EpochProgress] = deque(maxlen=RECENT)
         decider = Decider(reorganizer, self.routing.regridder())
         launch = Launch(self, store, trigger, mine.flow, recent, decider, interval, self._all.over(streams), is_final)
