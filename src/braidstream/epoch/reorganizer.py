@@ -75,7 +75,7 @@ class Reorganizer:
     def within(
         cls, controller: Controller | None, interval_s: float | None, overflow: Overflow, *, is_budgeted: bool
     ) -> Reorganizer | None:
-        """The same, if there is a controller, with the budget of slots where one was given or a policy weighs memory."""
+        """The same if there is one, with the budget of slots where one was given or a policy weighs memory."""
         if controller is None:
             return None
         asked = controller.settings
