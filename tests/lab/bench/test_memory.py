@@ -19,17 +19,17 @@ HEAP = "java.lang.OutOfMemoryError: Java heap space"
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_sampler_sees_the_largest_worker_below_this_process() -> None:
-    held = "import time; kept = bytearray(b'1') * (80 << 20); print('ready', flush=True); time.sleep(60)"
+    held = "import time; kept = bytearray(b'1') * (600 << 20); print('ready', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", held, "pyspark.worker"]
     with Sampler() as sampler, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         child.stdout.readline()
         until = time.monotonic() + 30
-        while sampler.peak("worker")["rss"] < 80 and time.monotonic() < until:
+        while sampler.peak("worker")["rss"] < 600 and time.monotonic() < until:
             time.sleep(0.01)
         child.kill()
     peak = sampler.peak("worker")
-    assert 80 < peak["anonymous"] < 120
+    assert 600 < peak["anonymous"] < 640
     assert peak["rss"] >= peak["anonymous"]
     assert sampler.peak("driver")["rss"] > 10
     assert sampler.peak("nobody") == {"rss": 0.0, "anonymous": 0.0, "mapped": 0.0}
