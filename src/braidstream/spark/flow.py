@@ -306,6 +306,8 @@ class Flow(FlowInputs):
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
         outputs = [sink for query in prepared.queries.values() for sink in query.outputs]
         begin(self.spark, store, begun.identity, first if begun.is_new else None, outputs, warm=warm)
+        if warm:
+            launch.warm(prepared)
         self._queries, self._arranged = dict(prepared.queries), dict(launch.streams.declared)
         running = launch.run(*begun.committed())
         self._handle = FlowHandle(*running, self.explain, launch, begun.warnings, begun.changes.lines)

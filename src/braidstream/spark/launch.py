@@ -56,10 +56,10 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session
+from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session, warm_rows
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
-from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width
+from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width, sent_frame
 from braidstream.spark.starting import own_seconds, record_start
 from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
@@ -178,6 +178,13 @@ class Launch:
         enriched = list(dict.fromkeys(one for query in queries.values() for one in query.query.enriched))
         frame = self._union(plan, run, enriched, manifest, _settings(queries))
         return Prepared(dict(queries), plan, late_sinks(queries.values()), run, frame, self._width(plan, enriched))
+
+    def warm(self, prepared: Prepared) -> None:
+        """Let the JVM compile what it does for the rows of streams that are not read directly, before any are there."""
+        plan = prepared.plan
+        passing = [b for b in plan.branches if b.stores and b.stream not in plan.direct and not b.attempts]
+        known = [b for b in passing if b.stream in self.flow._streams]  # with tables they are other rows
+        warm_rows(self.flow.spark, prepared.width, [sent_frame(self.streams[b.stream], b).schema for b in known])
 
     def _width(self, plan: Plan, enriched: Sequence[Enriched]) -> int | None:
         sent = [b for b in plan.branches if b.stores and b.stream not in plan.direct]

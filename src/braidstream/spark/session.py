@@ -11,13 +11,14 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, LongType, NumericType, StringType, StructType, TimestampType
 
 from braidstream.control.overflow import parse_size
 from braidstream.errors import RunError
@@ -35,6 +36,7 @@ __all__ = [
     "local_session",
     "own_session",
     "unweighed",
+    "warm_rows",
     "warm_up",
 ]
 
@@ -43,19 +45,25 @@ _ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MOST_BYTES, _MOST_ROWS = 256 << 20, 1_000_000
 QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    _ROWS_AT_ONCE: str(_MOST_ROWS),
+    _ROWS_AT_ONCE: "10000",
     _BYTES_AT_ONCE: str(_MOST_BYTES),
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
-"""Slots must stay the partitions they are, Arrow batches may be large; what Spark writes down of each plan is short;
-envelopes of two attempts carry the same rows but the times of their own, which is no reason to fail the job."""
+"""Slots must stay the partitions they are; what Spark writes down of each plan is short; Arrow batches may be large, but
+of no more rows than Spark's own, which are weighed before each row, and where arrays are NULL each time by looking at
+all rows before; envelopes of two attempts carry the same rows but the times of their own, which is no reason to fail
+the job."""
 _DAEMON, _OURS = "spark.python.daemon.module", "braidstream.spark.worker_daemon"
 _UNWEIGHED = str(2**31 - 1)
 """At this number of bytes, and no other, Spark does not look."""
 _ROUNDS = 4
 """Jobs before the first epoch: the first one starts the workers, the others take some tenths of a second together."""
+_WARM_VALUES, _WARM_JOBS = 800_000, 3
+"""Of each task and stream: with more of both epochs are no shorter."""
+_PASSED: set[tuple[str, tuple[str, ...]]] = set()
+"""Of which applications the JVM has compiled what it does for rows of which types."""
 _LONGEST = 50
 """Of a folder for sockets: their names add some fifty characters, and systems allow a hundred."""
 
@@ -221,3 +229,42 @@ def warm_up(spark: SparkSession) -> None:
                 "set PYSPARK_PYTHON before the Spark session is made, and install braidstream on every executor",
             ) from None
         raise
+
+
+def warm_rows(spark: SparkSession, width: int | None, sent: Sequence[StructType]) -> None:
+    """Hand made rows of these types to Python, until the JVM has compiled what it does for each row on that way.
+
+    As an epoch does that whose rows have at most `width` bytes. Cost: some tenths of a second, once for rows of the
+    same types, by which the first epochs are shorter.
+    """
+    types = {tuple(field.dataType.simpleString() for field in schema): schema for schema in sent}
+    new = [schema for kinds, schema in types.items() if (spark.sparkContext.applicationId, kinds) not in _PASSED]
+    _PASSED.update((spark.sparkContext.applicationId, kinds) for kinds in types)
+    if not new:
+        return
+    session = own_session(spark, "", None if width is None else unweighed(width))
+
+    def take(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        return iter(())
+
+    n = cores(session)
+    for schema in new:
+        columns = [column for field in schema if (column := _made(field.dataType)) is not None]  # time and hash are
+        rows = session.range(0, n * (_WARM_VALUES // len(columns)), 1, n)
+        made = rows.select(*(column.alias(f"c{i}") for i, column in enumerate(columns))).mapInArrow(take, "n long")
+        for _ in range(_WARM_JOBS):
+            made.collect()
+
+
+def _made(kind: DataType) -> Column | None:
+    """Values of a type, made of a number; None where that takes more than a cast."""
+    number = F.col("id")
+    if isinstance(kind, TimestampType):
+        return F.timestamp_micros(number)
+    if isinstance(kind, LongType):
+        return F.when(number.isNotNull(), F.xxhash64(number))
+    if isinstance(kind, NumericType):
+        return (number % 1).cast(kind)  # fits all of them
+    return number.cast(kind) if isinstance(kind, StringType) else None

@@ -50,6 +50,7 @@ __all__ = [
     "fixed_width",
     "general_columns",
     "general_frame",
+    "sent_frame",
 ]
 
 DIRECT_OPTIONS = frozenset(
@@ -204,6 +205,12 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
     return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
+def sent_frame(stream: Stream, branch: Branch) -> DataFrame:
+    """The rows that Spark hands to routing, where no expression may fail."""
+    columns = general_columns(stream.time, branch).values()
+    return stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns)))
+
+
 def fixed_width(stream: Stream, branch: Branch) -> int | None:
     """The bytes that Spark hands to routing of each row, where every row has as many; None where rows differ.
 
@@ -211,8 +218,7 @@ def fixed_width(stream: Stream, branch: Branch) -> int | None:
     """
     if branch.attempts:
         return None
-    columns = general_columns(stream.time, branch).values()
-    frame = stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns)))
+    frame = sent_frame(stream, branch)
     sent = utc_schema(frame.schema)
     if not all(_is_fixed(field.type) for field in sent) or _runs_python(frame):
         return None
