@@ -51,9 +51,9 @@ QUERY_SETTINGS = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
-"""Slots must stay the partitions they are; what Spark writes down of each plan is short; Arrow batches may be large, but
-of no more rows than Spark's own, which are weighed before each row, and where arrays are NULL each time by looking at
-all rows before; envelopes of two attempts carry the same rows but the times of their own, which is no reason to fail
+"""Slots must stay the partitions they are; what Spark writes down of each plan is short; Arrow batches may be large,
+but of no more rows than Spark's own, which are weighed before each row, and where arrays are NULL each time by looking
+at all rows before; envelopes of two attempts carry the same rows but the times of their own, which is no reason to fail
 the job."""
 _DAEMON, _OURS = "spark.python.daemon.module", "braidstream.spark.worker_daemon"
 _UNWEIGHED = str(2**31 - 1)
