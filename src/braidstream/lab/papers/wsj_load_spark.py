@@ -144,7 +144,12 @@ _N_LONG = 20
         " two epochs, without at twice that."
     ),
     parameters={**PARAMETERS, "placement": "4, 1, 1, 1 for the controller", "reorganization": "every 2 epochs"},
-    **_DECLARED,
+    **{
+        **_DECLARED,
+        "differs": f"{_DECLARED['differs']} So what an overloaded slot has left over does not fill a buffer, and the"
+        " twentieth too much that stays at it after one reorganization makes it no supplier (Th_sup is 0.5 of a buffer"
+        " of half an epoch): the delay goes on growing by that.",
+    },
 )
 def fig6(run: Run) -> Outcome:
     """Delay against rate for more slots, and the diffusion of a load."""
