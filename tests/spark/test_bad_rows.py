@@ -85,6 +85,41 @@ def test_an_output_that_three_queries_name_is_given_a_bad_row_once(spark: SparkS
     assert len(late_sinks(kept)["R"].parts) == 4, "what is kept in memory is each query's own"
 
 
+@pytest.mark.slow
+def test_a_bad_row_comes_once_where_queries_read_its_stream_with_and_without_a_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "R", 0, [row(1, 1, 50), bad("{")])
+    write(tmp_path / "R", 1, [row(1, 2, 51), bad("x")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    joined = TEXT.replace("SELECT", "SELECT names.n AS n,").replace(" WHERE", " JOIN names ON names.k = R.k WHERE")
+    for number, names in enumerate(("b", "ab", "abc")):
+        flow = declared(spark, tmp_path).bad("R", "json", path=str(tmp_path / f"bad{number}"))
+        flow.table("names", spark.createDataFrame([(1, "one")], "k long, n string"))
+        for name, text in zip(names, (joined, TEXT, joined.replace("names.n", "upper(names.n)")), strict=False):
+            flow.query(text, name=name).to("parquet", path=str(tmp_path / f"{name}{number}"))
+        flow.start(tmp_path / f"ck{number}", warm=False).await_termination()
+        found = [one for file in (tmp_path / f"bad{number}").glob("part-*") for one in file.read_text().splitlines()]
+        assert sorted(json.loads(one)["message"] for one in found) == ["x", "{"]
+        for name in names:
+            results = spark.read.parquet(str(tmp_path / f"{name}{number}")).collect()
+            assert sorted((one.rv, one.sv) for one in results) == [(1, 10), (2, 10)]
+
+
+def test_a_function_is_given_the_bad_rows_of_a_stream_once_however_many_queries_read_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "R", 0, [row(1, 1, 50), bad("{")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    seen: list[tuple[int, list[str]]] = []
+    flow = declared(spark, tmp_path)
+    flow.bad("R", lambda frame, epoch: seen.append((epoch, [one.message for one in frame.collect()])))
+    for name in "ab":
+        flow.query(TEXT, name=name).to("noop")
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    assert seen == [(0, ["{"])]
+
+
 def test_a_stream_that_cannot_say_which_rows_are_bad_is_refused(spark: SparkSession) -> None:
     flow = Flow(spark).stream("R", spark.readStream.format("rate").load(), time="timestamp")
     for name in ("R", "S"):

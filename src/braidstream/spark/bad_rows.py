@@ -122,9 +122,17 @@ class _Some(Sink):
 
 
 class BadRows(_Some):
-    """Takes the rows that could not be read: what is known of them."""
+    """Takes the rows of a stream that could not be read: what is known of them."""
 
     part = "bad"
+
+    def __init__(self, sink: Sink, stream: str) -> None:
+        super().__init__(sink)
+        self.stream = stream
+
+    def deliver(self, delivery: Delivery) -> None:
+        """As the stream's own, whichever of the ways in which it is read they come from."""
+        super().deliver(replace(delivery, outlet=f"late {self.stream}"))
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """The rows with a `_bad`."""

@@ -165,7 +165,8 @@ class ContinuousQuery:
 
     def _bad_to(self, stream: str) -> Iterator[Sink]:
         if stream in self.unread:
-            yield BadRows(make_sink(*self.unread[stream]))
+            base = {one.name: one.stream for one in self.query.enriched}
+            yield BadRows(make_sink(*self.unread[stream]), base.get(stream, stream))
 
     def _failed_to(self, stream: str) -> Iterator[Sink]:
         if self.failed is not None and stream in self.failed.streams:

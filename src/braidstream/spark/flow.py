@@ -79,6 +79,7 @@ from braidstream.spark.function_launch import prepare_function, refuse_for_funct
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
+from braidstream.spark.late import late_sinks
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
@@ -463,7 +464,7 @@ class Flow(FlowInputs):
         return queries
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
-        late = {stream: True for q in declared.values() for stream in q.late_sinks()}
+        late = dict.fromkeys(late_sinks(declared.values()), True)
         since = {name: q.since for name, q in declared.items()}
         queries = [q.query for q in declared.values()]
         notes = Notes() if manifest is None else manifest.notes
