@@ -47,7 +47,7 @@ from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE, FILE_BAD_TYPE
-from braidstream.spark.declared import ContinuousQuery
+from braidstream.spark.declared import ContinuousQuery, for_stream
 from braidstream.spark.evolving import bad_targets, declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order, refuse_order_of_a_run
 from braidstream.spark.finishing import whole_name
@@ -304,9 +304,9 @@ def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
         for what, one in (("late", entry.late), ("bad", entry.bad)):
             if one is None:
                 continue
-            send = partial(with_place, job, f"{at} {what}", make_sink, one.format)
+            send = partial(with_place, job, f"{at} {what}", for_stream, (one.format, one.path, one.options))
             for stream in _parts(queries.get(name), what):
-                made[f"{at} {what} {stream}"] = send(one.path and f"{one.path}/stream={stream}", one.options)
+                made[f"{at} {what} {stream}"] = send(stream)
     return made
 
 

@@ -81,7 +81,7 @@ def _apart(
 
 
 def whole_name(query: Query) -> str:
-    """What joined rows of a query are called where rows are called by their streams; of one stream, those in windows."""
+    """What joined rows of a query are called, where rows are called by their streams; of one stream, its windows."""
     streams = [entry.stream for entry in query.inputs]
     return "+".join(streams if len(streams) > 1 else [*streams, "window"])
 
