@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +15,10 @@ from braidstream.errors import SinkFailed
 from braidstream.model.faults import armed
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
 from braidstream.spark.flow import Flow
+from braidstream.spark.flow_handle import FlowHandle
 from braidstream.spark.late import late_sinks
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.generations import pushed_stores
 
 pytestmark = pytest.mark.spark
 
@@ -37,8 +41,13 @@ def bad(text: str) -> dict[str, object]:
     return {BAD: {"reason": "no JSON", "message": text, "topic": "t", "partition": 0, "offset": 1}}
 
 
-def declared(spark: SparkSession, folder: Path) -> Flow:
-    flow = Flow(spark, slots=2, groups=4)
+def messages(folder: Path) -> list[str]:
+    lines = (line for file in folder.glob("part-*") for line in file.read_text().splitlines())
+    return sorted(json.loads(line)["message"] for line in lines)
+
+
+def declared(spark: SparkSession, folder: Path, **options: Any) -> Flow:
+    flow = Flow(spark, slots=2, groups=4, **options)
     for name in "RS":
         source = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(folder / name))
         flow.stream(name, source, time="ts")
@@ -86,6 +95,34 @@ def test_an_output_that_three_queries_name_is_given_a_bad_row_once(spark: SparkS
 
 
 @pytest.mark.slow
+def test_an_epoch_that_is_done_again_into_another_output_leaves_no_bad_row_in_the_old_one_where_results_are_owed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(5):
+        rows = [row(i % 3, 20 * number + i, number) for i in range(20)]
+        write(tmp_path / "R", number, [*rows, bad(f"no {number}")])
+        write(tmp_path / "S", number, rows)
+
+    def start(select: str, unread: str, **options: Any) -> FlowHandle:
+        flow = declared(spark, tmp_path, memory=1500, spill_share=1.0, **options)
+        flow.bad("R", "json", path=str(tmp_path / unread))
+        query = flow.query(TEXT.replace("R.v AS rv", select), name="q").to("parquet", path=str(tmp_path / "q"))
+        query.late("json", path=str(tmp_path / f"late-{unread}"))
+        return flow.start(tmp_path / "ck", warm=False)
+
+    with pytest.raises(Exception, match="injected fault"), armed("after-results:3:raise"):
+        start("R.v AS rv", "old").await_termination()
+    assert pushed_stores(Checkpoint(str(tmp_path / "ck")).latest())
+    handle = start("-R.v AS rv", "new")
+    handle.await_termination()
+    assert len(handle.changes) == 2
+    assert messages(tmp_path / "old") == ["no 0", "no 1", "no 2"]
+    assert messages(tmp_path / "new") == ["no 3", "no 4"]
+    found = spark.read.parquet(str(tmp_path / "q")).collect()
+    assert len(found) == len({(abs(one.rv), one.sv) for one in found}) == 35**2 + 35**2 + 30**2
+
+
+@pytest.mark.slow
 def test_a_bad_row_comes_once_where_queries_read_its_stream_with_and_without_a_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -99,8 +136,7 @@ def test_a_bad_row_comes_once_where_queries_read_its_stream_with_and_without_a_t
         for name, text in zip(names, (joined, TEXT, joined.replace("names.n", "upper(names.n)")), strict=False):
             flow.query(text, name=name).to("parquet", path=str(tmp_path / f"{name}{number}"))
         flow.start(tmp_path / f"ck{number}", warm=False).await_termination()
-        found = [one for file in (tmp_path / f"bad{number}").glob("part-*") for one in file.read_text().splitlines()]
-        assert sorted(json.loads(one)["message"] for one in found) == ["x", "{"]
+        assert messages(tmp_path / f"bad{number}") == ["x", "{"]
         for name in names:
             results = spark.read.parquet(str(tmp_path / f"{name}{number}")).collect()
             assert sorted((one.rv, one.sv) for one in results) == [(1, 10), (2, 10)]
