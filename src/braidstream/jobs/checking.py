@@ -377,7 +377,7 @@ def _changes(
     found = evolution(identity, held, mine, declared, bad_targets(bad), known.parse)
     found.check(mine, job.flow.checkpoint)
     if found.ends and may_owe(latest):
-        held_before(found, latest, known.parse, job.flow.checkpoint)
+        held_before(found, latest, known.parse, {}, job.flow.checkpoint)
     return found.lines
 
 

@@ -211,19 +211,37 @@ def _has_other_marks(found: Evolution, name: str) -> bool:
 
 
 def held_before(
-    found: Evolution, manifest: Manifest, parsed: Callable[[str, str], Query], shown: str
+    found: Evolution,
+    manifest: Manifest,
+    parsed: Callable[[str, str], Query],
+    now: Mapping[str, ContinuousQuery],
+    shown: str,
 ) -> dict[str, ContinuousQuery]:
-    """The queries that a checkpoint ran until now, with their sinks, as far as the manifest has them."""
+    """The queries that a checkpoint ran until now, with their sinks, as far as the manifest has them.
+
+    Late tuples are owed to nobody. What only the program has, a function or a memory, is that of the query as it is
+    declared `now`, if it is the same query and delivers there as before.
+    """
     running: dict[str, ContinuousQuery] = {}
+    called = {step.before: step.name for step in found.steps if step.before}
     for name, one in found.held.then.items():
         if name not in found.held.withdrawn and name not in found.held.submitted:
-            late = None if one.late is None else (_known(one.late, name, shown), one.late.path, one.late.options)
-            sink = _made(one.sink if one.text else None, name, shown)
-            running[name] = ContinuousQuery(parsed(one.text, name), sink, one.since, late, one.recovered)
+            target, mine = one.sink if one.text else None, now.get(called.get(name, name))
+            sink = _as_now(one.fingerprint, target, mine) or _made(target, name, shown)
+            query = parsed(one.text, name)
+            running[name] = ContinuousQuery(query, sink, one.since, recovered=one.recovered)
     for name, entry in manifest.notes.submitted.items():
-        sink = _made(Target(entry.to, entry.path, entry.options), name, shown)
-        running[name] = ContinuousQuery(parsed(entry.text, name), sink, entry.since)
+        query, target = parsed(entry.text, name), Target(entry.to, entry.path, entry.options)
+        sink = _as_now(query.fingerprint, target, now.get(name)) or _made(target, name, shown)
+        running[name] = ContinuousQuery(query, sink, entry.since)
     return running
+
+
+def _as_now(fingerprint: str, target: Target | None, mine: ContinuousQuery | None) -> Sink | None:
+    """The sink of a query as it is declared now, where no other is that sink; None where the query is another one."""
+    if mine is None or mine.sink is None or target is None or target.to not in (None, "memory"):
+        return None
+    return mine.sink if mine.query.fingerprint == fingerprint and mine.sink.noted == target else None
 
 
 def with_failed(

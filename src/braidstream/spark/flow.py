@@ -368,7 +368,7 @@ class Flow(FlowInputs):
         prepared = launch.prepare(self._recalled(noted), noted)
         held = dict[str, ContinuousQuery]()
         if changes.ends and may_owe(last):
-            owed = held_before(changes, last, self._parsed, shown)
+            owed = held_before(changes, last, self._parsed, self._queries, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
