@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from braidstream import StreamError
+from braidstream import InputError, StreamError
 from braidstream.errors import SinkFailed
+from braidstream.functions import WindowBatch, stream_function
 from braidstream.model.faults import armed
 from braidstream.spark.bad_rows import BAD, BAD_TYPE
 from braidstream.spark.flow import Flow
@@ -24,6 +25,11 @@ pytestmark = pytest.mark.spark
 
 TEXT = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR] WHERE R.k = S.k"
 DDL = f"k long, v long, ts timestamp, {BAD} {BAD_TYPE}"
+
+
+@stream_function(gives={"total": "int"}, takes={"v": "vector of int"})
+def total(windows: WindowBatch) -> dict[str, Any]:
+    return {"total": windows["v"].sum(axis=1)}
 
 
 def write(folder: Path, number: int, rows: list[dict[str, object]]) -> None:
@@ -161,6 +167,18 @@ def test_a_stream_that_cannot_say_which_rows_are_bad_is_refused(spark: SparkSess
     for name in ("R", "S"):
         with pytest.raises(StreamError, match=f"stream '{name}' has no column '_bad'"):
             flow.bad(name, "noop")
+
+
+def test_an_output_for_bad_rows_in_a_flow_with_a_function_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The function would leave the rows out, which are NULLs, and they would go nowhere."""
+    for name in "RS":
+        write(tmp_path / name, 0, [row(1, 1, 50), bad("{")])
+    flow = declared(spark, tmp_path).bad("R", "json", path=str(tmp_path / "bad"))
+    flow.windows(2, stream="R").apply(total).to("parquet", path=str(tmp_path / "out"))
+    for go in (flow.check, flow.start):
+        with pytest.raises(InputError, match="bad for stream 'R' in a flow with a function"):
+            go(tmp_path / "ck")
+    assert not (tmp_path / "ck" / "manifests").exists()
 
 
 def test_an_output_for_bad_rows_that_fails_is_named(spark: SparkSession, tmp_path: Path) -> None:

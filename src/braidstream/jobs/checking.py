@@ -107,9 +107,11 @@ def check_job(job: Job) -> Checked:
         return _check_flow(job, {})
     _refuse_overlaps(job, _sinks(job, {}))
     feeds: dict[str, Schema] = {}
-    found = {}
+    found, taken = dict[str, Checked](), dict[str, tuple[str, str]]()
     for part in parts_of(job):
-        found[Path(part.flow.checkpoint).name] = _check_flow(part, feeds)
+        name = Path(part.flow.checkpoint).name
+        found[name] = _check_flow(part, feeds)
+        _refuse_taken(job, name, _sinks(part, found[name].queries), taken)
         known = {name: _results_of(part, name, feeds) for name in part.given}
         feeds |= {name: schema for name, schema in known.items() if schema is not None}
     every = found.values()
@@ -121,6 +123,15 @@ def check_job(job: Job) -> Checked:
         tuple(line for one in every for line in one.warnings),
         {name: one.epoch for name, one in found.items()},
     )
+
+
+def _refuse_taken(job: Job, part: str, sinks: Mapping[str, Sink], taken: dict[str, tuple[str, str]]) -> None:
+    """A folder is that of one part, for each is a flow; outputs of late rows may have one folder in a flow."""
+    for place, path in _folders(sinks):
+        other, at = taken.setdefault(path, (part, place))
+        if other != part:
+            wrong = f"{job.file}: {place}: the path {path} is also {at}, in another part of the job ({other})"
+            raise SinkError(wrong, "a folder of its own", "choose another path")
 
 
 def _results_of(part: Job, name: str, feeds: Mapping[str, Schema]) -> Schema | None:
