@@ -47,9 +47,13 @@ def bad(text: str) -> dict[str, object]:
     return {BAD: {"reason": "no JSON", "message": text, "topic": "t", "partition": 0, "offset": 1}}
 
 
+def lines(folder: Path) -> list[Any]:
+    files = (file for file in folder.rglob("part-*") if "_staging" not in file.parts)
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
 def messages(folder: Path) -> list[str]:
-    lines = (line for file in folder.glob("part-*") for line in file.read_text().splitlines())
-    return sorted(json.loads(line)["message"] for line in lines)
+    return sorted(one["message"] for one in lines(folder))
 
 
 def declared(spark: SparkSession, folder: Path, **options: Any) -> Flow:
@@ -146,6 +150,21 @@ def test_a_bad_row_comes_once_where_queries_read_its_stream_with_and_without_a_t
         for name in names:
             results = spark.read.parquet(str(tmp_path / f"{name}{number}")).collect()
             assert sorted((one.rv, one.sv) for one in results) == [(1, 10), (2, 10)]
+
+
+def test_unreadable_rows_without_an_output_of_their_own_are_late_also_beside_one_for_failing_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "R", 0, [row(1, 1, 50), row(1, 0, 50), bad("{")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    flow = declared(spark, tmp_path)
+    query = flow.query(f"{TEXT} AND 10 div R.v > 1", name="q")
+    query.to("parquet", path=str(tmp_path / "q")).late("json", path=str(tmp_path / "late"))
+    query.bad("json", path=str(tmp_path / "failed"))
+    flow.start(tmp_path / "ck", warm=False).await_termination()
+    late = lines(tmp_path / "late")
+    assert [one[BAD]["message"] for one in late] == ["{"]
+    assert [json.loads(one["row"])["v"] for one in lines(tmp_path / "failed")] == [0]
 
 
 def test_a_function_is_given_the_bad_rows_of_a_stream_once_however_many_queries_read_it(

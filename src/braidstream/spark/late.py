@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from braidstream.model.columns import FAILED
 from braidstream.model.declarations import Target
 from braidstream.spark.bad_rows import BadRows, FailedRows, GoodRows, bare
 from braidstream.spark.declared import ContinuousQuery
@@ -118,7 +119,7 @@ def _taken_from(sink: BadRows, found: Mapping[str, Mapping[Any, Sink]]) -> str:
 def _together(sinks: Sequence[Sink]) -> Sink:
     """Several as one; where some are given failed rows, the others are given the rest."""
     parts = any(isinstance(one, FailedRows) for one in sinks)
-    own = [GoodRows(one) if parts and one is bare(one) else one for one in sinks]
+    own = [GoodRows(one, (FAILED,)) if parts and one is bare(one) else one for one in sinks]
     return own[0] if len(own) == 1 else SeveralSinks(own)
 
 
