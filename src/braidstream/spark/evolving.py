@@ -19,7 +19,7 @@ Invariant: the results of an epoch are those of the declaration in the manifest 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -70,6 +70,8 @@ class Evolution:
     """What is said of streams, and of their outputs for bad rows."""
     expected: Identity | None = None
     """What a checkpoint that was made for something else belongs to."""
+    bad_before: Mapping[str, Target] = field(default_factory=dict)
+    """Of `bad` what it was until now."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ def evolution(
     is_other = streams != dict(mine.streams)
     expected = replace(known, streams=streams, queries=mine.queries) if is_other else None
     steps = () if is_other else compare(held, declared, parsed, last.epoch)
-    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected)
+    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected, last.notes.bad or {})
 
 
 def _told_of_bad(last: Manifest, now: Mapping[str, Target]) -> Iterator[str]:
@@ -199,15 +201,18 @@ def may_owe(manifest: Manifest) -> bool:
 
 
 def _has_other_marks(found: Evolution, name: str) -> bool:
-    """Whether the marks of a query's results, or of its late tuples, were elsewhere until now."""
+    """Whether the marks of a query's results, of its late tuples or of rows that fail were elsewhere until now."""
     before, after = {**found.held.then, **found.held.submitted}.get(name), found.declared.get(name)
     if before is None or after is None:
         return False
-    both = ((before.sink, after.sink), (before.late, after.late))
-    return any(
-        a is not None and b is not None and a.to == b.to and a.options.get("marks") != b.options.get("marks")
-        for a, b in both
-    )
+    both = ((before.sink, after.sink), (before.late, after.late), (before.bad, after.bad))
+    return any(_is_marked_elsewhere(*pair) for pair in both)
+
+
+def _is_marked_elsewhere(before: Target | None, after: Target | None) -> bool:
+    if before is None or after is None or before.to != after.to:
+        return False
+    return before.options.get("marks") != after.options.get("marks")
 
 
 def held_before(
@@ -307,4 +312,12 @@ def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], 
                 f"{step.name!r} already",
                 "the old declaration until the epoch is done",
                 "start once as it was declared, and change it then; or send the new query elsewhere",
+            )
+    for name, then in found.bad_before.items():
+        if _is_marked_elsewhere(then, found.bad.get(name)):
+            raise CheckpointMismatch(
+                f"epoch {begun} of the checkpoint {shown} was begun, and its rows that cannot be read may be in the "
+                f"table of stream {name!r} already",
+                "the old declaration until the epoch is done",
+                "start once as it was declared, and change it then",
             )
