@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from braidstream import jobs
-from braidstream.errors import CheckpointMismatch, InputError, QueryError
+from braidstream.errors import CheckpointMismatch, InputError, QueryError, SinkError
 from braidstream.functions import WindowBatch, stream_function
 from braidstream.jobs.taking_apart import parts_of
 from braidstream.state.files import Files
@@ -70,6 +70,14 @@ sink = { format = "parquet", path = "alone" }
 cql = "SELECT s.level AS l, p.peak AS p FROM smooth AS s [RANGE 1 DAY], peaks AS p [RANGE 1 DAY] WHERE s.seq = p.seq"
 sink = { format = "parquet", path = "last" }
 """
+
+
+TONE, R = 'format = "parquet"\npath = "tone"', 'format = "parquet"\npath = "R"'
+
+
+def bad_of(stream: str) -> str:
+    """The stream as JSON, with an output for rows that cannot be read."""
+    return stream.replace("parquet", "json") + '\nbad = { format = "json", path = "unread" }'
 
 
 @stream_function(gives={"peak": "float"})
@@ -142,6 +150,8 @@ def test_a_check_reads_queries_over_what_functions_give(job: Callable[..., Path]
         (('path = "alone"', 'path = "last"'), ("is also [queries.", "another path")),
         (('path = "alone"', 'path = "ck/alone"'), ("is inside [flow] checkpoint", "another path")),
         (("[functions.peaks]", "[functions.peaks]\nsize = 2\nstep = 0"), ("step", "")),
+        ((TONE, bad_of(TONE)), ("[functions.levels] stream names tone, which has bad", "once more without it")),
+        ((R, bad_of(R)), ("[streams.R] bad: 0-queries and 1-queries read R, each a flow", "once more, under another")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) and value[0][0] != "[" else "",
 )
@@ -153,6 +163,15 @@ def test_what_cannot_be_is_refused_with_its_place(
     for word in words:
         assert word in str(told.value)
     assert not (job().parent / "ck").exists()
+
+
+def test_late_rows_of_two_parts_do_not_go_to_one_folder(job: Callable[..., Path]) -> None:
+    """Each part is a flow: the second would be refused when the first has run."""
+    late = 'late = { format = "json", path = "late" }'
+    changes = [(f"[queries.{name}]", f"[queries.{name}]\n{late}") for name in ("near", "alone")]
+    with pytest.raises(SinkError, match=r"late/stream=R is also \[queries.alone\] late R, in another part.*0-queries"):
+        jobs.check(jobs.read(job(*changes)))
+    jobs.check(jobs.read(job(*changes[:1])))
 
 
 def test_a_checkpoint_of_other_parts_is_refused(job: Callable[..., Path], tmp_path: Path, braid: Braid) -> None:

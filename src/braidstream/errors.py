@@ -157,13 +157,15 @@ class SinkFailed(RunError):
             if expression is None
             else (
                 "an expression over the results of query",
-                "repair the data or the sink, or write it with try_cast or CASE WHEN, which give NULL for such rows,",
+                "repair the data or the sink; or write it with try_cast or CASE WHEN, which give NULL for such rows; or"
+                ' add bad = { format = "json", path = "bad" } to the query, where such rows then go;',
             )
         )
+        kind = "epoch" if epoch >= 0 else "clean-up"
         super().__init__(
-            f"{what} {query!r} failed at epoch {epoch}: {reason}",
+            f"{what} {query!r} failed at {kind} {abs(epoch)}: {reason}",
             "",
-            f"{repair} and start again with the same checkpoint; the epoch is delivered again",
+            f"{repair} and start again with the same checkpoint; the {kind} is delivered again",
         )
 
 

@@ -19,6 +19,7 @@ COLUMNS = pa.schema(
     [
         ("k", pa.int64()), ("i", pa.int32()), ("s", pa.string()), ("d", pa.decimal128(10, 2)), ("x", pa.float64()),
         ("ts", pa.timestamp("us", "UTC")), ("e", pa.decimal128(38, 30)),
+        ("b", pa.bool_()),
     ]
 )  # fmt: skip
 DDL = "k long, i int, s string, d decimal(10,2), x double, ts timestamp"
@@ -32,7 +33,8 @@ FROM = "FROM R [RANGE 1 HOUR], S [RANGE 1 HOUR]"
         "CAST(`k` AS string)", "CAST(0 AS int)", "`k` > -3.5", "`s` = 'x'", "`k` IN (1, 2)", "`k` BETWEEN 1 AND `i`",
         "NOT (`k` = 1 OR `s` IS NOT NULL)", "CAST(127 AS tinyint)", "CAST(1000 AS smallint)", "CAST(1000 AS double)",
         "CAST(9.99 AS decimal(3,2))", "CAST(9 AS decimal(1))", "`d` > `k`", "`d` = 12.345", "`d` < `x`", "`e` > 1",
-        "`d` > `e`", "-`x` > 1", "`k` > -9",
+        "`d` > `e`", "-`x` > 1", "`k` > -9", "NOT `b`", "NOT (`b`) AND (`k` = 1 OR `b`) AND TRUE", "`s`",
+        "(`s`)",
     ],
 )  # fmt: skip
 def test_columns_and_comparisons_of_one_family_do_not_fail(text: str) -> None:
@@ -46,7 +48,8 @@ def test_columns_and_comparisons_of_one_family_do_not_fail(text: str) -> None:
         "1 / `k` > 2", "`k` > 1 AND 1 / `i` > 2", "`ts` > '2026-01-01'", "lower(`s`) = 'x'",
         "`k` IN (1, `s`)", "`other`", "CAST(1000 AS tinyint)", "CAST(3000000000 AS int)", "CAST(10 AS decimal(3,2))",
         "CAST(9.996 AS decimal(3,2))", "`e` IN (1, `k`)", "`e` BETWEEN `i` AND 1",
-        "`e` > 123456789", "-`k` > 1",
+        "`e` > 123456789", "-`k` > 1", "NOT `s`", "`s` OR `k` > 1", "NOT (`s`)", "`b` AND (`b` OR `s`)",
+        "NOT CAST(`k` AS string)",
     ],
 )  # fmt: skip
 def test_anything_else_may_fail(text: str) -> None:

@@ -259,6 +259,14 @@ def test_an_expression_that_fails_on_results_is_not_blamed_on_the_sink(
     assert "(in R.v / (R.v - R.v))" in told
 
 
+def test_results_that_fail_are_told_with_both_ways_on_and_by_their_epoch_or_clean_up() -> None:
+    failed = SinkFailed("q", -3, "[DIVIDE_BY_ZERO]", "1 / R.v")
+    assert failed.wrong == "an expression over the results of query 'q' failed at clean-up 3: [DIVIDE_BY_ZERO]"
+    for way in ("try_cast", "CASE WHEN", 'bad = { format = "json", path = "bad" }', "the clean-up is delivered again"):
+        assert way in failed.fix
+    assert "bad" not in SinkFailed("q", 3, "no room").fix
+
+
 @pytest.mark.parametrize(
     ("error", "has_ended"),
     [

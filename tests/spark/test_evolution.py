@@ -12,10 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from braidstream.errors import CheckpointMismatch, RunError
+from braidstream.errors import BraidstreamError, CheckpointMismatch, RunError
+from braidstream.model.declarations import Declared, Target
 from braidstream.model.faults import CHANGES, armed
+from braidstream.query.evolution import Held, Step
+from braidstream.spark.evolving import Evolution, refuse_recognized
 from braidstream.spark.flow import Flow
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.generations import pushed_stores
@@ -196,6 +199,71 @@ def test_what_is_owed_is_delivered_with_what_may_fail_of_the_old_query(spark: Sp
     lines = [one for file in Path(stage.out("bad-q")).rglob("part-*") for one in file.read_text().splitlines()]
     failed = Counter((row["R"]["v"], row["S"]["v"]) for line in lines for row in [json.loads(json.loads(line)["row"])])
     assert failed == rows([pair for pair in found_between(0, 3) if not pair[0]["v"] % 5]) != Counter()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["function", "memory"])
+def test_a_flow_that_is_owed_results_and_stopped_at_a_row_goes_on_with_an_output_for_it(
+    spark: SparkSession, tmp_path: Path, to: str
+) -> None:
+    """As it was declared it would stop again; what is owed goes where the query delivers now as before."""
+    wrong = found_between(3, 4, 3)[0][0]["v"]
+    failing = SELECT.replace("S.v AS sv", f"S.v AS sv, 7 div (R.v - {wrong}) AS d")
+    stage, seen = Stage(spark, tmp_path, memory=1500, spill_share=1.0), dict[tuple[str, int], Counter[Any]]()
+
+    def declared(*, has_bad: bool) -> Flow:
+        flow = flow_of(stage, {})
+        for name, text in (("q", failing), ("same", SELECT)):
+
+            def take(frame: DataFrame, epoch: int, name: str = name) -> None:
+                seen[name, epoch] = Counter((one.rv, one.sv) for one in frame.collect())
+
+            query = flow.query(text, name).to("memory" if to == "memory" else take)
+            if has_bad and name == "q":
+                query.bad("json", path=stage.out("bad"))
+        return flow
+
+    before, stopped, after = (declared(has_bad=has_bad) for has_bad in (False, False, True))
+    handle = stage.start(before)
+    for _ in range(3):
+        stage.arrive(handle)
+    assert pushed_stores(handle.manifest)
+    handle.stop()
+    stage.arrive()
+    with pytest.raises(BraidstreamError, match="DIVIDE_BY_ZERO"):
+        stage.start(stopped, "available").await_termination(120)
+    assert stage.start(after, "available").await_termination(120)
+    results = {name: sum((own for (one, _), own in seen.items() if one == name), Counter()) for name in ("q", "same")}
+    wanted = rows(found_between(0, 4))
+    if to == "memory":  # that of flows that have ended is gone
+        tables = {name: after._queries[name].table() for name in results}
+        results = {name: in_memory(table) for name, table in tables.items() if table is not None}
+        lost = in_memory(before._queries["same"].table()) + in_memory(stopped._queries["same"].table())
+        assert lost
+        wanted -= lost
+    assert results["same"] == wanted
+    assert results["q"] == Counter({pair: n for pair, n in wanted.items() if pair[0] != wrong})
+
+
+@pytest.mark.parametrize("marks", ["other", None])
+def test_other_marks_of_an_output_for_bad_rows_are_refused_while_an_epoch_may_be_there(marks: str | None) -> None:
+    """It would be taken again: the marks of before are what tells."""
+    options = [{"table": "bad", "marks": "own"}, {"table": "bad", **({} if marks is None else {"marks": marks})}]
+    before, after = (Target("postgresql", None, one) for one in options)
+    queries = [{"q": Declared("same", sink=Target("noop"), bad=one)} for one in (before, after)]
+    step = Step("redirect", "q", "")
+    with pytest.raises(CheckpointMismatch, match=r"epoch 3 of .* may be in the table of query 'q' already"):
+        refuse_recognized(Evolution(Held(queries[0]), queries[1], {}, {}, (step,)), {}, 3, "ck")
+    of_stream = Evolution(Held({}), {}, {}, {"R": after}, bad_before={"R": before})
+    with pytest.raises(CheckpointMismatch, match="rows that cannot be read may be in the table of stream 'R' already"):
+        refuse_recognized(of_stream, {}, 3, "ck")
+    refuse_recognized(
+        Evolution(Held(queries[0]), queries[0], {}, {"R": before}, (step,), bad_before={"R": before}), {}, 3, "ck"
+    )
+
+
+def in_memory(table: pa.Table | None) -> Counter[Any]:
+    return Counter((row["rv"], row["sv"]) for row in ([] if table is None else table.to_pylist()))
 
 
 def rows_of(file: Path, *columns: str) -> list[tuple[Any, ...]]:

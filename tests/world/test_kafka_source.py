@@ -405,6 +405,33 @@ master = "local[2]"
     assert readers.delta_rows(str(tmp_path / "again")) == pairs(r, s)
 
 
+CAST = """
+import json, sys
+from pyspark.sql import SparkSession, functions as F
+from pyspark.sql.avro.functions import to_avro
+from braidstream.spark.avro_values import avro_row
+
+spark = SparkSession.builder.master("local[1]").config("spark.jars", sys.argv[1]).getOrCreate()
+fields = [{"name": "k", "type": "long"}, {"name": "v", "type": "string"}]
+given = json.dumps({"type": "record", "name": "row", "fields": fields})
+values = spark.createDataFrame([(1, "5"), (2, "x")], "k long, v string").select(to_avro(F.struct("k", "v"), given))
+values = values.union(spark.createDataFrame([(bytearray(b"1"),)], "value binary")).toDF("value")
+struct = spark.createDataFrame([], "k long, v int").schema
+for keeps_bad in (True, False):
+    row = avro_row(spark, struct, {"avro.schema": given}, keeps_bad=keeps_bad)
+    print(json.dumps([None if one.row is None else list(one.row) for one in values.select(row.alias("row")).collect()]))
+"""
+
+
+def test_an_avro_value_with_a_field_that_cannot_be_cast_cannot_be_read() -> None:
+    """As a row of NULLs would be; who keeps bad ones does not stop at it."""
+    inherited = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", CAST, str(avro_jar())]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=inherited, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[[1, 5], None, None]] * 2
+
+
 @pytest.mark.timeout(600)
 def test_partitions_that_are_added_while_it_runs_are_read(tmp_path: Path, kafka: Kafka) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions

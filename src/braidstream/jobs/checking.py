@@ -47,7 +47,7 @@ from braidstream.query.bands import NO_EQUALITY
 from braidstream.query.time_windows import expiring_groups
 from braidstream.query.types import canonical_type, quote_name
 from braidstream.spark.bad_rows import BAD, BAD_TYPE, FILE_BAD_TYPE
-from braidstream.spark.declared import ContinuousQuery
+from braidstream.spark.declared import ContinuousQuery, for_stream
 from braidstream.spark.evolving import bad_targets, declared_of, evolution, held_before, may_owe
 from braidstream.spark.file_order import check_order, refuse_order_of_a_run
 from braidstream.spark.finishing import whole_name
@@ -107,9 +107,11 @@ def check_job(job: Job) -> Checked:
         return _check_flow(job, {})
     _refuse_overlaps(job, _sinks(job, {}))
     feeds: dict[str, Schema] = {}
-    found = {}
+    found, taken = dict[str, Checked](), dict[str, tuple[str, str]]()
     for part in parts_of(job):
-        found[Path(part.flow.checkpoint).name] = _check_flow(part, feeds)
+        name = Path(part.flow.checkpoint).name
+        found[name] = _check_flow(part, feeds)
+        _refuse_taken(job, name, _sinks(part, found[name].queries), taken)
         known = {name: _results_of(part, name, feeds) for name in part.given}
         feeds |= {name: schema for name, schema in known.items() if schema is not None}
     every = found.values()
@@ -121,6 +123,15 @@ def check_job(job: Job) -> Checked:
         tuple(line for one in every for line in one.warnings),
         {name: one.epoch for name, one in found.items()},
     )
+
+
+def _refuse_taken(job: Job, part: str, sinks: Mapping[str, Sink], taken: dict[str, tuple[str, str]]) -> None:
+    """A folder is that of one part, for each is a flow; outputs of late rows may have one folder in a flow."""
+    for place, path in _folders(sinks):
+        other, at = taken.setdefault(path, (part, place))
+        if other != part:
+            wrong = f"{job.file}: {place}: the path {path} is also {at}, in another part of the job ({other})"
+            raise SinkError(wrong, "a folder of its own", "choose another path")
 
 
 def _results_of(part: Job, name: str, feeds: Mapping[str, Schema]) -> Schema | None:
@@ -304,9 +315,9 @@ def _sinks(job: Job, queries: Mapping[str, Query]) -> dict[str, Sink]:
         for what, one in (("late", entry.late), ("bad", entry.bad)):
             if one is None:
                 continue
-            send = partial(with_place, job, f"{at} {what}", make_sink, one.format)
+            send = partial(with_place, job, f"{at} {what}", for_stream, (one.format, one.path, one.options))
             for stream in _parts(queries.get(name), what):
-                made[f"{at} {what} {stream}"] = send(one.path and f"{one.path}/stream={stream}", one.options)
+                made[f"{at} {what} {stream}"] = send(stream)
     return made
 
 
@@ -377,7 +388,7 @@ def _changes(
     found = evolution(identity, held, mine, declared, bad_targets(bad), known.parse)
     found.check(mine, job.flow.checkpoint)
     if found.ends and may_owe(latest):
-        held_before(found, latest, known.parse, job.flow.checkpoint)
+        held_before(found, latest, known.parse, {}, job.flow.checkpoint)
     return found.lines
 
 

@@ -274,6 +274,7 @@ def _functions(
             what = "a stream, a function or a query of the job" if queries else "a stream or a function of the job"
             raise place.error("stream", f"is {entry.stream!r}", what, nearest(entry.stream, known))
         _refuse_time(place, entry, is_of_query=entry.stream not in {*streams, *functions})
+        _refuse_bad(place, entry, streams)
         feeds = {one.stream for one in functions.values()} - set(streams)
         feeds |= {one for query in queries.values() for one in _named(query.cql)}
         if entry.sink is None and name not in feeds:
@@ -301,6 +302,16 @@ def _refuse_time(place: JobTable, entry: JobFunction, *, is_of_query: bool) -> N
         raise place.error(
             given, f"is said, and {entry.stream!r} is no query", f"{given} for the results of a query", "leave it out"
         )
+
+
+def _refuse_bad(place: JobTable, entry: JobFunction, streams: Mapping[str, JobStream]) -> None:
+    """Rows that cannot be read are NULLs beside their `bad`, which a function would leave out."""
+    read = [name for name in (entry.stream, *entry.beside) if name in streams and streams[name].bad is not None]
+    if read:
+        what = "a stream without it: functions have no output for rows that cannot be read, and stop at the first"
+        fix = "leave bad out, or declare the stream once more without it, under another name"
+        option = "stream" if read[0] == entry.stream else "beside"
+        raise place.error(option, f"names {read[0]}, which has bad", what, fix)
 
 
 def _in_order(

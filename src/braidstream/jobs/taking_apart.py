@@ -15,7 +15,7 @@ with one kind has one part: itself. Pure, but for reading names out of queries. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -47,6 +47,7 @@ def parts_of(job: Job) -> tuple[Job, ...]:
         found += [graph.functions(depth, root, functions) for root in functions if graph.is_first(root)]
         if queries := [name for name in job.queries if depths[name] == depth]:
             found.append(graph.queries(depth, queries))
+    _refuse_several_readers(job, found)
     return tuple(found)
 
 
@@ -63,6 +64,16 @@ def _refuse_whole(job: Job) -> None:
         what = "function" if both in job.functions else "stream"
         wrong = f"{job.file}: {both} is a query and a {what}"
         raise JobError(wrong, "a name of its own for each", "rename one of them")
+
+
+def _refuse_several_readers(job: Job, parts: Sequence[Job]) -> None:
+    """Each part is a flow that would deliver the rows of a stream that cannot be read."""
+    for name, stream in job.streams.items():
+        readers = [part.flow.checkpoint.rpartition("/")[2] for part in parts if name in part.streams]
+        if stream.bad is not None and len(readers) > 1:
+            wrong = f"{job.file}: [streams.{name}] bad: {' and '.join(readers)} read {name}, each a flow of its own"
+            fix = "declare the stream once more, under another name and with another output, for one of them"
+            raise JobError(wrong, "one flow that delivers to it", fix)
 
 
 @dataclass

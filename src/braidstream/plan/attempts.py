@@ -205,10 +205,18 @@ def _is_safe(node: exp.Expr, schema: pa.Schema) -> bool:
     if not isinstance(node, _SAFE):
         return _family(node, schema) is not None
     parts = [part for part in node.iter_expressions() if not isinstance(part, exp.Null)]
-    if isinstance(node, (exp.And, exp.Or, exp.Not, exp.Paren)):
-        return all(_is_safe(part, schema) for part in parts)
+    if isinstance(node, exp.Paren):
+        return _is_safe(node.this, schema)
+    if isinstance(node, (exp.And, exp.Or, exp.Not)):  # a text there would be cast
+        return all(_is_safe(part, schema) and _is_boolean(part, schema) for part in parts)
     families = {_family(part, schema) for part in parts}
     return None not in families and len(families) == 1 and _has_common_type(parts, schema)
+
+
+def _is_boolean(node: exp.Expr, schema: pa.Schema) -> bool:
+    """Whether what does not fail is a condition, and not a value of another type."""
+    inner = node.unnest()
+    return isinstance(inner, _SAFE) or _family(inner, schema) == "boolean"
 
 
 def _family(node: exp.Expr, schema: pa.Schema) -> str | None:

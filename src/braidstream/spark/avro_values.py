@@ -4,7 +4,7 @@ The fields are declared as for JSON, in Spark's types. The schema that writers h
 these types, which is what `to_avro` and our own sink write; or it is given, as JSON, in the option `avro.schema`, and
 then fields are taken from it by name and cast. `avro.skip` bytes in front are left out: 5 for Confluent's registry.
 Spark makes a row of NULLs of a value that it cannot read; so a field with a default is read along, which such a row
-lacks.
+lacks. A field that cannot be cast to what is declared makes a value one that cannot be read.
 
 Cost: Spark's decoder, row by row in the JVM.
 """
@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from braidstream.errors import InputError, StreamError
 from braidstream.spark.causes import one_line
 from braidstream.spark.formats import package_of
+from braidstream.spark.trying import or_null
 
 __all__ = ["AVRO_OPTIONS", "avro_row", "avro_schema", "avro_value", "refuse_no_avro"]
 
@@ -49,7 +50,7 @@ def avro_row(spark: SparkSession, struct: StructType, options: Mapping[str, str]
     if not keeps_bad and not _is_record(given):
         return F.struct(*_fields(from_avro(value, given, {"mode": "FAILFAST"}), struct))
     read = from_avro(value, given, {"mode": "PERMISSIVE", "avroSchema": _with_proof(given)})
-    return F.when(read[_READ], F.struct(*_fields(read, struct)))
+    return F.when(read[_READ], or_null(F.struct(*_fields(read, struct))))
 
 
 def _fields(read: Column, struct: StructType) -> list[Column]:

@@ -122,9 +122,17 @@ class _Some(Sink):
 
 
 class BadRows(_Some):
-    """Takes the rows that could not be read: what is known of them."""
+    """Takes the rows of a stream that could not be read: what is known of them."""
 
     part = "bad"
+
+    def __init__(self, sink: Sink, stream: str) -> None:
+        super().__init__(sink)
+        self.stream = stream
+
+    def deliver(self, delivery: Delivery) -> None:
+        """As the stream's own, whichever of the ways in which it is read they come from."""
+        super().deliver(replace(delivery, outlet=f"late {self.stream}"))
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """The rows with a `_bad`."""
@@ -138,17 +146,21 @@ class BadRows(_Some):
 
 
 class GoodRows(_Some):
-    """Takes the others."""
+    """Takes the others: those that other outputs are not given, `without` the columns that say so."""
+
+    def __init__(self, sink: Sink, without: Sequence[str] = (BAD, FAILED)) -> None:
+        super().__init__(sink)
+        self.without = without
 
     def taken(self, frame: DataFrame) -> DataFrame:
-        """The rows without a `_bad`, and of which nothing failed."""
-        for name in _OURS:
+        """The rows that could be read, and of which nothing failed."""
+        for name in self.without:
             frame = frame.where(column_of(name).isNull()) if name in frame.columns else frame
-        return frame.select(*(column_of(name) for name in frame.columns if name not in _OURS))
+        return frame.select(*(column_of(name) for name in frame.columns if name not in self.without))
 
     def kept(self, schema: StructType) -> StructType:
         """All columns but these."""
-        return StructType([field for field in schema.fields if field.name not in _OURS])
+        return StructType([field for field in schema.fields if field.name not in self.without])
 
 
 class FailedRows(_Some):

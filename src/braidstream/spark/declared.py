@@ -37,6 +37,7 @@ __all__ = [
     "check_stream_option",
     "delay_us",
     "folders",
+    "for_stream",
     "interval_s",
     "located",
     "refuse_overlaps",
@@ -125,7 +126,7 @@ class ContinuousQuery:
         Files go to a folder for each stream, `stream=R`, and one for joined rows, `stream=R+S`.
         """
         of = (target, path, texts_of(options))
-        whole = None if is_plain(self.query) else _for_stream(of, whole_name(self.query))
+        whole = None if is_plain(self.query) else for_stream(of, whole_name(self.query))
         make_sink(*of)
         self.failed = Failed(of, tuple(self.failing()), whole)
         self._late = {}
@@ -160,22 +161,24 @@ class ContinuousQuery:
 
     def _late_to(self, stream: str) -> Iterator[Sink]:
         if self.late_sink is not None:
-            made = _for_stream(self.late_sink, stream)
+            made = for_stream(self.late_sink, stream)
             yield GoodRows(made) if stream in self.unread else made
 
     def _bad_to(self, stream: str) -> Iterator[Sink]:
         if stream in self.unread:
-            yield BadRows(make_sink(*self.unread[stream]))
+            base = {one.name: one.stream for one in self.query.enriched}
+            yield BadRows(make_sink(*self.unread[stream]), base.get(stream, stream))
 
     def _failed_to(self, stream: str) -> Iterator[Sink]:
         if self.failed is not None and stream in self.failed.streams:
-            yield FailedRows(_for_stream(self.failed.of, stream), self.query.name)
+            yield FailedRows(for_stream(self.failed.of, stream), self.query.name)
 
 
-def _for_stream(of: BadTarget, stream: str) -> Sink:
-    """The part of an output that rows of a stream go to."""
+def for_stream(of: BadTarget, stream: str) -> Sink:
+    """The part of an output that rows of a stream go to. Names of Kafka's topics have no `+`."""
     target, path, options = of
-    own = {name: value.replace("{stream}", stream) for name, value in options.items()}
+    called = stream.replace("+", "-") if isinstance(target, str) and target.lower() == "kafka" else stream
+    own = {name: value.replace("{stream}", called) for name, value in options.items()}
     return make_sink(target, None if path is None else f"{path}/stream={stream}", own)
 
 

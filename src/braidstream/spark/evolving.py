@@ -19,7 +19,7 @@ Invariant: the results of an epoch are those of the declaration in the manifest 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -70,6 +70,8 @@ class Evolution:
     """What is said of streams, and of their outputs for bad rows."""
     expected: Identity | None = None
     """What a checkpoint that was made for something else belongs to."""
+    bad_before: Mapping[str, Target] = field(default_factory=dict)
+    """Of `bad` what it was until now."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ def evolution(
     is_other = streams != dict(mine.streams)
     expected = replace(known, streams=streams, queries=mine.queries) if is_other else None
     steps = () if is_other else compare(held, declared, parsed, last.epoch)
-    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected)
+    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected, last.notes.bad or {})
 
 
 def _told_of_bad(last: Manifest, now: Mapping[str, Target]) -> Iterator[str]:
@@ -199,31 +201,52 @@ def may_owe(manifest: Manifest) -> bool:
 
 
 def _has_other_marks(found: Evolution, name: str) -> bool:
-    """Whether the marks of a query's results, or of its late tuples, were elsewhere until now."""
+    """Whether the marks of a query's results, of its late tuples or of rows that fail were elsewhere until now."""
     before, after = {**found.held.then, **found.held.submitted}.get(name), found.declared.get(name)
     if before is None or after is None:
         return False
-    both = ((before.sink, after.sink), (before.late, after.late))
-    return any(
-        a is not None and b is not None and a.to == b.to and a.options.get("marks") != b.options.get("marks")
-        for a, b in both
-    )
+    both = ((before.sink, after.sink), (before.late, after.late), (before.bad, after.bad))
+    return any(_is_marked_elsewhere(*pair) for pair in both)
+
+
+def _is_marked_elsewhere(before: Target | None, after: Target | None) -> bool:
+    if before is None or after is None or before.to != after.to:
+        return False
+    return before.options.get("marks") != after.options.get("marks")
 
 
 def held_before(
-    found: Evolution, manifest: Manifest, parsed: Callable[[str, str], Query], shown: str
+    found: Evolution,
+    manifest: Manifest,
+    parsed: Callable[[str, str], Query],
+    now: Mapping[str, ContinuousQuery],
+    shown: str,
 ) -> dict[str, ContinuousQuery]:
-    """The queries that a checkpoint ran until now, with their sinks, as far as the manifest has them."""
+    """The queries that a checkpoint ran until now, with their sinks, as far as the manifest has them.
+
+    Late tuples are owed to nobody. What only the program has, a function or a memory, is that of the query as it is
+    declared `now`, if it is the same query and delivers there as before.
+    """
     running: dict[str, ContinuousQuery] = {}
+    called = {step.before: step.name for step in found.steps if step.before}
     for name, one in found.held.then.items():
         if name not in found.held.withdrawn and name not in found.held.submitted:
-            late = None if one.late is None else (_known(one.late, name, shown), one.late.path, one.late.options)
-            sink = _made(one.sink if one.text else None, name, shown)
-            running[name] = ContinuousQuery(parsed(one.text, name), sink, one.since, late, one.recovered)
+            target, mine = one.sink if one.text else None, now.get(called.get(name, name))
+            sink = _as_now(one.fingerprint, target, mine) or _made(target, name, shown)
+            query = parsed(one.text, name)
+            running[name] = ContinuousQuery(query, sink, one.since, recovered=one.recovered)
     for name, entry in manifest.notes.submitted.items():
-        sink = _made(Target(entry.to, entry.path, entry.options), name, shown)
-        running[name] = ContinuousQuery(parsed(entry.text, name), sink, entry.since)
+        query, target = parsed(entry.text, name), Target(entry.to, entry.path, entry.options)
+        sink = _as_now(query.fingerprint, target, now.get(name)) or _made(target, name, shown)
+        running[name] = ContinuousQuery(query, sink, entry.since)
     return running
+
+
+def _as_now(fingerprint: str, target: Target | None, mine: ContinuousQuery | None) -> Sink | None:
+    """The sink of a query as it is declared now, where no other is that sink; None where the query is another one."""
+    if mine is None or mine.sink is None or target is None or target.to not in (None, "memory"):
+        return None
+    return mine.sink if mine.query.fingerprint == fingerprint and mine.sink.noted == target else None
 
 
 def with_failed(
@@ -289,4 +312,12 @@ def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], 
                 f"{step.name!r} already",
                 "the old declaration until the epoch is done",
                 "start once as it was declared, and change it then; or send the new query elsewhere",
+            )
+    for name, then in found.bad_before.items():
+        if _is_marked_elsewhere(then, found.bad.get(name)):
+            raise CheckpointMismatch(
+                f"epoch {begun} of the checkpoint {shown} was begun, and its rows that cannot be read may be in the "
+                f"table of stream {name!r} already",
+                "the old declaration until the epoch is done",
+                "start once as it was declared, and change it then",
             )

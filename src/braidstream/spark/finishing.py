@@ -81,8 +81,9 @@ def _apart(
 
 
 def whole_name(query: Query) -> str:
-    """What joined rows of a query are called where rows are called by their streams."""
-    return "+".join(entry.stream for entry in query.inputs)
+    """What joined rows of a query are called, where rows are called by their streams; of one stream, its windows."""
+    streams = [entry.stream for entry in query.inputs]
+    return "+".join(streams if len(streams) > 1 else [*streams, "window"])
 
 
 def composite_rows(query: Query, plan: AggregatePlan, raw: DataFrame) -> DataFrame:

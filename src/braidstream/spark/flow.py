@@ -79,6 +79,7 @@ from braidstream.spark.function_launch import prepare_function, refuse_for_funct
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
+from braidstream.spark.late import late_sinks
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
@@ -369,7 +370,7 @@ class Flow(FlowInputs):
         prepared = launch.prepare(self._recalled(noted), noted)
         held = dict[str, ContinuousQuery]()
         if changes.ends and may_owe(last):
-            owed = held_before(changes, last, self._parsed, shown)
+            owed = held_before(changes, last, self._parsed, self._queries, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
         if store.log.last_begun(last.epoch) > last.epoch:
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
@@ -465,7 +466,7 @@ class Flow(FlowInputs):
         return queries
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
-        late = {stream: True for q in declared.values() for stream in q.late_sinks()}
+        late = dict.fromkeys(late_sinks(declared.values()), True)
         since = {name: q.since for name, q in declared.items()}
         queries = [q.query for q in declared.values()]
         notes = Notes() if manifest is None else manifest.notes

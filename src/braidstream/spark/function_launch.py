@@ -86,6 +86,9 @@ def prepare_function(
 ) -> PreparedFunction:
     """What a start with the functions up to `query` is about to write and run, or why it is refused."""
     functions, first = query.chain, query.chain[0].source
+    for name in flow._bad:
+        wrong, what = f"bad for stream {name!r} in a flow with a function", "streams without it"
+        raise InputError(wrong, what, "leave it out: functions have no output for rows that cannot be read")
     if query.sink is None:
         raise SinkError(f"function {query.name!r} has no sink", "a sink", ".to('parquet', path='...') or .to('memory')")
     sinks = {one.name: one.sink for one in functions if one.sink is not None}

@@ -1,7 +1,8 @@
 """Late outputs: each query that asks for one gets the late tuples of its streams, however many ask.
 
 Slots stage the late tuples of a stream once. Where one output wants them, they are staged where it takes them from;
-where several do, in the checkpoint, and each is given a copy. Outputs that are the same folder are one output.
+where several do, in the checkpoint, and each is given a copy. Outputs that are the same folder are one output. That for
+rows of a stream that cannot be read is one, however many queries read the stream, with tables or without.
 
 Invariant: what is delivered under an epoch's number replaces what a lost attempt delivered under it, for every output.
 Cost: one copy of the late tuples for each output beyond the first.
@@ -9,15 +10,18 @@ Cost: one copy of the late tuples for each output beyond the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from braidstream.spark.bad_rows import FailedRows, GoodRows, bare
+from braidstream.model.columns import FAILED
+from braidstream.model.declarations import Target
+from braidstream.spark.bad_rows import BadRows, FailedRows, GoodRows, bare
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.sink import Delivery, Sink
+from braidstream.spark.sinks import CallableSink
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
@@ -94,20 +98,40 @@ def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
         for stream, sinks in query.late_sinks().items():
             for sink in sinks:
                 found.setdefault(stream, {}).setdefault(_address(sink), sink)
-    return {stream: _together(list(own.values())) for stream, own in found.items()}
+    once = {stream: _without_others(stream, list(own.values()), found) for stream, own in found.items()}
+    return {stream: _together(own) for stream, own in once.items() if own}
+
+
+def _without_others(stream: str, sinks: Sequence[Sink], found: Mapping[str, Mapping[Any, Sink]]) -> list[Sink]:
+    """The outputs of a stream, without those for rows that are delivered as another one's.
+
+    Every way in which a stream is read has its rows that cannot be read: they are taken from the stream as it is, or,
+    where all queries join tables to it, from the first of these ways.
+    """
+    return [sink for sink in sinks if not isinstance(sink, BadRows) or stream == _taken_from(sink, found)]
+
+
+def _taken_from(sink: BadRows, found: Mapping[str, Mapping[Any, Sink]]) -> str:
+    ways = [name for name, own in found.items() if _address(sink) in own]
+    return sink.stream if sink.stream in ways else ways[0]
 
 
 def _together(sinks: Sequence[Sink]) -> Sink:
     """Several as one; where some are given failed rows, the others are given the rest."""
     parts = any(isinstance(one, FailedRows) for one in sinks)
-    own = [GoodRows(one) if parts and one is bare(one) else one for one in sinks]
+    own = [GoodRows(one, (FAILED,)) if parts and one is bare(one) else one for one in sinks]
     return own[0] if len(own) == 1 else SeveralSinks(own)
 
 
 def _address(sink: Sink) -> Any:
     """What tells two outputs apart: where they go, how that is written and which rows; a function is itself."""
-    target = sink.target
-    if target.to in _THEMSELVES:
+    target, own = sink.target, bare(sink)
+    if target.to in _THEMSELVES and not isinstance(sink, BadRows):
         return id(sink)
-    rows = (type(sink), sink.query if isinstance(sink, FailedRows) else "")
-    return rows, target.to, target.path, tuple(sorted(target.options.items()))
+    if isinstance(sink, BadRows):  # declared once, for all queries
+        return BadRows, sink.stream, *((id(own.function),) if isinstance(own, CallableSink) else _place(target))
+    return type(sink), sink.query if isinstance(sink, FailedRows) else "", *_place(target)
+
+
+def _place(target: Target) -> tuple[Any, ...]:
+    return target.to, target.path, tuple(sorted(target.options.items()))

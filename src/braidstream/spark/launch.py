@@ -228,15 +228,15 @@ class Launch:
         for sink in (sink for query in queries for sink in query.outputs):
             sink.claim(self.owner, self.checkpoint.owner)
 
-    def commit(self, prepared: Prepared, manifest: Manifest) -> Manifest:
+    def commit(self, prepared: Prepared, manifest: Manifest, until_now: Collection[str] = ()) -> Manifest:
         """Write what runs from now on: the queries, and what rows are arranged by, with regions for all stages.
 
-        Keys with a grid over stores that are not joined any more are light again.
+        Keys with a grid over stores that are not joined any more are light again. Folders `until_now` stay known.
         """
         stores, keeps_heavy = prepared.plan.stores, self.decider.regridder is not None
         n_groups, shares = self.flow.groups_over(manifest.n_slots), self.flow.options.placement
         planned = with_regions(with_plan(manifest, prepared.plan), stores, n_groups, shares)
-        folders = (resolved(sink.path) for sink in prepared.file_sinks)
+        folders = (*until_now, *(resolved(sink.path) for sink in prepared.file_sinks))
         planned = with_folders(with_grids(planned, stores, keeps_heavy=keeps_heavy), folders)
         return self.checkpoint.commit(planned)
 
@@ -253,10 +253,13 @@ class Launch:
         return query, runner
 
     def settled(self, held: Mapping[str, ContinuousQuery], manifest: Manifest, ends: Collection[str]) -> Manifest:
-        """The manifest after what is owed to queries that end was delivered, under what was declared until now."""
+        """The manifest after what is owed to queries that end was delivered, under what was declared until now.
+
+        It knows the folders of late and of unreadable rows too, which are owed to nobody: `forget` looks at them.
+        """
         before = self.planned(held, manifest)
         self.claim(held.values())
-        runner, _ = self._runner(before, self.commit(before, manifest))
+        runner, _ = self._runner(before, self.commit(before, manifest, all_folders(manifest)))
         stay = {join.query for join in before.plan.joins if join.query.split(":")[0] not in ends}
         if runner.owes(stay):
             runner.settle()

@@ -25,11 +25,16 @@ from braidstream.model.stores import Attempt, Passing
 from braidstream.plan.attempts import shown_value
 from braidstream.spark.names import column_of
 
-__all__ = ["SETTINGS", "Failing", "Tries", "failed_column", "fails_in", "reason_of", "tried"]
+__all__ = ["SETTINGS", "Failing", "Tries", "failed_column", "fails_in", "or_null", "reason_of", "tried"]
 
 SETTINGS = {"spark.sql.subexpressionElimination.enabled": "false"}
 _TRY = "__braidstream try"
 _VALUE = "v"
+
+
+def or_null(column: Column) -> Column:
+    """The value of a column, NULL also where it cannot be computed."""
+    return tried(column)[_VALUE]
 
 
 def tried(column: Column) -> Column:
