@@ -23,6 +23,7 @@ from braidstream.spark.avro_values import refuse_no_avro
 from braidstream.spark.declared import sink_again
 from braidstream.spark.flow import Flow
 from braidstream.spark.formats import open_stream, package_of
+from braidstream.spark.postgresql_sink import _timely
 from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
@@ -84,6 +85,9 @@ def _begun(format_: str, path: str | None, options: dict[str, str]) -> None:
         ("postgresql://u:horse@127.0.0.1:1,127.0.0.1:1/db", "at 127.0.0.1:1,127.0.0.1:1/db cannot be used"),
         ("postgresql://u:horse@127.0.0.1:text/db", "at 127.0.0.1:text/db cannot be used"),
         ("postgresql://u:horse@[::1]:1/db", "at [::1]:1/db cannot be used"),
+        ("postgresql://u:horse#battery@127.0.0.1:1/db", "at 127.0.0.1:1/db cannot be used"),
+        ("postgresql://u:horse?battery[@127.0.0.1:1/db", "at 127.0.0.1:1/db cannot be used"),
+        ("postgresql://127.0.0.1:1/db?user=u@corp&password=horse", "at 127.0.0.1:1/db cannot be used"),
         ("host=127.0.0.1 port=1 password=horse", "at host=127.0.0.1 port=1 cannot be used"),
         ("jdbc:postgresql://127.0.0.1/db?password=horse", "begins with jdbc:postgresql://"),
         ("mysql://u:horse@127.0.0.1/db", "begins with mysql://"),
@@ -93,6 +97,20 @@ def test_an_address_of_postgresql_is_shown_as_it_was_given_but_for_the_password(
     told = str(refusal("postgresql", url=url, table="t"))
     assert shown in told
     assert "horse" not in told
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://h/db", "postgresql://h/db?connect_timeout=6"),
+        ("postgresql://h/db?sslmode=disable", "postgresql://h/db?sslmode=disable&connect_timeout=6"),
+        ("postgresql://h?sslrootcert=/ca", "postgresql://h?sslrootcert=/ca&connect_timeout=6"),
+        ("postgresql://u:a?b@h,i/db", "postgresql://u:a?b@h,i/db?connect_timeout=3"),
+        ("host=h,i dbname=db", "host=h,i dbname=db connect_timeout=3"),
+    ],
+)
+def test_the_time_that_a_server_has_to_answer_is_an_option_of_its_address(url: str, expected: str) -> None:
+    assert _timely(url) == expected
 
 
 def test_two_silent_servers_of_postgresql_are_given_up_in_time(silent: int) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -313,24 +312,33 @@ class _Session:
         return (f"{', '.join(missing)} not granted", grants) if missing else None
 
     def has_unique(self, table: str, key: Sequence[str]) -> bool:
-        """Whether a unique index is on exactly these columns."""
-        found = self.run(
-            "SELECT string_agg(a.attname::text, chr(31) ORDER BY a.attname::text) FROM pg_index i "
-            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-            f"WHERE i.indisunique AND i.indpred IS NULL AND i.indrelid = to_regclass({_text(_quoted(table))}) "
-            "GROUP BY i.indexrelid"
-        )
-        return "\x1f".join(sorted(key)) in {columns for (columns,) in found}
+        """Whether a unique index is on exactly these columns, by which a row can replace another."""
+        return bool(self._uniques(table, key))
 
     def tells_nulls_apart(self, table: str, key: Sequence[str]) -> bool:
         """Whether rows whose key is NULL are not taken for the same one: below version 15, and by ordinary indexes."""
         if self.version < 150000:
             return True
+        found = self._uniques(table, key)
+        return bool(found) and all(found)
+
+    def _uniques(self, table: str, key: Sequence[str]) -> list[bool]:
+        """Of each unique index on these columns whether NULL is unlike NULL there; a primary key has none.
+
+        What an index includes beside its columns is none of them. One on expressions, on some rows, or whose check may
+        be put off, is none that a row can replace another by.
+        """
+        said = "to_jsonb(i)"  # earlier versions do not have all columns of this
         found = self.run(
-            "SELECT bool_and(NOT i.indnullsnotdistinct) FROM pg_index i WHERE i.indisunique AND NOT i.indisprimary "
-            f"AND i.indrelid = to_regclass({_text(_quoted(table))}) AND i.indnkeyatts = {len(key)}"
+            "SELECT string_agg(a.attname::text, chr(31) ORDER BY a.attname::text), "
+            f"NOT i.indisprimary AND NOT coalesce(({said} ->> 'indnullsnotdistinct')::boolean, false) FROM pg_index i "
+            "JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS c (number, place) "
+            f"ON c.place <= coalesce(({said} ->> 'indnkeyatts')::int, i.indnatts) "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = c.number "
+            "WHERE i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL "
+            f"AND i.indrelid = to_regclass({_text(_quoted(table))}) GROUP BY i.indexrelid, 2"
         )
-        return bool(found and found[0][0])
+        return [is_apart for columns, is_apart in found if columns == "\x1f".join(sorted(key))]
 
     def keeper(self, tables: Sequence[str], name: str) -> tuple[int, str]:
         """The session that keeps a lock on one of these: another one of this name, else that which has it longest."""
@@ -356,23 +364,34 @@ class _Session:
         )
 
     def append(self, table: str, rows: pa.RecordBatchReader) -> int:
-        """COPY."""
-        schema, _, name = table.rpartition(".")
+        """COPY into the table that the name stands for: the driver by itself looks into the first schema only."""
+        found = self.run(
+            "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            f"WHERE c.oid = to_regclass({_text(_quoted(table))})"
+        )
+        schema, name = found[0] if found else (table.rpartition(".")[0], table.rpartition(".")[2])
         with closing(self._connection.cursor()) as cursor:
             return int(cursor.adbc_ingest(name, rows, "append", db_schema_name=schema or None))
 
     def upsert(self, table: str, key: Sequence[str], rows: pa.RecordBatchReader) -> int:
-        """COPY into a temporary table, and from there by key."""
+        """COPY into a temporary table, which asks for nothing, and from there by key.
+
+        Of an epoch's rows with the same key one is taken; those without a key are all added where NULLs are unlike.
+        """
         names = rows.schema.names
-        self.run(f"CREATE TEMPORARY TABLE braidstream_new (LIKE {_quoted(table)}) ON COMMIT DROP")
+        listed, own = _listed(names), _listed(key)
+        new = f"CREATE TEMPORARY TABLE braidstream_new ON COMMIT DROP AS SELECT {listed}"
+        self.run(f"{new} FROM {_quoted(table)} WITH NO DATA")
         with closing(self._connection.cursor()) as cursor:
             n_rows = int(cursor.adbc_ingest("braidstream_new", rows, "append", temporary=True))
         others = [f"{_quoted_name(name)} = EXCLUDED.{_quoted_name(name)}" for name in names if name not in key]
         act = f"UPDATE SET {', '.join(others)}" if others else "NOTHING"
-        self.run(
-            f"INSERT INTO {_quoted(table)} ({_listed(names)}) SELECT DISTINCT ON ({_listed(key)}) {_listed(names)} "
-            f"FROM pg_temp.braidstream_new ON CONFLICT ({_listed(key)}) DO {act}"
-        )
+        taken = f"SELECT DISTINCT ON ({own}) {listed} FROM pg_temp.braidstream_new"
+        if self.tells_nulls_apart(table, key):
+            lacks = " OR ".join(f"{_quoted_name(name)} IS NULL" for name in key)
+            rest = f"SELECT {listed} FROM pg_temp.braidstream_new WHERE {lacks}"
+            taken = f"({taken} WHERE NOT ({lacks})) UNION ALL {rest}"
+        self.run(f"INSERT INTO {_quoted(table)} ({listed}) {taken} ON CONFLICT ({own}) DO {act}")
         return n_rows
 
 
@@ -431,7 +450,7 @@ def _timely(url: str) -> str:
     if "connect_timeout" in url:
         return url
     wait_s = max(2, _WAIT_S // len(_hosts(url)))
-    mark = " " if "://" not in url else "&" if "?" in url else "?"
+    mark = " " if "://" not in url else "&" if _parted(url)[2] else "?"
     return f"{url}{mark}connect_timeout={wait_s}"
 
 
@@ -440,7 +459,17 @@ def _hosts(url: str) -> list[str]:
     if "://" not in url:
         named = dict(part.split("=", 1) for part in url.split() if "=" in part)
         return named.get("host", "").split(",")
-    return urlsplit(url).netloc.rpartition("@")[2].split(",")
+    return _parted(url)[0].split(",")
+
+
+def _parted(url: str) -> tuple[str, str, str]:
+    """Servers, database and options of an address, as libpq reads it: a password may have all but / and @."""
+    before, slash, after = url.partition("://")[2].partition("/")
+    servers, mark, options = before.rpartition("@")[2].partition("?")
+    if mark:
+        return servers, "", options + slash + after
+    name, _, options = after.partition("?")
+    return servers, slash + name, options
 
 
 def _shown(url: str) -> str:
@@ -448,7 +477,7 @@ def _shown(url: str) -> str:
     if "://" not in url:
         return " ".join(part for part in url.split() if part.startswith(("host=", "port=", "dbname=")))
     hosts = (one if re.search(r":[^\]]+$", one) else f"{one or 'localhost'}:{_PORT}" for one in _hosts(url))
-    return f"{','.join(hosts)}{urlsplit(url).path}"
+    return f"{','.join(hosts)}{_parted(url)[1]}"
 
 
 def _quoted(table: str) -> str:
