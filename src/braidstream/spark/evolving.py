@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from braidstream.epoch.ending import has_begun_to_end
 from braidstream.epoch.owed import is_in_step
 from braidstream.errors import CheckpointMismatch
 from braidstream.model.declarations import Declared, Target, kept
@@ -199,15 +200,18 @@ def may_owe(manifest: Manifest) -> bool:
 
 
 def _has_other_marks(found: Evolution, name: str) -> bool:
-    """Whether the marks of a query's results, or of its late tuples, were elsewhere until now."""
+    """Whether the marks of a query's results, late tuples, or rows that fail, were elsewhere until now."""
     before, after = {**found.held.then, **found.held.submitted}.get(name), found.declared.get(name)
     if before is None or after is None:
         return False
-    both = ((before.sink, after.sink), (before.late, after.late))
-    return any(
-        a is not None and b is not None and a.to == b.to and a.options.get("marks") != b.options.get("marks")
-        for a, b in both
-    )
+    both = ((before.sink, after.sink), (before.late, after.late), (before.bad, after.bad))
+    return any(_are_elsewhere(*one) for one in both)
+
+
+def _are_elsewhere(before: Target | None, after: Target | None) -> bool:
+    if before is None or after is None or before.to != after.to:
+        return False
+    return before.options.get("marks") != after.options.get("marks")
 
 
 def held_before(
@@ -275,18 +279,46 @@ def _known(target: Target | None, name: str, shown: str) -> str:
     return target.to
 
 
-def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], begun: int, shown: str) -> None:
-    """Refuse to replay an epoch into a table that may have it already, and would not know it again.
+def refuse_recognized(
+    found: Evolution,
+    queries: Mapping[str, ContinuousQuery],
+    last: Manifest,
+    shown: str,
+    *,
+    is_begun: bool,
+    is_settled: bool,
+) -> None:
+    """Refuse to do again what was begun, an epoch or a clean-up, into a table that may have it, and would not know it.
 
-    It would not from another query, nor where marks are looked for elsewhere.
+    It would not from another query, nor where marks are looked for elsewhere. `is_begun` says whether Spark has logged
+    an epoch, `is_settled` whether a clean-up is ended under what was declared until now.
     """
+    if is_begun or has_begun_to_end(last):
+        begun = f"epoch {last.epoch + 1}"
+    elif is_in_step(last) and not is_settled:
+        begun = f"a clean-up after epoch {last.epoch}"
+    else:
+        return
+    unknown = [*_unknown(found, queries), *_unknown_bad(last, found.bad)]
+    if unknown:
+        raise CheckpointMismatch(
+            f"{begun} of the checkpoint {shown} was begun, and its results may be in the table of {unknown[0]} already",
+            "the old declaration until it is done",
+            "start once as it was declared, and change it then; or send the new query elsewhere",
+        )
+
+
+def _unknown(found: Evolution, queries: Mapping[str, ContinuousQuery]) -> Iterator[str]:
+    """The queries whose tables would not know again what they may have."""
     for step in found.steps:
         query = queries.get(step.name)
         is_other = query is not None and any(one.recognizes for one in query.answers) and step.kind in _OTHERS
         if is_other or _has_other_marks(found, step.name):
-            raise CheckpointMismatch(
-                f"epoch {begun} of the checkpoint {shown} was begun, and its results may be in the table of query "
-                f"{step.name!r} already",
-                "the old declaration until the epoch is done",
-                "start once as it was declared, and change it then; or send the new query elsewhere",
-            )
+            yield f"query {step.name!r}"
+
+
+def _unknown_bad(last: Manifest, now: Mapping[str, Target]) -> Iterator[str]:
+    """The streams of which that is so of rows that cannot be read."""
+    for name, then in (last.notes.bad or {}).items():
+        if _are_elsewhere(then, now.get(name)):
+            yield f"stream {name!r}, bad rows"
