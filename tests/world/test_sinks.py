@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -276,6 +277,27 @@ OWED = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE UNBOUNDED], S [RANGE
 LEFT = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 1 HOUR] LEFT JOIN S [RANGE 1 HOUR] ON R.k = S.k"
 
 
+def test_what_is_owed_is_not_added_to_a_delta_table_that_asks_more_of_a_writer_by_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The sink of what was declared until now is made of the checkpoint, and has to look at the table as well."""
+    write(tmp_path, some_epochs(1, n_epochs=4))
+
+    def run(path: str) -> None:
+        flow = declare(Flow(spark, slots=2, groups=8, memory="6 KB"), {name: tmp_path / name for name in "RS"})
+        flow.query(OWED, name="q").to("delta", path=str(tmp_path / path))
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("clean-up-start:3:raise"):
+        run("lake")
+    table = DeltaTable(tmp_path / "lake")
+    table.alter.add_constraint({"positive": "k > 0"})
+    files = table.file_uris()
+    with pytest.raises(SinkError, match=r"lake': it has delta.constraints.positive = k > 0"):
+        run("other")
+    assert DeltaTable(tmp_path / "lake").file_uris() == files
+
+
 @pytest.mark.parametrize(
     ("text", "point", "final"),
     [(OWED, "clean-up-results:3:raise", False), (LEFT, "after-results:4:raise", True)],
@@ -434,8 +456,6 @@ def test_types_survive_the_way_into_tables(spark: SparkSession, tmp_path: Path, 
 
 
 def _delta(path: str) -> pa.Table:
-    from deltalake import DeltaTable
-
     return DeltaTable(path).to_pyarrow_table()
 
 

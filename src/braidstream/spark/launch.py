@@ -248,6 +248,9 @@ class Launch:
     def settled(self, held: Mapping[str, ContinuousQuery], manifest: Manifest, ends: Collection[str]) -> Manifest:
         """The manifest after what is owed to queries that end was delivered, under what was declared until now."""
         before = self.planned(held, manifest)
+        for query in held.values():
+            for sink in query.outputs:
+                sink.find(self.flow.spark)  # what a table asks of a writer may be something else by now
         self.claim(held.values())
         runner, _ = self._runner(before, self.commit(before, manifest))
         stay = {join.query for join in before.plan.joins if join.query.split(":")[0] not in ends}
