@@ -23,7 +23,7 @@ from braidstream.spark.avro_values import refuse_no_avro
 from braidstream.spark.declared import sink_again
 from braidstream.spark.flow import Flow
 from braidstream.spark.formats import open_stream, package_of
-from braidstream.spark.postgresql_sink import _timely
+from braidstream.spark.postgresql_addresses import timely
 from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
@@ -110,7 +110,7 @@ def test_an_address_of_postgresql_is_shown_as_it_was_given_but_for_the_password(
     ],
 )
 def test_the_time_that_a_server_has_to_answer_is_an_option_of_its_address(url: str, expected: str) -> None:
-    assert _timely(url) == expected
+    assert timely(url) == expected
 
 
 def test_two_silent_servers_of_postgresql_are_given_up_in_time(silent: int) -> None:

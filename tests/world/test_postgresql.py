@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from braidstream.errors import SinkError
+from braidstream.model.faults import armed
 from braidstream.spark import postgresql_sink
 from braidstream.spark.sink import Mark
 from braidstream.spark.sinks import make_sink
+from tests.spark.test_bad_rows import TEXT, bad, declared, row, write
 from tests.world.servers import Postgresql, new_name
 
 pytestmark = pytest.mark.world
@@ -92,3 +96,39 @@ def test_a_password_may_have_characters_that_other_addresses_may_not(postgresql:
     table = new_name("t")
     delivered(postgresql.url.replace("postgres@", f"postgres:{password}@"), table, [(1, 10)])
     assert postgresql.psql(f"SELECT k, v FROM {table}") == ["1|10"]
+
+
+@pytest.mark.spark
+def test_bad_rows_and_late_tuples_of_one_epoch_in_one_table_are_all_there_once(
+    spark: SparkSession, tmp_path: Path, postgresql: Postgresql
+) -> None:
+    """In a table that has the columns of both."""
+    write(tmp_path / "R", 0, [row(1, 1, 50)])
+    write(tmp_path / "R", 1, [row(1, 2, 51), row(1, 3, 0), bad("x"), bad("y")])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    write(tmp_path / "S", 1, [row(1, 11, 51)])
+    table = new_name("dead")
+    known = 'reason text, message text, topic text, partition integer, "offset" bigint'
+    postgresql.psql(f"CREATE TABLE {table} (k bigint, v bigint, ts timestamptz, {known})")
+
+    def start(slots: int) -> None:
+        to = {"url": postgresql.url, "table": table}
+        flow = declared(spark, tmp_path).bad("R", "postgresql", **to).bad("S", "noop")
+        flow.slots = slots
+        flow.query(TEXT, name="q").to("noop").late("postgresql", **to)
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("after-results:1:raise"):
+        start(2)
+    start(3)
+    assert postgresql.psql(f"SELECT coalesce(message, v::text) FROM {table} ORDER BY 1") == ["3", "x", "y"]
+
+
+def test_the_mark_that_an_earlier_version_left_of_bad_rows_is_found(postgresql: Postgresql) -> None:
+    table = new_name("bad")
+    delivered(postgresql.url, table, [(1, 10)], first=5)
+    outlet, batch = f"q bad in {table}", pa.RecordBatch.from_pydict({"k": [1], "v": [10]})
+    for number, n_rows in ((5, 0), (6, 1), (6, 0)):
+        mark, former = Mark("flow", outlet, number), f"q in {table}"
+        put = postgresql_sink._Put(postgresql.url, table, (), "braidstream_marks", batch.schema, mark, 10, former)
+        assert put(iter([batch])) == n_rows

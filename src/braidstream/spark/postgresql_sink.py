@@ -29,6 +29,7 @@ from braidstream.model.faults import reach
 from braidstream.spark.arrow_rows import names_of, refuse_other_columns, result_schema
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
+from braidstream.spark.postgresql_addresses import refuse_scheme, shown, timely
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.task_delivery import in_one_task
 
@@ -37,9 +38,6 @@ __all__ = ["PostgresqlSink"]
 _OPTIONS = ("url", "table", "key", "marks")
 _MARKS = "braidstream_marks"
 _MARKING = ("SELECT", "INSERT", "UPDATE")
-_SCHEMES, _PORT = ("postgresql", "postgres"), 5432
-_WAIT_S = 6
-"""For a connection."""
 _LOCK_S = 120
 """For a lock: longer than a server needs to find that the machine of who has it is gone."""
 _SESSION = {
@@ -81,7 +79,7 @@ class PostgresqlSink(Sink):
         for name, example in (("url", 'url = "postgresql://host/database"'), ("table", 'table = "results"')):
             if not options.get(name):
                 raise SinkError(f"the postgresql sink has no option {name}", "what it needs", f"add {example}")
-        _refuse_scheme(options["url"])
+        refuse_scheme(options["url"])
         self._url, self._table, self._key = options["url"], options["table"], names_of(options.get("key", ""))
         self._marks = options.get("marks", _MARKS)
         self._schema: pa.Schema | None = None
@@ -91,7 +89,7 @@ class PostgresqlSink(Sink):
     def _described(self, nulls: str) -> str:
         way = f"a row replaces the one of the same {', '.join(self._key)}{nulls}" if self._key else "appended"
         return (
-            f"PostgreSQL table {self._table} at {_shown(self._url)} "
+            f"PostgreSQL table {self._table} at {shown(self._url)} "
             f"(each epoch once: rows, {way}, and their mark in one transaction)"
         )
 
@@ -139,7 +137,7 @@ class PostgresqlSink(Sink):
             lacks = session.lacks(table, own)
             if lacks is not None:
                 reason, grants = lacks
-                what = f"the PostgreSQL table {table} at {_shown(self._url)}"
+                what = f"the PostgreSQL table {table} at {shown(self._url)}"
                 wrong = f"the user {session.user} may not write {what}: {reason}"
                 raise SinkError(wrong, "a user who may, or who may make it", grants)
 
@@ -147,7 +145,7 @@ class PostgresqlSink(Sink):
         """Make the table of results and that of marks, where they are not there."""
         del owner
         self.flow = flow
-        with self._connected() as session, _told(f"the tables of results and marks at {_shown(self._url)}"):
+        with self._connected() as session, _told(f"the tables of results and marks at {shown(self._url)}"):
             kinds = "flow text, outlet text, kind text, number bigint NOT NULL, PRIMARY KEY (flow, outlet, kind)"
             if not session.columns(self._marks):  # else CREATE would be asked for all the same
                 session.run(f"CREATE TABLE IF NOT EXISTS {_quoted(self._marks)} ({kinds})")
@@ -165,10 +163,12 @@ class PostgresqlSink(Sink):
             return
         frame = delivery.frame()
         schema = result_schema(frame.schema, "PostgreSQL")
-        mark = Mark(
-            self.flow, f"{delivery.outlet} in {self._table}", delivery.number
-        )  # late tuples may have two tables
-        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark, _LOCK_S))
+        outlet = f"{delivery.outlet} in {self._table}"  # late tuples may have two tables
+        former = outlet if delivery.part and not self.is_shared else ""
+        if delivery.part:
+            outlet = f"{delivery.outlet} {delivery.part} in {self._table}"
+        mark = Mark(self.flow, outlet, delivery.number)
+        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark, _LOCK_S, former))
         delivery.reach("delivery-done")
 
     def _connected(self) -> _Session:
@@ -194,10 +194,14 @@ class _Put:
     mark: Mark
     lock_s: float = 0
     """How long it waits for a lock; 0: for ever."""
+    former: str = ""
+    """The outlet by which an earlier version may have marked it."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
         name = _application(self.mark)
         with _Session.of(self.url, name, self.lock_s) as session, self._unless_locked(name):
+            if self.former:
+                session.take_over(self.marks, self.mark, self.former)
             if not session.has_marked(self.marks, self.mark):
                 return 0
             rows = pa.RecordBatchReader.from_batches(self.schema, self._cast(batches))
@@ -219,7 +223,7 @@ class _Put:
         with _Session.of(self.url) as session:
             pid, who = session.keeper((self.marks, self.table), name)
         raise SinkError(
-            f"PostgreSQL table {self.table} at {_shown(self.url)} was locked for {self.lock_s:g} s by {who}",
+            f"PostgreSQL table {self.table} at {shown(self.url)} was locked for {self.lock_s:g} s by {who}",
             "a delivery of this epoch that ends, or none",
             f"end the process there if it is stopped, or that session: SELECT pg_terminate_backend({pid}); start again",
         )
@@ -240,13 +244,13 @@ class _Session:
     def of(cls, url: str, name: str = "braidstream", lock_s: float = _LOCK_S) -> _Session:
         """Connect, or say why not."""
         try:
-            made = cls(extra("postgresql", "dbapi").connect(_timely(url)))
+            made = cls(extra("postgresql", "dbapi").connect(timely(url)))
             wanted = {**_SESSION, "lock_timeout": f"{lock_s:g}s", "application_name": name}
             made.run(f"SELECT {', '.join(f'set_config({_text(one)}, {_text(wanted[one])}, false)' for one in wanted)}")
             made.commit()
         except Exception as error:
             raise SinkError(
-                f"PostgreSQL at {_shown(url)} cannot be used: {one_line(error)}",
+                f"PostgreSQL at {shown(url)} cannot be used: {one_line(error)}",
                 "a server that answers, and a user that may connect",
                 "check the url: host, port, database, user; a password belongs into ~/.pgpass or PGPASSWORD",
             ) from None
@@ -363,6 +367,14 @@ class _Session:
             )
         )
 
+    def take_over(self, marks: str, mark: Mark, former: str) -> None:
+        """Where there is no mark, let that of another outlet be it."""
+        self.run(
+            f"INSERT INTO {_quoted(marks)} (flow, outlet, kind, number) "
+            f"SELECT flow, {_text(mark.outlet)}, kind, number FROM {_quoted(marks)} WHERE (flow, outlet, kind) = "
+            f"({_text(mark.flow)}, {_text(former)}, {_text(mark.kind)}) ON CONFLICT DO NOTHING"
+        )
+
     def append(self, table: str, rows: pa.RecordBatchReader) -> int:
         """COPY into the table that the name stands for: the driver by itself looks into the first schema only."""
         found = self.run(
@@ -435,49 +447,6 @@ def _alike(column: _Column, mine: str | None) -> str:
     if mine is not None and mine.startswith("numeric") and column.kind == "numeric":
         return mine
     return column.kind
-
-
-def _refuse_scheme(url: str) -> None:
-    """Refuse an address of another kind; it is not shown, for a password may be in it."""
-    scheme, is_uri, _ = url.partition("://")
-    if is_uri and scheme not in _SCHEMES:
-        wrong = f"the url of the postgresql sink begins with {scheme}://"
-        raise SinkError(wrong, "postgresql://user@host:5432/database", "write it as PostgreSQL's own clients take it")
-
-
-def _timely(url: str) -> str:
-    """An address under which servers that are not there are given up soon: libpq waits for each of them."""
-    if "connect_timeout" in url:
-        return url
-    wait_s = max(2, _WAIT_S // len(_hosts(url)))
-    mark = " " if "://" not in url else "&" if _parted(url)[2] else "?"
-    return f"{url}{mark}connect_timeout={wait_s}"
-
-
-def _hosts(url: str) -> list[str]:
-    """The servers of an address; libpq takes several."""
-    if "://" not in url:
-        named = dict(part.split("=", 1) for part in url.split() if "=" in part)
-        return named.get("host", "").split(",")
-    return _parted(url)[0].split(",")
-
-
-def _parted(url: str) -> tuple[str, str, str]:
-    """Servers, database and options of an address, as libpq reads it: a password may have all but / and @."""
-    before, slash, after = url.partition("://")[2].partition("/")
-    servers, mark, options = before.rpartition("@")[2].partition("?")
-    if mark:
-        return servers, "", options + slash + after
-    name, _, options = after.partition("?")
-    return servers, slash + name, options
-
-
-def _shown(url: str) -> str:
-    """An address without a password."""
-    if "://" not in url:
-        return " ".join(part for part in url.split() if part.startswith(("host=", "port=", "dbname=")))
-    hosts = (one if re.search(r":[^\]]+$", one) else f"{one or 'localhost'}:{_PORT}" for one in _hosts(url))
-    return f"{','.join(hosts)}{_parted(url)[1]}"
 
 
 def _quoted(table: str) -> str:
