@@ -131,6 +131,13 @@ def test_settings_that_librdkafka_does_not_take_are_refused(options: dict[str, s
     assert "options with a dot" in refused.fix
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b"])
+def test_a_folder_whose_name_pyiceberg_takes_for_another_is_refused(tmp_path: Path, name: str) -> None:
+    refused = refusal("iceberg", str(tmp_path / name / "lake"), table="results.pairs")
+    assert f"because of {name[1:-1]!r} in its path" in refused.wrong
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("format_", ["kafka", "postgresql"])
 def test_a_path_is_refused_where_there_are_no_files(format_: str) -> None:
     own = {"servers": "h:1", "topic": "t"} if format_ == "kafka" else {"url": "postgresql://h/d", "table": "t"}

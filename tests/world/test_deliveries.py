@@ -84,6 +84,15 @@ def test_an_iceberg_tables_metadata_does_not_grow_with_the_number_of_epochs(tmp_
     assert readers.iceberg_rows(str(tmp_path), "results.pairs") == in_order(EXPECTED * 14)
 
 
+def test_an_iceberg_table_that_somebody_drops_meanwhile_is_named(tmp_path: Path) -> None:
+    process = Process(iceberg(tmp_path), "now")
+    process.sink.deliver(process.delivery(0))
+    delivery = process.delivery(1)
+    process.sink._catalog().drop_table("results.pairs")
+    with pytest.raises(SinkError, match=r"there is no Iceberg table results\.pairs"):
+        process.sink.deliver(delivery)
+
+
 @pytest.mark.parametrize("given", ["0", "-1", "all"])
 def test_a_number_of_snapshots_that_is_none_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(SinkError, match=f"snapshots = '{given}'"):
