@@ -96,6 +96,13 @@ class IcebergSink(Sink):
         if table is None:
             return
         refuse_other_columns(f"the Iceberg table {self._name}", _columns(table.schema()), _columns(wanted))
+        needed = [one.name for one in table.schema().fields if one.required and schema[one.name].nullable]
+        if needed:
+            raise SinkError(
+                f"the Iceberg table {self._name} has columns that may not be NULL: {', '.join(needed)}",
+                "columns that may be NULL, as those of the results may: files are added to the table as they are",
+                f"ALTER TABLE {self._name} ALTER COLUMN {needed[0]} DROP NOT NULL; or choose another table",
+            )
         if table.spec().fields:
             wrong = f"the Iceberg table {self._name} is partitioned: files cannot simply be added to it"
             raise SinkError(wrong, "a table without partitions", "choose another table")
