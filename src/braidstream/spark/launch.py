@@ -249,7 +249,7 @@ class Launch:
         """The manifest after what is owed to queries that end was delivered, under what was declared until now."""
         before = self.planned(held, manifest)
         for query in held.values():
-            for sink in query.outputs:
+            for sink in query.owed:
                 sink.find(self.flow.spark)  # what a table asks of a writer may be something else by now
         self.claim(held.values())
         runner, _ = self._runner(before, self.commit(before, manifest))
