@@ -5,11 +5,14 @@ Servers here are sockets that are silent, or that nobody listens on; tests/world
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -19,6 +22,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from braidstream import SinkError, StreamError
 from braidstream.errors import InputError
+from braidstream.spark import kafka_sink
 from braidstream.spark.avro_values import refuse_no_avro
 from braidstream.spark.declared import sink_again
 from braidstream.spark.flow import Flow
@@ -129,6 +133,23 @@ def test_settings_that_librdkafka_does_not_take_are_refused(options: dict[str, s
     refused = refusal("kafka", servers="127.0.0.1:1", topic="t", **options)
     assert told in refused.wrong
     assert "options with a dot" in refused.fix
+
+
+def test_brokers_that_do_not_say_what_a_user_may_do_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without("kafka")
+    asked = list[str]()
+
+    def silent(_: object, topics: object, **__: object) -> dict[str, Future[object]]:
+        asked.append("t")
+        return {"t": Future()}
+
+    sink: Any = make_sink("kafka", None, {"servers": "127.0.0.1:1", "topic": "t"})
+    admin = SimpleNamespace(AdminClient=type("Client", (), {"__init__": lambda *_: None, "describe_topics": silent}))
+    kafka = importlib.import_module("confluent_kafka")
+    monkeypatch.setattr(kafka_sink, "extra", lambda _, module="": admin if module else kafka)
+    monkeypatch.setattr(kafka_sink, "_ASK_S", 0.05)
+    sink._refuse_unpermitted()
+    assert asked == ["t"]
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b"])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,6 +186,8 @@ class KafkaSink(Sink):
             if error.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return  # it is not there, which is told otherwise, or the brokers cannot be asked that
             permitted = []
+        except futures.TimeoutError:
+            return  # whoever writes is told
         if permitted is None or "WRITE" in {one.name for one in permitted}:
             return
         user = self.options.get("sasl.username", "NAME")
