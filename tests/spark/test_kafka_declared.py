@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from pyspark.sql import SparkSession
 
-from braidstream import JobError, StreamError
+from braidstream import JobError, SinkError, StreamError
 from braidstream.jobs.form import read
-from braidstream.spark.kafka_servers import silence_of
-from braidstream.spark.kafka_source import refuse_silent_brokers, takes_kafka_time
+from braidstream.spark.kafka_servers import known_topics, silence_of
+from braidstream.spark.kafka_source import refuse_missing_topics, refuse_silent_brokers, takes_kafka_time
 
 JOB = """
 [flow]
@@ -65,6 +66,17 @@ def test_brokers_that_do_not_answer_are_refused(servers: str) -> None:
     with pytest.raises(StreamError, match=r"stream 'R': Kafka at .* does not answer"):
         refuse_silent_brokers("R", {"Kafka.Bootstrap.Servers": servers.format(port=port)})
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.spark
+def test_where_the_connector_has_its_client_under_another_name_topics_are_not_asked_for(spark: SparkSession) -> None:
+    """As Databricks' connector has; here there is none."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        servers = f"127.0.0.1:{one.getsockname()[1]}"
+        refuse_missing_topics(spark, "R", {"kafka.bootstrap.servers": servers, "subscribe": "orders"})
+        assert known_topics(spark, "the kafka sink", {"kafka.bootstrap.servers": servers}, SinkError) is None
 
 
 def test_one_broker_that_answers_is_enough() -> None:

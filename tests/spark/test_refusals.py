@@ -5,11 +5,14 @@ Servers here are sockets that are silent, or that nobody listens on; tests/world
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -19,10 +22,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from braidstream import SinkError, StreamError
 from braidstream.errors import InputError
+from braidstream.spark import kafka_sink
 from braidstream.spark.avro_values import refuse_no_avro
 from braidstream.spark.declared import sink_again
 from braidstream.spark.flow import Flow
 from braidstream.spark.formats import open_stream, package_of
+from braidstream.spark.postgresql_addresses import timely
 from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
@@ -84,6 +89,9 @@ def _begun(format_: str, path: str | None, options: dict[str, str]) -> None:
         ("postgresql://u:horse@127.0.0.1:1,127.0.0.1:1/db", "at 127.0.0.1:1,127.0.0.1:1/db cannot be used"),
         ("postgresql://u:horse@127.0.0.1:text/db", "at 127.0.0.1:text/db cannot be used"),
         ("postgresql://u:horse@[::1]:1/db", "at [::1]:1/db cannot be used"),
+        ("postgresql://u:horse#battery@127.0.0.1:1/db", "at 127.0.0.1:1/db cannot be used"),
+        ("postgresql://u:horse?battery[@127.0.0.1:1/db", "at 127.0.0.1:1/db cannot be used"),
+        ("postgresql://127.0.0.1:1/db?user=u@corp&password=horse", "at 127.0.0.1:1/db cannot be used"),
         ("host=127.0.0.1 port=1 password=horse", "at host=127.0.0.1 port=1 cannot be used"),
         ("jdbc:postgresql://127.0.0.1/db?password=horse", "begins with jdbc:postgresql://"),
         ("mysql://u:horse@127.0.0.1/db", "begins with mysql://"),
@@ -93,6 +101,20 @@ def test_an_address_of_postgresql_is_shown_as_it_was_given_but_for_the_password(
     told = str(refusal("postgresql", url=url, table="t"))
     assert shown in told
     assert "horse" not in told
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://h/db", "postgresql://h/db?connect_timeout=6"),
+        ("postgresql://h/db?sslmode=disable", "postgresql://h/db?sslmode=disable&connect_timeout=6"),
+        ("postgresql://h?sslrootcert=/ca", "postgresql://h?sslrootcert=/ca&connect_timeout=6"),
+        ("postgresql://u:a?b@h,i/db", "postgresql://u:a?b@h,i/db?connect_timeout=3"),
+        ("host=h,i dbname=db", "host=h,i dbname=db connect_timeout=3"),
+    ],
+)
+def test_the_time_that_a_server_has_to_answer_is_an_option_of_its_address(url: str, expected: str) -> None:
+    assert timely(url) == expected
 
 
 def test_two_silent_servers_of_postgresql_are_given_up_in_time(silent: int) -> None:
@@ -111,6 +133,30 @@ def test_settings_that_librdkafka_does_not_take_are_refused(options: dict[str, s
     refused = refusal("kafka", servers="127.0.0.1:1", topic="t", **options)
     assert told in refused.wrong
     assert "options with a dot" in refused.fix
+
+
+def test_brokers_that_do_not_say_what_a_user_may_do_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without("kafka")
+    asked = list[str]()
+
+    def silent(_: object, topics: object, **__: object) -> dict[str, Future[object]]:
+        asked.append("t")
+        return {"t": Future()}
+
+    sink: Any = make_sink("kafka", None, {"servers": "127.0.0.1:1", "topic": "t"})
+    admin = SimpleNamespace(AdminClient=type("Client", (), {"__init__": lambda *_: None, "describe_topics": silent}))
+    kafka = importlib.import_module("confluent_kafka")
+    monkeypatch.setattr(kafka_sink, "extra", lambda _, module="": admin if module else kafka)
+    monkeypatch.setattr(kafka_sink, "_ASK_S", 0.05)
+    sink._refuse_unpermitted()
+    assert asked == ["t"]
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b"])
+def test_a_folder_whose_name_pyiceberg_takes_for_another_is_refused(tmp_path: Path, name: str) -> None:
+    refused = refusal("iceberg", str(tmp_path / name / "lake"), table="results.pairs")
+    assert f"because of {name[1:-1]!r} in its path" in refused.wrong
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("format_", ["kafka", "postgresql"])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import deltalake
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -18,11 +20,12 @@ from braidstream.errors import SinkError
 from braidstream.spark import delta_sink, postgresql_sink
 from braidstream.spark.sink import Delivery, Mark
 from braidstream.spark.sinks import make_sink
+from braidstream.state import staging
 from braidstream.state.files import Files
 from braidstream.state.whole_epochs import result_files
 from tests.spark.stage import in_order
 from tests.state import object_stories as stories
-from tests.world import readers
+from tests.world import readers, test_zombies
 from tests.world.servers import S3, Postgresql, new_name, until
 from tests.world.test_zombies import EXPECTED, SCHEMA, Process
 
@@ -84,6 +87,15 @@ def test_an_iceberg_tables_metadata_does_not_grow_with_the_number_of_epochs(tmp_
     assert readers.iceberg_rows(str(tmp_path), "results.pairs") == in_order(EXPECTED * 14)
 
 
+def test_an_iceberg_table_that_somebody_drops_meanwhile_is_named(tmp_path: Path) -> None:
+    process = Process(iceberg(tmp_path), "now")
+    process.sink.deliver(process.delivery(0))
+    delivery = process.delivery(1)
+    process.sink._catalog().drop_table("results.pairs")
+    with pytest.raises(SinkError, match=r"there is no Iceberg table results\.pairs"):
+        process.sink.deliver(delivery)
+
+
 @pytest.mark.parametrize("given", ["0", "-1", "all"])
 def test_a_number_of_snapshots_that_is_none_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(SinkError, match=f"snapshots = '{given}'"):
@@ -117,6 +129,35 @@ def test_a_folder_of_results_is_listed_once_for_a_start(
     shown = [name.removeprefix("s3a://") for name in result_files(path)]
     found = readers.s3_rows(shown) if s3 else readers.parquet_rows(shown)
     assert found == in_order(EXPECTED * 6)
+
+
+NEEDED = pa.schema([pa.field(name, pa.int64(), nullable=name != "k") for name in ("k", "rv", "sv")])
+
+
+@pytest.mark.parametrize("is_by_footer", [True, False])
+def test_null_is_not_put_into_a_delta_tables_column_that_may_not_have_it(
+    tmp_path: Path, is_by_footer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "lake")
+    deltalake.DeltaTable.create(path, NEEDED)
+    if not is_by_footer:
+        monkeypatch.setattr(staging.pq, "ParquetWriter", partial(staging.pq.ParquetWriter, write_statistics=False))
+    process = Process({"target": "delta", "path": path}, "now")
+    process.sink.deliver(process.delivery(0))
+    monkeypatch.setattr(test_zombies, "ROWS", pa.table({"k": [1, None], "rv": [2, 3], "sv": [4, 5]}))
+    with pytest.raises(SinkError, match=r"NULL in column 'k', which may not be NULL in the Delta table '.*lake'"):
+        process.sink.deliver(process.delivery(1))
+    assert readers.delta_rows(path) == in_order(EXPECTED)
+    monkeypatch.setattr(test_zombies, "ROWS", pa.table({"k": [1], "rv": pa.array([None], pa.int64()), "sv": [4]}))
+    process.sink.deliver(process.delivery(1))
+    assert readers.delta_rows(path) == in_order([*EXPECTED, (1, None, 4)])
+
+
+def test_an_iceberg_table_with_columns_that_may_not_be_null_is_refused(tmp_path: Path) -> None:
+    Process(iceberg(tmp_path), "now").sink._catalog().create_table("results.needed", NEEDED)
+    sink = make_sink("iceberg", str(tmp_path), {"table": "results.needed"})
+    with pytest.raises(SinkError, match=r"results\.needed has columns that may not be NULL: k"):
+        sink.check_rows(SCHEMA)
 
 
 def raw_delta(folder: Path, features: Sequence[str], metadata: dict[str, str]) -> str:

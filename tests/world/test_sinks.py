@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -18,6 +19,7 @@ from braidstream.spark.extras import extra
 from braidstream.spark.flow import Flow
 from braidstream.spark.sinks import make_sink
 from braidstream.state.objects import _s3_store
+from tests.spark import test_bad_rows as bad_rows
 from tests.spark.stage import declare, in_order, pairs, some_epochs, write
 from tests.spark.test_functions import ONE_FILE, RADIO, numbers_files, radio_files, signal, total
 from tests.world import readers
@@ -224,6 +226,112 @@ def test_other_marks_are_refused_while_an_epoch_may_be_in_the_table(
     assert readers.postgresql_rows(postgresql, table) == EXPECTED
 
 
+def test_other_marks_of_rows_that_fail_are_refused_while_an_epoch_may_be_in_the_table(
+    spark: SparkSession, tmp_path: Path, postgresql: Postgresql
+) -> None:
+    write(tmp_path, EPOCHS)
+    table, marks = new_name("failed"), new_name("marks")
+    text = QUERY.replace("R.v AS rv", "CAST(R.name AS INT) AS rv")
+
+    def run(**options: str) -> None:
+        flow = declare(Flow(spark, slots=2, groups=5), {name: tmp_path / name for name in "RS"})
+        flow.query(text, name="q").to("noop").bad("postgresql", url=postgresql.url, table=table, **options)
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("before-manifest:1:raise"):
+        run()
+    with pytest.raises(CheckpointMismatch, match="its results may be in the table of query 'q' already"):
+        run(marks=marks)
+    run()
+    run(marks=marks)
+    assert postgresql.psql(f"SELECT count(*) FROM {table}") == [str(len(EXPECTED))]
+
+
+def test_other_marks_of_bad_rows_are_refused_while_an_epoch_may_be_in_the_table(
+    spark: SparkSession, tmp_path: Path, postgresql: Postgresql
+) -> None:
+    bad_rows.write(tmp_path / "R", 0, [bad_rows.row(1, 1, 50), bad_rows.bad("x")])
+    bad_rows.write(tmp_path / "S", 0, [bad_rows.row(1, 10, 50)])
+    table, marks = new_name("bad"), new_name("marks")
+
+    def run(**options: str) -> None:
+        flow = bad_rows.declared(spark, tmp_path).bad("R", "postgresql", url=postgresql.url, table=table, **options)
+        flow.query(bad_rows.TEXT, name="q").to("noop")
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("before-manifest:0:raise"):
+        run()
+    bad_rows.write(tmp_path / "R", 1, [bad_rows.row(1, 1, 51), bad_rows.bad("y")])
+    run()
+    bad_rows.write(tmp_path / "R", 2, [bad_rows.row(1, 1, 52), bad_rows.bad("z")])
+    with pytest.raises(Exception, match="injected fault"), armed("before-manifest:2:raise"):
+        run()
+    with pytest.raises(CheckpointMismatch, match="may be in the table of stream 'R', bad rows already"):
+        run(marks=marks)
+    run()
+    run(marks=marks)
+    assert postgresql.psql(f"SELECT message FROM {table} ORDER BY 1") == ["x", "y", "z"]
+
+
+OWED = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE UNBOUNDED], S [RANGE 60 SECONDS] WHERE R.k = S.k"
+LEFT = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 1 HOUR] LEFT JOIN S [RANGE 1 HOUR] ON R.k = S.k"
+
+
+def test_what_is_owed_is_not_added_to_a_delta_table_that_asks_more_of_a_writer_by_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The sink of what was declared until now is made of the checkpoint, and has to look at the table as well."""
+    write(tmp_path, some_epochs(1, n_epochs=4))
+
+    def run(path: str) -> None:
+        flow = declare(Flow(spark, slots=2, groups=8, memory="6 KB"), {name: tmp_path / name for name in "RS"})
+        flow.query(OWED, name="q").to("delta", path=str(tmp_path / path))
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("clean-up-start:3:raise"):
+        run("lake")
+    table = DeltaTable(tmp_path / "lake")
+    table.alter.add_constraint({"positive": "k > 0"})
+    files = table.file_uris()
+    with pytest.raises(SinkError, match=r"lake': it has delta.constraints.positive = k > 0"):
+        run("other")
+    assert DeltaTable(tmp_path / "lake").file_uris() == files
+
+
+@pytest.mark.parametrize(
+    ("text", "point", "final"),
+    [(OWED, "clean-up-results:3:raise", False), (LEFT, "after-results:4:raise", True)],
+    ids=["a step", "the end"],
+)
+def test_another_name_is_refused_while_what_a_query_was_owed_may_be_in_the_table(
+    spark: SparkSession, tmp_path: Path, text: str, point: str, final: bool
+) -> None:
+    """Outside of epochs: Spark has logged nothing, and the table knows it by the name that the query had."""
+    epochs = some_epochs(1, n_epochs=4)
+    write(tmp_path, epochs)
+
+    def run(name: str) -> None:
+        flow = declare(Flow(spark, slots=2, groups=8, memory="6 KB"), {name: tmp_path / name for name in "RS"})
+        flow.query(text, name=name).to("delta", path=str(tmp_path / "lake"))
+        flow.start(tmp_path / "ck", warm=False, final=final).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed(point):
+        run("q")
+    before = readers.delta_rows(str(tmp_path / "lake"))
+    with pytest.raises(CheckpointMismatch, match="its results may be in the table of query 'p' already"):
+        run("p")
+    run("q")
+    after = readers.delta_rows(str(tmp_path / "lake"))
+    if final:
+        assert any(sv is None for _, _, sv in before)
+        assert after == before
+        return
+    expected = in_order((r["k"], r["v"], s["v"]) for r, s in pairs(epochs, (None, 60)))
+    assert after == expected
+    run("p")
+    assert readers.delta_rows(str(tmp_path / "lake")) == expected
+
+
 def test_a_topic_that_is_missing_is_refused_with_the_command_that_makes_it(kafka: Kafka) -> None:
     with pytest.raises(SinkError, match="no Kafka topic 'nowhere'") as refused:
         make_sink("kafka", None, {"servers": kafka.servers, "topic": "nowhere"}).check("flow")
@@ -348,8 +456,6 @@ def test_types_survive_the_way_into_tables(spark: SparkSession, tmp_path: Path, 
 
 
 def _delta(path: str) -> pa.Table:
-    from deltalake import DeltaTable
-
     return DeltaTable(path).to_pyarrow_table()
 
 

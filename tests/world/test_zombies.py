@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from braidstream.errors import SinkError
 from braidstream.spark import kafka_sink, postgresql_sink
 from braidstream.spark.sink import Delivery, Mark
 from braidstream.spark.sinks import make_sink
@@ -148,4 +149,32 @@ def test_an_older_producer_is_fenced_and_what_it_sent_is_not_seen(kafka: Kafka) 
     with pytest.raises(KafkaException):
         put(interrupted())
     assert put(iter([batch])) == 0
+    assert readers.kafka_rows(kafka, topic) == [(1, 4, 7)]
+
+
+def test_an_epoch_that_lasts_longer_than_a_transaction_may_is_told_from_a_fenced_one(kafka: Kafka) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    topic = kafka.create(new_name("topic"), 1)
+    process = Process(
+        {"target": "kafka", "servers": kafka.servers, "topic": topic, "transaction.timeout.ms": "1000"}, "now"
+    )
+    mark = Mark("flow", "q", 0)
+    marks = process.sink._marks(mark, Delivery("q", 0, ["staged"], no_frame, finished=False))
+    put = kafka_sink._Put(process.sink._servers, topic, marks, mark)
+    batch = pa.RecordBatch.from_pydict({"key": [None], "value": ['{"k": 1, "rv": 4, "sv": 7}']})
+    given = {"bootstrap.servers": kafka.servers, "group.id": "any", "isolation.level": "read_committed"}
+    reader = Consumer(given)
+
+    def slowly() -> Any:
+        yield batch
+        part = TopicPartition(topic, 0)
+        until(lambda: reader.get_watermark_offsets(part, 30)[1] > 1, "the brokers have given the transaction up")
+        yield batch
+
+    with pytest.raises(SinkError, match=f"not sent to the Kafka topic '{topic}' within 1 s") as refused:
+        put(slowly())
+    reader.close()
+    assert "transaction.timeout.ms" in refused.value.fix
+    assert put(iter([batch])) == 1
     assert readers.kafka_rows(kafka, topic) == [(1, 4, 7)]

@@ -136,8 +136,7 @@ class ContinuousQuery:
     def answers(self) -> list[Sink]:
         """What of it another query under its name would give otherwise: results, and what fails."""
         late = [sink for sinks in self.late_sinks().values() for sink in sinks if isinstance(sink, FailedRows)]
-        whole = None if self.failed is None else self.failed.whole
-        return [one for one in (self.sink, whole, *late) if one is not None]
+        return [*self.owed, *late]
 
     @property
     def told(self) -> str:
@@ -145,11 +144,15 @@ class ContinuousQuery:
         return "" if self.failed is None else f"; rows on which an expression fails: {self.failed.shown}"
 
     @property
+    def owed(self) -> list[Sink]:
+        """What is delivered of it outside of epochs: results, and joined rows that fail."""
+        whole = None if self.failed is None else self.failed.whole
+        return [one for one in (self.sink, whole) if one is not None]
+
+    @property
     def outputs(self) -> list[Sink]:
         """All that is written for it: its results, late tuples, and what fails."""
-        late = [sink for sinks in self.late_sinks().values() for sink in sinks]
-        whole = None if self.failed is None else self.failed.whole
-        return [one for one in (self.sink, whole, *late) if one is not None]
+        return [*self.owed, *(sink for sinks in self.late_sinks().values() for sink in sinks)]
 
     def late_sinks(self) -> dict[str, tuple[Sink, ...]]:
         """Where late tuples and bad rows of its streams go, if they are asked for; the same objects each time."""

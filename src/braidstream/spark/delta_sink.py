@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -169,7 +169,8 @@ class DeltaSink(Sink):
 
     def _add(self, table: Any, names: list[str], mark: Mark) -> None:
         """Add the files, unless another one has delivered the epoch."""
-        actions = [action for name in names if (action := self._action(name)) is not None]
+        needed = [field.name for field in table.schema().fields if not field.nullable]
+        actions = [action for name in names if (action := self._action(name, needed)) is not None]
         said = {"braidstream": json.dumps({"flow": mark.flow, "outlet": mark.outlet, mark.kind: mark.version})}
         done = self._delta.Transaction(mark.writer, mark.version)
         properties = self._delta.CommitProperties(custom_metadata=said, app_transactions=[done])
@@ -185,10 +186,18 @@ class DeltaSink(Sink):
                 continue
             return
 
-    def _action(self, name: str) -> Any:
-        """A file as the log names it; None for one without rows."""
+    def _action(self, name: str, needed: Sequence[str]) -> Any:
+        """A file as the log names it; None for one without rows. Nobody else sees to it that columns have no NULL."""
         with self._placed.files.open(name) as content:
-            footer = pq.read_metadata(content)
+            file = pq.ParquetFile(content)
+            footer = file.metadata
+            lacking = next((column for column in needed if _has_nulls(file, column)), None)
+        if lacking is not None:
+            raise SinkError(
+                f"rows have NULL in column {lacking!r}, which may not be NULL in the Delta table {self.path!r}",
+                "rows that have all that the table asks for",
+                f"leave them out in the query ({lacking} IS NOT NULL), or let the column be NULL in the table",
+            )
         size = self._placed.files.size(name)
         stats = json.dumps({"numRecords": footer.num_rows})
         return self._actions.AddAction(name, size, {}, 0, True, stats) if footer.num_rows else None
@@ -231,6 +240,17 @@ class DeltaSink(Sink):
             return f"it is partitioned by {', '.join(found.partition_columns)}"
         features = table.protocol().writer_features or ()
         return _hindered(found.configuration) or _asked_of(json.loads(table.schema().to_json()), features)
+
+
+def _has_nulls(file: pq.ParquetFile, column: str) -> bool:
+    """Whether a column has NULLs: by the footer, where that says it of the column itself."""
+    footer = file.metadata
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    chunks = [group.column(j) for group in groups for j in range(group.num_columns)]
+    said = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column]
+    if said and all(one is not None and one.has_null_count for one in said):
+        return any(one.null_count for one in said)
+    return bool(file.read(columns=[column])[column].null_count)
 
 
 def _asked_of(schema: object, features: Iterable[str]) -> str | None:

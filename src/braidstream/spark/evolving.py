@@ -19,10 +19,11 @@ Invariant: the results of an epoch are those of the declaration in the manifest 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from braidstream.epoch.ending import has_begun_to_end
 from braidstream.epoch.owed import is_in_step
 from braidstream.errors import CheckpointMismatch
 from braidstream.model.declarations import Declared, Target, kept
@@ -70,8 +71,6 @@ class Evolution:
     """What is said of streams, and of their outputs for bad rows."""
     expected: Identity | None = None
     """What a checkpoint that was made for something else belongs to."""
-    bad_before: Mapping[str, Target] = field(default_factory=dict)
-    """Of `bad` what it was until now."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -147,7 +146,7 @@ def evolution(
     is_other = streams != dict(mine.streams)
     expected = replace(known, streams=streams, queries=mine.queries) if is_other else None
     steps = () if is_other else compare(held, declared, parsed, last.epoch)
-    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected, last.notes.bad or {})
+    return Evolution(held, declared, mine.streams, bad, steps, tuple(told), expected)
 
 
 def _told_of_bad(last: Manifest, now: Mapping[str, Target]) -> Iterator[str]:
@@ -201,15 +200,15 @@ def may_owe(manifest: Manifest) -> bool:
 
 
 def _has_other_marks(found: Evolution, name: str) -> bool:
-    """Whether the marks of a query's results, of its late tuples or of rows that fail were elsewhere until now."""
+    """Whether the marks of a query's results, late tuples, or rows that fail, were elsewhere until now."""
     before, after = {**found.held.then, **found.held.submitted}.get(name), found.declared.get(name)
     if before is None or after is None:
         return False
     both = ((before.sink, after.sink), (before.late, after.late), (before.bad, after.bad))
-    return any(_is_marked_elsewhere(*pair) for pair in both)
+    return any(_are_elsewhere(*one) for one in both)
 
 
-def _is_marked_elsewhere(before: Target | None, after: Target | None) -> bool:
+def _are_elsewhere(before: Target | None, after: Target | None) -> bool:
     if before is None or after is None or before.to != after.to:
         return False
     return before.options.get("marks") != after.options.get("marks")
@@ -298,26 +297,46 @@ def _known(target: Target | None, name: str, shown: str) -> str:
     return target.to
 
 
-def refuse_recognized(found: Evolution, queries: Mapping[str, ContinuousQuery], begun: int, shown: str) -> None:
-    """Refuse to replay an epoch into a table that may have it already, and would not know it again.
+def refuse_recognized(
+    found: Evolution,
+    queries: Mapping[str, ContinuousQuery],
+    last: Manifest,
+    shown: str,
+    *,
+    is_begun: bool,
+    is_settled: bool,
+) -> None:
+    """Refuse to do again what was begun, an epoch or a clean-up, into a table that may have it, and would not know it.
 
-    It would not from another query, nor where marks are looked for elsewhere.
+    It would not from another query, nor where marks are looked for elsewhere. `is_begun` says whether Spark has logged
+    an epoch, `is_settled` whether a clean-up is ended under what was declared until now.
     """
+    if is_begun or has_begun_to_end(last):
+        begun = f"epoch {last.epoch + 1}"
+    elif is_in_step(last) and not is_settled:
+        begun = f"a clean-up after epoch {last.epoch}"
+    else:
+        return
+    unknown = [*_unknown(found, queries), *_unknown_bad(last, found.bad)]
+    if unknown:
+        raise CheckpointMismatch(
+            f"{begun} of the checkpoint {shown} was begun, and its results may be in the table of {unknown[0]} already",
+            "the old declaration until it is done",
+            "start once as it was declared, and change it then; or send the new query elsewhere",
+        )
+
+
+def _unknown(found: Evolution, queries: Mapping[str, ContinuousQuery]) -> Iterator[str]:
+    """The queries whose tables would not know again what they may have."""
     for step in found.steps:
         query = queries.get(step.name)
         is_other = query is not None and any(one.recognizes for one in query.answers) and step.kind in _OTHERS
         if is_other or _has_other_marks(found, step.name):
-            raise CheckpointMismatch(
-                f"epoch {begun} of the checkpoint {shown} was begun, and its results may be in the table of query "
-                f"{step.name!r} already",
-                "the old declaration until the epoch is done",
-                "start once as it was declared, and change it then; or send the new query elsewhere",
-            )
-    for name, then in found.bad_before.items():
-        if _is_marked_elsewhere(then, found.bad.get(name)):
-            raise CheckpointMismatch(
-                f"epoch {begun} of the checkpoint {shown} was begun, and its rows that cannot be read may be in the "
-                f"table of stream {name!r} already",
-                "the old declaration until the epoch is done",
-                "start once as it was declared, and change it then",
-            )
+            yield f"query {step.name!r}"
+
+
+def _unknown_bad(last: Manifest, now: Mapping[str, Target]) -> Iterator[str]:
+    """The streams of which that is so of rows that cannot be read."""
+    for name, then in (last.notes.bad or {}).items():
+        if _are_elsewhere(then, now.get(name)):
+            yield f"stream {name!r}, bad rows"

@@ -372,8 +372,8 @@ class Flow(FlowInputs):
         if changes.ends and may_owe(last):
             owed = held_before(changes, last, self._parsed, self._queries, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
-        if store.log.last_begun(last.epoch) > last.epoch:
-            refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
+        is_begun = store.log.last_begun(last.epoch) > last.epoch
+        refuse_recognized(changes, prepared.queries, last, shown, is_begun=is_begun, is_settled=bool(held))
         warnings += gone_folders(prepared, last, store)
         told = (expiring_groups(query.query, self.schemas) for query in prepared.queries.values())
         warnings += tuple(one for one in told if one is not None)

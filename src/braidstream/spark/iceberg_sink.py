@@ -45,6 +45,8 @@ _ATTEMPTS = 20
 _OWN = ("table", "catalog", "snapshots")
 _MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true", "commit.manifest-merge.enabled": "true"}
 """So that what an epoch writes of metadata, and what stays of it, does not grow with their number."""
+_SYNTAX = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
+"""What addresses end at, or have in the place of another character."""
 
 
 class IcebergSink(Sink):
@@ -94,6 +96,13 @@ class IcebergSink(Sink):
         if table is None:
             return
         refuse_other_columns(f"the Iceberg table {self._name}", _columns(table.schema()), _columns(wanted))
+        needed = [one.name for one in table.schema().fields if one.required and schema[one.name].nullable]
+        if needed:
+            raise SinkError(
+                f"the Iceberg table {self._name} has columns that may not be NULL: {', '.join(needed)}",
+                "columns that may be NULL, as those of the results may: files are added to the table as they are",
+                f"ALTER TABLE {self._name} ALTER COLUMN {needed[0]} DROP NOT NULL; or choose another table",
+            )
         if table.spec().fields:
             wrong = f"the Iceberg table {self._name} is partitioned: files cannot simply be added to it"
             raise SinkError(wrong, "a table without partitions", "choose another table")
@@ -101,24 +110,20 @@ class IcebergSink(Sink):
     def claim(self, flow: str, owner: str = "") -> None:
         """Make the table if it is not there, and the staging area."""
         self.flow = flow
-        table = self._found()
-        if table is None and self._schema is not None:
-            table = self._made(self._wanted())
-        if table is None:
-            wrong = f"there is no Iceberg table {self._name}"
-            raise SinkError(wrong, "the table that results were delivered to", "restore it from a copy")
-        self._placed = StagedFolder(_path_of(table.location()))
+        if self._found() is None and self._schema is not None:
+            self._make(self._wanted())
+        self._placed = StagedFolder(_path_of(self._there().location()))
         try:
             self._placed.open(owner, f"{STAGING}/{flow[:12]}")
         except OSError as error:
             wrong = f"the folder of the Iceberg table {self._name} cannot be written ({error})"
             raise SinkError(wrong, "a writable folder") from None
 
-    def _made(self, schema: Any) -> Any:
-        """The table, anew."""
+    def _make(self, schema: Any) -> None:
+        """Make the table."""
         try:
             self._catalog().create_namespace_if_not_exists(tuple(self._name.split(".")[:-1]))
-            return self._catalog().create_table_if_not_exists(self._name, schema, properties=_MADE_WITH)
+            self._catalog().create_table_if_not_exists(self._name, schema, properties=_MADE_WITH)
         except Exception as error:
             wrong = f"the Iceberg table {self._name} cannot be made: {one_line(error)}"
             raise SinkError(wrong, "a catalog and a warehouse that may be written", "check their permissions") from None
@@ -135,7 +140,7 @@ class IcebergSink(Sink):
         """Add the files, unless the table has them."""
         if not delivery.staged:
             return
-        mark, table = Mark(self.flow, delivery.outlet, delivery.number), self._found()
+        mark, table = Mark(self.flow, delivery.outlet, delivery.number), self._there()
         if _has(table, mark):
             return
         own = uuid.uuid4().hex[:12]
@@ -166,7 +171,7 @@ class IcebergSink(Sink):
             except unknown:
                 if attempt == _ATTEMPTS - 1:
                     raise
-                table = self._found()
+                table = self._there()
                 continue
             break
         return table
@@ -204,6 +209,14 @@ class IcebergSink(Sink):
             return self._catalog().load_table(self._name)
         except extra("iceberg", "exceptions").NoSuchTableError:
             return None
+
+    def _there(self) -> Any:
+        """The table as it is now; refused where there is none."""
+        table = self._found()
+        if table is None:
+            wrong = f"there is no Iceberg table {self._name}"
+            raise SinkError(wrong, "the table that results were delivered to", "restore it from a copy")
+        return table
 
     def _wanted(self) -> Any:
         """The schema of a table for the results."""
@@ -244,7 +257,10 @@ def _number_of_snapshots(options: Mapping[str, str]) -> int | None:
 
 def refuse_far_catalog(path: str | None, options: Mapping[str, str]) -> None:
     """Refuse a path where no embedded catalog, a file, can be."""
-    if path is None or "catalog" in options or "://" not in path or path.startswith("file:"):
+    if path is None or "catalog" in options:
+        return
+    if "://" not in path or path.startswith("file:"):
+        _refuse_unspeakable(path)
         return
     raise SinkError(
         f"the catalog of an Iceberg table with a path is a file in that folder, which {path!r} cannot have",
@@ -252,6 +268,16 @@ def refuse_far_catalog(path: str | None, options: Mapping[str, str]) -> None:
         f'options = {{ catalog = "NAME", table = "{options["table"]}", warehouse = "{path}" }}, '
         "with NAME of .pyiceberg.yaml, or its type and uri beside",
     )
+
+
+def _refuse_unspeakable(path: str) -> None:
+    """Refuse a folder of which pyiceberg and SQLAlchemy, which take addresses apart, would make another one."""
+    if found := _SYNTAX.search(resolved(path)):
+        raise SinkError(
+            f"the catalog of an Iceberg table cannot be in {path!r}, because of {found[0]!r} in its path",
+            "a folder without what has a meaning in addresses: #, ?, and % before two digits",
+            "choose another path, or rename the folder",
+        )
 
 
 def open_catalog(path: str | None, options: Mapping[str, str]) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from queue import Empty, SimpleQueue
 from threading import Thread
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -69,16 +70,24 @@ def refuse_unreached(what: str, options: Mapping[str, str], kind: type[InputErro
         raise _silent(what, servers, reason, kind)
 
 
-def known_topics(spark: SparkSession, what: str, options: Mapping[str, str], kind: type[InputError]) -> list[str]:
-    """The topics that brokers have, by the client that the connector brings along; refused where they do not answer."""
+def known_topics(
+    spark: SparkSession, what: str, options: Mapping[str, str], kind: type[InputError]
+) -> list[str] | None:
+    """The topics that brokers have, by the client that the connector brings along; refused where they do not answer.
+
+    None where it has that client under another name, as Databricks' does: then nobody is asked.
+    """
     refuse_unreached(what, options, kind)
     jvm = spark._jvm
+    client = jvm.org.apache.kafka.clients.admin.AdminClient
+    if isinstance(client, JavaPackage):
+        return None
     settings = jvm.java.util.HashMap()
     own = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
     for key, value in {**own, **_LIMITS}.items():
         settings.put(key, value)
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        admin = client.create(settings)
         try:
             return list(admin.listTopics().names().get())
         finally:

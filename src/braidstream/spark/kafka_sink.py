@@ -17,7 +17,9 @@ results where Python sees single rows.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +52,7 @@ _JSON = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _QUIET = {"log_level": 0}
+_LONGEST = "transaction.timeout.ms"
 
 
 class KafkaSink(Sink):
@@ -185,6 +188,8 @@ class KafkaSink(Sink):
             if error.args[0].code() != kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return  # it is not there, which is told otherwise, or the brokers cannot be asked that
             permitted = []
+        except futures.TimeoutError:
+            return  # whoever writes is told
         if permitted is None or "WRITE" in {one.name for one in permitted}:
             return
         user = self.options.get("sasl.username", "NAME")
@@ -229,7 +234,7 @@ def _client(kind: Callable[[Settings], Any], settings: Settings) -> Any:
 
 def _producing(servers: Settings, own: str) -> Settings:
     """The settings of a producer with a transactional id."""
-    usual = {"transaction.timeout.ms": 300_000, "linger.ms": 20, "compression.type": "lz4"}
+    usual = {_LONGEST: 300_000, "linger.ms": 20, "compression.type": "lz4"}
     return {**usual, **servers, "transactional.id": own}
 
 
@@ -243,22 +248,31 @@ class _Put:
     mark: Mark
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
-        own = f"braidstream/{self.mark.flow}/{self.mark.outlet}"
-        producer = extra("kafka").Producer(_producing(self.servers, own))
+        settings = _producing(self.servers, f"braidstream/{self.mark.flow}/{self.mark.outlet}")
+        producer = extra("kafka").Producer(settings)
         producer.init_transactions(_BEGIN_S)  # ends what an older producer of this id has left open
         taken = self.marks.taken()
         if taken[self.mark.kind] >= self.mark.version:
             return 0
         producer.begin_transaction()
+        began, longest_s = time.monotonic(), int(settings[_LONGEST]) / 1000
         try:
             n_rows = sum(self._send(producer, batch) for batch in batches)
             said = json.dumps({**taken, self.mark.kind: self.mark.version})
             producer.produce(self.marks.topic, said, key=self.mark.outlet, partition=0)
             reach("delivery-put", epoch=self.mark.number)
             producer.commit_transaction(_END_S)
-        except Exception:
+        except Exception as error:
             _abort(producer)
-            raise
+            if time.monotonic() - began < longest_s:
+                raise
+            raise SinkError(
+                f"an epoch was not sent to the Kafka topic {self.topic!r} within {longest_s:g} s, "
+                f"after which brokers give a transaction up: {one_line(error)}",
+                f"epochs that are sent within {_LONGEST}",
+                f'"{_LONGEST}" = "900000" among the options (brokers allow as much as transaction.max.timeout.ms), '
+                "or smaller epochs",
+            ) from error
         return n_rows
 
     def _send(self, producer: Any, batch: pa.RecordBatch) -> int:

@@ -137,6 +137,8 @@ def refuse_missing_topics(spark: SparkSession, name: str, options: Mapping[str, 
     what = f"stream {name!r}"
     servers, wanted = given(options, SERVERS), given(options, _TOPICS)
     known = known_topics(spark, what, options, StreamError)
+    if known is None:
+        return
     for topic in filter(None, (one.strip() for one in wanted.split(","))):
         if topic not in known:
             close = nearest(topic, known) if known else ""

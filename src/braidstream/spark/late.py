@@ -10,6 +10,7 @@ Cost: one copy of the late tuples for each output beyond the first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -120,7 +121,16 @@ def _together(sinks: Sequence[Sink]) -> Sink:
     """Several as one; where some are given failed rows, the others are given the rest."""
     parts = any(isinstance(one, FailedRows) for one in sinks)
     own = [GoodRows(one, (FAILED,)) if parts and one is bare(one) else one for one in sinks]
+    tables = Counter(map(_table, own))
+    for one in own:
+        bare(one).is_shared = tables[_table(one)] > 1
     return own[0] if len(own) == 1 else SeveralSinks(own)
+
+
+def _table(sink: Sink) -> Any:
+    """The table that rows go to, if it is one, however they are written."""
+    target = sink.target
+    return target.to, *(target.options.get(name, id(sink)) for name in ("url", "table"))
 
 
 def _address(sink: Sink) -> Any:

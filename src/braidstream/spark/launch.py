@@ -258,6 +258,9 @@ class Launch:
         It knows the folders of late and of unreadable rows too, which are owed to nobody: `forget` looks at them.
         """
         before = self.planned(held, manifest)
+        for query in held.values():
+            for sink in query.owed:
+                sink.find(self.flow.spark)  # what a table asks of a writer may be something else by now
         self.claim(held.values())
         runner, _ = self._runner(before, self.commit(before, manifest, all_folders(manifest)))
         stay = {join.query for join in before.plan.joins if join.query.split(":")[0] not in ends}

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -30,6 +29,7 @@ from braidstream.model.faults import reach
 from braidstream.spark.arrow_rows import names_of, refuse_other_columns, result_schema
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
+from braidstream.spark.postgresql_addresses import refuse_scheme, shown, timely
 from braidstream.spark.sink import Delivery, Mark, Sink
 from braidstream.spark.task_delivery import in_one_task
 
@@ -38,9 +38,6 @@ __all__ = ["PostgresqlSink"]
 _OPTIONS = ("url", "table", "key", "marks")
 _MARKS = "braidstream_marks"
 _MARKING = ("SELECT", "INSERT", "UPDATE")
-_SCHEMES, _PORT = ("postgresql", "postgres"), 5432
-_WAIT_S = 6
-"""For a connection."""
 _LOCK_S = 120
 """For a lock: longer than a server needs to find that the machine of who has it is gone."""
 _SESSION = {
@@ -82,7 +79,7 @@ class PostgresqlSink(Sink):
         for name, example in (("url", 'url = "postgresql://host/database"'), ("table", 'table = "results"')):
             if not options.get(name):
                 raise SinkError(f"the postgresql sink has no option {name}", "what it needs", f"add {example}")
-        _refuse_scheme(options["url"])
+        refuse_scheme(options["url"])
         self._url, self._table, self._key = options["url"], options["table"], names_of(options.get("key", ""))
         self._marks = options.get("marks", _MARKS)
         self._schema: pa.Schema | None = None
@@ -92,7 +89,7 @@ class PostgresqlSink(Sink):
     def _described(self, nulls: str) -> str:
         way = f"a row replaces the one of the same {', '.join(self._key)}{nulls}" if self._key else "appended"
         return (
-            f"PostgreSQL table {self._table} at {_shown(self._url)} "
+            f"PostgreSQL table {self._table} at {shown(self._url)} "
             f"(each epoch once: rows, {way}, and their mark in one transaction)"
         )
 
@@ -140,7 +137,7 @@ class PostgresqlSink(Sink):
             lacks = session.lacks(table, own)
             if lacks is not None:
                 reason, grants = lacks
-                what = f"the PostgreSQL table {table} at {_shown(self._url)}"
+                what = f"the PostgreSQL table {table} at {shown(self._url)}"
                 wrong = f"the user {session.user} may not write {what}: {reason}"
                 raise SinkError(wrong, "a user who may, or who may make it", grants)
 
@@ -148,7 +145,7 @@ class PostgresqlSink(Sink):
         """Make the table of results and that of marks, where they are not there."""
         del owner
         self.flow = flow
-        with self._connected() as session, _told(f"the tables of results and marks at {_shown(self._url)}"):
+        with self._connected() as session, _told(f"the tables of results and marks at {shown(self._url)}"):
             kinds = "flow text, outlet text, kind text, number bigint NOT NULL, PRIMARY KEY (flow, outlet, kind)"
             if not session.columns(self._marks):  # else CREATE would be asked for all the same
                 session.run(f"CREATE TABLE IF NOT EXISTS {_quoted(self._marks)} ({kinds})")
@@ -166,10 +163,12 @@ class PostgresqlSink(Sink):
             return
         frame = delivery.frame()
         schema = result_schema(frame.schema, "PostgreSQL")
-        mark = Mark(
-            self.flow, f"{delivery.outlet} in {self._table}", delivery.number
-        )  # late tuples may have two tables
-        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark, _LOCK_S))
+        outlet = f"{delivery.outlet} in {self._table}"  # late tuples may have two tables
+        former = outlet if delivery.part and not self.is_shared else ""
+        if delivery.part:
+            outlet = f"{delivery.outlet} {delivery.part} in {self._table}"
+        mark = Mark(self.flow, outlet, delivery.number)
+        in_one_task(frame, _Put(self._url, self._table, tuple(self._key), self._marks, schema, mark, _LOCK_S, former))
         delivery.reach("delivery-done")
 
     def _connected(self) -> _Session:
@@ -195,10 +194,14 @@ class _Put:
     mark: Mark
     lock_s: float = 0
     """How long it waits for a lock; 0: for ever."""
+    former: str = ""
+    """The outlet by which an earlier version may have marked it."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> int:
         name = _application(self.mark)
         with _Session.of(self.url, name, self.lock_s) as session, self._unless_locked(name):
+            if self.former:
+                session.take_over(self.marks, self.mark, self.former)
             if not session.has_marked(self.marks, self.mark):
                 return 0
             rows = pa.RecordBatchReader.from_batches(self.schema, self._cast(batches))
@@ -220,7 +223,7 @@ class _Put:
         with _Session.of(self.url) as session:
             pid, who = session.keeper((self.marks, self.table), name)
         raise SinkError(
-            f"PostgreSQL table {self.table} at {_shown(self.url)} was locked for {self.lock_s:g} s by {who}",
+            f"PostgreSQL table {self.table} at {shown(self.url)} was locked for {self.lock_s:g} s by {who}",
             "a delivery of this epoch that ends, or none",
             f"end the process there if it is stopped, or that session: SELECT pg_terminate_backend({pid}); start again",
         )
@@ -241,13 +244,13 @@ class _Session:
     def of(cls, url: str, name: str = "braidstream", lock_s: float = _LOCK_S) -> _Session:
         """Connect, or say why not."""
         try:
-            made = cls(extra("postgresql", "dbapi").connect(_timely(url)))
+            made = cls(extra("postgresql", "dbapi").connect(timely(url)))
             wanted = {**_SESSION, "lock_timeout": f"{lock_s:g}s", "application_name": name}
             made.run(f"SELECT {', '.join(f'set_config({_text(one)}, {_text(wanted[one])}, false)' for one in wanted)}")
             made.commit()
         except Exception as error:
             raise SinkError(
-                f"PostgreSQL at {_shown(url)} cannot be used: {one_line(error)}",
+                f"PostgreSQL at {shown(url)} cannot be used: {one_line(error)}",
                 "a server that answers, and a user that may connect",
                 "check the url: host, port, database, user; a password belongs into ~/.pgpass or PGPASSWORD",
             ) from None
@@ -313,24 +316,33 @@ class _Session:
         return (f"{', '.join(missing)} not granted", grants) if missing else None
 
     def has_unique(self, table: str, key: Sequence[str]) -> bool:
-        """Whether a unique index is on exactly these columns."""
-        found = self.run(
-            "SELECT string_agg(a.attname::text, chr(31) ORDER BY a.attname::text) FROM pg_index i "
-            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-            f"WHERE i.indisunique AND i.indpred IS NULL AND i.indrelid = to_regclass({_text(_quoted(table))}) "
-            "GROUP BY i.indexrelid"
-        )
-        return "\x1f".join(sorted(key)) in {columns for (columns,) in found}
+        """Whether a unique index is on exactly these columns, by which a row can replace another."""
+        return bool(self._uniques(table, key))
 
     def tells_nulls_apart(self, table: str, key: Sequence[str]) -> bool:
         """Whether rows whose key is NULL are not taken for the same one: below version 15, and by ordinary indexes."""
         if self.version < 150000:
             return True
+        found = self._uniques(table, key)
+        return bool(found) and all(found)
+
+    def _uniques(self, table: str, key: Sequence[str]) -> list[bool]:
+        """Of each unique index on these columns whether NULL is unlike NULL there; a primary key has none.
+
+        What an index includes beside its columns is none of them. One on expressions, on some rows, or whose check may
+        be put off, is none that a row can replace another by.
+        """
+        said = "to_jsonb(i)"  # earlier versions do not have all columns of this
         found = self.run(
-            "SELECT bool_and(NOT i.indnullsnotdistinct) FROM pg_index i WHERE i.indisunique AND NOT i.indisprimary "
-            f"AND i.indrelid = to_regclass({_text(_quoted(table))}) AND i.indnkeyatts = {len(key)}"
+            "SELECT string_agg(a.attname::text, chr(31) ORDER BY a.attname::text), "
+            f"NOT i.indisprimary AND NOT coalesce(({said} ->> 'indnullsnotdistinct')::boolean, false) FROM pg_index i "
+            "JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS c (number, place) "
+            f"ON c.place <= coalesce(({said} ->> 'indnkeyatts')::int, i.indnatts) "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = c.number "
+            "WHERE i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL "
+            f"AND i.indrelid = to_regclass({_text(_quoted(table))}) GROUP BY i.indexrelid, 2"
         )
-        return bool(found and found[0][0])
+        return [is_apart for columns, is_apart in found if columns == "\x1f".join(sorted(key))]
 
     def keeper(self, tables: Sequence[str], name: str) -> tuple[int, str]:
         """The session that keeps a lock on one of these: another one of this name, else that which has it longest."""
@@ -355,24 +367,43 @@ class _Session:
             )
         )
 
+    def take_over(self, marks: str, mark: Mark, former: str) -> None:
+        """Where there is no mark, let that of another outlet be it."""
+        self.run(
+            f"INSERT INTO {_quoted(marks)} (flow, outlet, kind, number) "
+            f"SELECT flow, {_text(mark.outlet)}, kind, number FROM {_quoted(marks)} WHERE (flow, outlet, kind) = "
+            f"({_text(mark.flow)}, {_text(former)}, {_text(mark.kind)}) ON CONFLICT DO NOTHING"
+        )
+
     def append(self, table: str, rows: pa.RecordBatchReader) -> int:
-        """COPY."""
-        schema, _, name = table.rpartition(".")
+        """COPY into the table that the name stands for: the driver by itself looks into the first schema only."""
+        found = self.run(
+            "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            f"WHERE c.oid = to_regclass({_text(_quoted(table))})"
+        )
+        schema, name = found[0] if found else (table.rpartition(".")[0], table.rpartition(".")[2])
         with closing(self._connection.cursor()) as cursor:
             return int(cursor.adbc_ingest(name, rows, "append", db_schema_name=schema or None))
 
     def upsert(self, table: str, key: Sequence[str], rows: pa.RecordBatchReader) -> int:
-        """COPY into a temporary table, and from there by key."""
+        """COPY into a temporary table, which asks for nothing, and from there by key.
+
+        Of an epoch's rows with the same key one is taken; those without a key are all added where NULLs are unlike.
+        """
         names = rows.schema.names
-        self.run(f"CREATE TEMPORARY TABLE braidstream_new (LIKE {_quoted(table)}) ON COMMIT DROP")
+        listed, own = _listed(names), _listed(key)
+        new = f"CREATE TEMPORARY TABLE braidstream_new ON COMMIT DROP AS SELECT {listed}"
+        self.run(f"{new} FROM {_quoted(table)} WITH NO DATA")
         with closing(self._connection.cursor()) as cursor:
             n_rows = int(cursor.adbc_ingest("braidstream_new", rows, "append", temporary=True))
         others = [f"{_quoted_name(name)} = EXCLUDED.{_quoted_name(name)}" for name in names if name not in key]
         act = f"UPDATE SET {', '.join(others)}" if others else "NOTHING"
-        self.run(
-            f"INSERT INTO {_quoted(table)} ({_listed(names)}) SELECT DISTINCT ON ({_listed(key)}) {_listed(names)} "
-            f"FROM pg_temp.braidstream_new ON CONFLICT ({_listed(key)}) DO {act}"
-        )
+        taken = f"SELECT DISTINCT ON ({own}) {listed} FROM pg_temp.braidstream_new"
+        if self.tells_nulls_apart(table, key):
+            lacks = " OR ".join(f"{_quoted_name(name)} IS NULL" for name in key)
+            rest = f"SELECT {listed} FROM pg_temp.braidstream_new WHERE {lacks}"
+            taken = f"({taken} WHERE NOT ({lacks})) UNION ALL {rest}"
+        self.run(f"INSERT INTO {_quoted(table)} ({listed}) {taken} ON CONFLICT ({own}) DO {act}")
         return n_rows
 
 
@@ -416,39 +447,6 @@ def _alike(column: _Column, mine: str | None) -> str:
     if mine is not None and mine.startswith("numeric") and column.kind == "numeric":
         return mine
     return column.kind
-
-
-def _refuse_scheme(url: str) -> None:
-    """Refuse an address of another kind; it is not shown, for a password may be in it."""
-    scheme, is_uri, _ = url.partition("://")
-    if is_uri and scheme not in _SCHEMES:
-        wrong = f"the url of the postgresql sink begins with {scheme}://"
-        raise SinkError(wrong, "postgresql://user@host:5432/database", "write it as PostgreSQL's own clients take it")
-
-
-def _timely(url: str) -> str:
-    """An address under which servers that are not there are given up soon: libpq waits for each of them."""
-    if "connect_timeout" in url:
-        return url
-    wait_s = max(2, _WAIT_S // len(_hosts(url)))
-    mark = " " if "://" not in url else "&" if "?" in url else "?"
-    return f"{url}{mark}connect_timeout={wait_s}"
-
-
-def _hosts(url: str) -> list[str]:
-    """The servers of an address; libpq takes several."""
-    if "://" not in url:
-        named = dict(part.split("=", 1) for part in url.split() if "=" in part)
-        return named.get("host", "").split(",")
-    return urlsplit(url).netloc.rpartition("@")[2].split(",")
-
-
-def _shown(url: str) -> str:
-    """An address without a password."""
-    if "://" not in url:
-        return " ".join(part for part in url.split() if part.startswith(("host=", "port=", "dbname=")))
-    hosts = (one if re.search(r":[^\]]+$", one) else f"{one or 'localhost'}:{_PORT}" for one in _hosts(url))
-    return f"{','.join(hosts)}{urlsplit(url).path}"
 
 
 def _quoted(table: str) -> str:

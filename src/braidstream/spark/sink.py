@@ -99,6 +99,8 @@ class Sink(ABC):
     """Its options as they were given, without secrets."""
     placed: Mapping[str, tuple[Placed, ...]] = {}
     """Of a sink that puts files into folders: those of the last delivery."""
+    is_shared = False
+    """Whether another output, given other rows of the same outlet, goes to the same table."""
     recognizes = False
     """Whether it is so because the sink knows what it took, from whatever query of that name: not by replacing it."""
 
