@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from braidstream import jobs
-from braidstream.errors import CheckpointMismatch, InputError, QueryError
+from braidstream.errors import CheckpointMismatch, DamagedState, InputError, QueryError
 from braidstream.functions import WindowBatch, stream_function
+from braidstream.jobs.piped import Piped
 from braidstream.jobs.taking_apart import parts_of
 from braidstream.state.files import Files
 
@@ -177,3 +181,79 @@ def test_a_checkpoint_of_other_parts_is_refused(job: Callable[..., Path], tmp_pa
     (tmp_path / "job.toml").write_text(alone)
     with pytest.raises(CheckpointMismatch, match="is of a job with functions and queries"):
         jobs.check(jobs.read(tmp_path / "job.toml"))
+
+
+class KilledError(BaseException):
+    """Nobody catches it on its way out."""
+
+
+def test_a_process_that_dies_while_it_makes_the_checkpoint_is_in_nobody_s_way(
+    job: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it waits for the disk: what it has begun to write may lie there under a name of its own."""
+    made, died = jobs.read(job()), 0
+    for nth in count():
+        left = [nth]
+
+        def dies(descriptor: int, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KilledError(descriptor)
+
+        with monkeypatch.context() as patched, suppress(KilledError):
+            patched.setattr("os.fsync", dies)
+            Piped._make(made)
+        jobs.check(made)
+        if left[0] >= 0:
+            break
+        died += 1
+        Piped._make(made)
+        jobs.check(made)
+        shutil.rmtree(tmp_path / "ck")
+    assert died > 12
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"parts": 1}', b'{"parts": ["a"], "feeds": 3}', b"\xff"])
+def test_parts_that_cannot_be_read_are_damage_with_a_name(
+    job: Callable[..., Path], tmp_path: Path, braid: Braid, content: bytes
+) -> None:
+    Piped._make(jobs.read(job()))
+    (tmp_path / "ck" / "parts.json").write_bytes(content)
+    with pytest.raises(DamagedState, match="ck/parts.json: "):
+        jobs.check(jobs.read(job()))
+    for command in (["state"], ["verify"], ["rollback", "--to", "1"]):
+        told = braid(command[0], str(tmp_path / "ck"), *command[1:])
+        assert (told.code, f"{tmp_path}/ck/parts.json" in told.err) == (3, True), told
+
+
+def test_a_checkpoint_that_is_a_file_is_refused(job: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "ck").write_text("")
+    with pytest.raises(InputError, match="ck is a file"):
+        jobs.check(jobs.read(job()))
+
+
+def test_a_part_is_a_part_by_whatever_address(job: Callable[..., Path], tmp_path: Path, braid: Braid) -> None:
+    Piped._make(jobs.read(job()))
+    part = tmp_path / "ck" / "0-functions-levels"
+    part.mkdir()
+    (tmp_path / "link").symlink_to(part)
+    for address in (part.as_uri(), f"{part}/", str(tmp_path / "link")):
+        assert "cannot be rolled back" in braid("rollback", address, "--to", "1").err
+    whole = (tmp_path / "ck").as_uri()
+    assert "has the checkpoints of a job's parts: 0-functions-levels" in braid("repair", whole).err
+    assert f"{whole}/0-functions-levels is no checkpoint" in braid("state", whole).err
+
+
+def test_names_of_functions_are_found_as_those_of_streams(job: Callable[..., Path]) -> None:
+    """Whatever case they are written in."""
+    changes = ("FROM peaks AS p", "FROM Peaks AS p"), ("AS s [RANGE 1 DAY], peaks", "AS s [RANGE 1 DAY], PEAKS")
+    parts = parts_of(jobs.read(job(*changes)))
+    assert [list(part.feeds) for part in parts] == [[], [], ["peaks"], ["near"], ["peaks", "smooth"]]
+
+
+def test_a_stream_comes_before_a_function_of_its_name(job: Callable[..., Path]) -> None:
+    changes = [("[functions.levels]", "[functions.tone]"), ('stream = "levels"', 'stream = "tone"')]
+    changes += [("level_of_peaks", "level_of_parts"), ("size = 4", 'size = 4\nsink = { format = "noop" }')]
+    parts = parts_of(jobs.read(job(*changes)))
+    assert [[*part.functions, *part.queries] for part in parts][:2] == [["peaks"], ["tone"]]
+    assert [list(part.streams) for part in parts][:2] == [["tone"], ["tone"]]

@@ -370,3 +370,42 @@ def test_a_killed_process_loses_and_repeats_nothing_in_either_part(
         done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == (not fault), done.stderr
     assert same_rows(whole(tmp_path / "alarms"), right)
+
+
+APART = FLOW + f"""
+[streams.tone]
+format = "parquet"
+path = "tone"
+schema = "ts timestamp, v double"
+time = "ts"
+{ONE}
+
+[streams.R]
+format = "parquet"
+path = "R"
+schema = "ts timestamp, k long, w long"
+time = "ts"
+{ONE}
+
+[functions.sums]
+stream = "tone"
+function = "pipes_sums"
+size = 4
+step = 2
+sink = {{ format = "parquet", path = "sums" }}
+
+[queries.same]
+cql = "SELECT A.k AS k, B.w AS w FROM R AS A [RANGE 1 SECOND], R AS B [RANGE 1 SECOND] WHERE A.k = B.k"
+sink = {{ format = "parquet", path = "same" }}
+"""
+
+
+def test_functions_and_queries_that_take_nothing_of_one_another_run_too(spark: SparkSession, tmp_path: Path) -> None:
+    tone, others, _ = tone_job(tmp_path, 7)
+    append_files(tmp_path / "tone", tone[:1])
+    append_files(tmp_path / "R", others[:1])
+    (tmp_path / "job.toml").write_text(APART)
+    handle = ran(spark, tmp_path, [])
+    assert list(handle.parts) == ["0-functions-sums", "0-queries"]
+    assert handle.totals["sums.results"] == whole(tmp_path / "sums").num_rows == 19
+    assert handle.totals["same.matches"] == whole(tmp_path / "same").num_rows >= 15
