@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from braidstream.errors import CheckpointMismatch, DamagedState, InputError, Que
 from braidstream.functions import WindowBatch, stream_function
 from braidstream.jobs.piped import Piped
 from braidstream.jobs.taking_apart import parts_of
+from braidstream.lab.testing.power import PowerDisk
 from braidstream.state.files import Files
 
 if TYPE_CHECKING:
@@ -211,6 +214,37 @@ def test_a_process_that_dies_while_it_makes_the_checkpoint_is_in_nobody_s_way(
         jobs.check(made)
         shutil.rmtree(tmp_path / "ck")
     assert died > 12
+
+
+def test_after_a_power_failure_the_checkpoint_is_made_or_can_be(job: Callable[..., Path], tmp_path: Path) -> None:
+    """At whichever step it fails; where that of a part comes next, what says which parts there are is there."""
+
+    def fails(step: int) -> None:
+        if step == fatal:
+            raise KilledError(step)
+
+    made, folder, fatal, has_failed = jobs.read(job()), tmp_path / "home", 0, True
+    made = replace(made, flow=replace(made.flow, checkpoint=str(folder / "ck")))
+    while has_failed:
+        fatal += 1
+        folder.mkdir()
+        disk, has_failed = PowerDisk(folder, fails), False
+        try:
+            with disk.watched():
+                Piped._make(made)
+                Files(parts_of(made)[0].flow.checkpoint).make("lease")
+        except KilledError:
+            has_failed = True
+        for seed in range(3 if has_failed else 20):
+            disk.lose_power(random.Random(seed), tmp_path / "left")
+            folder.rename(tmp_path / "before")
+            (tmp_path / "left").rename(folder)
+            jobs.check(made)
+            shutil.rmtree(folder)
+            (tmp_path / "before").rename(folder)
+        for one in (folder, disk._held):
+            shutil.rmtree(one)
+    assert fatal > 12
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"parts": 1}', b'{"parts": ["a"], "feeds": 3}', b"\xff"])
