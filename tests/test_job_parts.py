@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from braidstream import jobs
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError, QueryError
 from braidstream.functions import WindowBatch, stream_function
-from braidstream.jobs.piped import Piped
+from braidstream.jobs.piped import Piped, PipedHandle, _Part
 from braidstream.jobs.taking_apart import parts_of
 from braidstream.lab.testing.power import PowerDisk
 from braidstream.state.files import Files
@@ -253,7 +253,7 @@ def test_parts_that_cannot_be_read_are_damage_with_a_name(
 ) -> None:
     Piped._make(jobs.read(job()))
     (tmp_path / "ck" / "parts.json").write_bytes(content)
-    with pytest.raises(DamagedState, match="ck/parts.json: "):
+    with pytest.raises(DamagedState, match=r"ck/parts\.json: "):
         jobs.check(jobs.read(job()))
     for command in (["state"], ["verify"], ["rollback", "--to", "1"]):
         told = braid(command[0], str(tmp_path / "ck"), *command[1:])
@@ -291,3 +291,46 @@ def test_a_stream_comes_before_a_function_of_its_name(job: Callable[..., Path]) 
     parts = parts_of(jobs.read(job(*changes)))
     assert [[*part.functions, *part.queries] for part in parts][:2] == [["peaks"], ["tone"]]
     assert [list(part.streams) for part in parts][:2] == [["tone"], ["tone"]]
+
+
+class Part:
+    """A part on its way, that a test ends."""
+
+    def __init__(self) -> None:
+        self.is_active = True
+        self.was_stopped = False
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        del timeout
+        return not self.is_active
+
+    def stop(self) -> None:
+        self.is_active, self.was_stopped = False, True
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_a_part_that_is_being_started_hears_of_a_stop(*, is_finite: bool) -> None:
+    """Asked for by another thread, while the start takes its time."""
+    first, last = Part(), Part()
+    first.is_active = not is_finite
+
+    def slowly() -> Any:
+        if is_finite:
+            handle.stop()
+        return last
+
+    handle = PipedHandle([_Part("0", lambda: cast(Any, first)), _Part("1", slowly)], is_finite=is_finite)
+    if not is_finite:
+        handle.stop()
+    assert handle.await_termination(1)
+    assert (last.was_stopped, handle.is_active) == (True, False)
+
+
+def test_parts_that_have_all_ended_are_not_active_though_nobody_waited() -> None:
+    parts = Part(), Part()
+    handle = PipedHandle([_Part(str(i), lambda one=one: one) for i, one in enumerate(parts)], is_finite=False)
+    assert handle.is_active
+    parts[0].is_active = False
+    assert handle.is_active
+    parts[1].is_active = False
+    assert not handle.is_active

@@ -372,7 +372,7 @@ def test_a_killed_process_loses_and_repeats_nothing_in_either_part(
     assert same_rows(whole(tmp_path / "alarms"), right)
 
 
-APART = FLOW + f"""
+APART = f"""{FLOW}
 [streams.tone]
 format = "parquet"
 path = "tone"
@@ -412,7 +412,7 @@ def test_functions_and_queries_that_take_nothing_of_one_another_run_too(spark: S
     assert handle.totals["same.matches"] == whole(tmp_path / "same").num_rows >= 15
 
 
-TWO = FLOW + f"""
+TWO = f"""{FLOW}
 [streams.tone]
 format = "parquet"
 path = "tone"
@@ -440,7 +440,7 @@ sink = { format = "noop" }
 """
 OF_BOTH = """
 [queries.second]
-cql = "SELECT a.seq AS seq, b.bucket AS b FROM one AS a [RANGE 9 SECONDS], two AS b [RANGE 9 SECONDS] WHERE a.seq = b.seq"
+cql = "SELECT a.seq AS seq FROM one AS a [RANGE 9 SECONDS], two AS b [RANGE 9 SECONDS] WHERE a.seq = b.seq"
 sink = { format = "parquet", path = "second" }
 """
 

@@ -182,6 +182,11 @@ class _Part:
     handle: Handle[Any] | None = None
     has_ended: bool = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has run, also if nobody has waited for it."""
+        return self.has_ended or (self.handle is not None and not self.handle.is_active)
+
 
 class PipedHandle:
     """The running parts of a job: wait for them, stop them, look at each (`parts`)."""
@@ -232,7 +237,7 @@ class PipedHandle:
     @property
     def is_active(self) -> bool:
         """Whether a part runs, or is still to be run."""
-        return not self._is_stopping and any(not part.has_ended for part in self._parts)
+        return not self._is_stopping and any(not part.is_over for part in self._parts)
 
     def explain(self) -> str:
         """The plans of the parts that were started."""
@@ -287,3 +292,5 @@ class PipedHandle:
         except BaseException:
             self.stop()
             raise
+        if self._is_stopping:  # it was asked for meanwhile
+            part.handle.stop()
