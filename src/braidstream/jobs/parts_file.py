@@ -1,6 +1,7 @@
-"""`parts.json`, in the checkpoint of a job with functions and queries: its parts, and what feeds what from which folder.
+"""`parts.json`, in the checkpoint of a job with functions and queries: its parts, what feeds what, and from where.
 
-    {"parts": ["0-functions-spectra", "1-queries"], "feeds": {"spectra": "0-functions-spectra in ck/feeds/spectra/files"}}
+    {"parts": ["0-functions-spectra", "1-queries"],
+     "feeds": {"spectra": "0-functions-spectra in ck/feeds/spectra/files"}}
 
 It says that all feeds are there, so it is written after them, and on the disk before anything of a part is.
 
