@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from braidstream import jobs
-from braidstream.errors import CheckpointMismatch, InputError, QueryError, SinkError
+from braidstream.errors import CheckpointMismatch, DamagedState, InputError, QueryError, SinkError
 from braidstream.functions import WindowBatch, stream_function
+from braidstream.jobs.piped import Piped, PipedHandle, _Part
 from braidstream.jobs.taking_apart import parts_of
+from braidstream.lab.testing.power import PowerDisk
 from braidstream.state.files import Files
 
 if TYPE_CHECKING:
@@ -196,3 +203,153 @@ def test_a_checkpoint_of_other_parts_is_refused(job: Callable[..., Path], tmp_pa
     (tmp_path / "job.toml").write_text(alone)
     with pytest.raises(CheckpointMismatch, match="is of a job with functions and queries"):
         jobs.check(jobs.read(tmp_path / "job.toml"))
+
+
+class KilledError(BaseException):
+    """Nobody catches it on its way out."""
+
+
+def test_a_process_that_dies_while_it_makes_the_checkpoint_is_in_nobody_s_way(
+    job: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it waits for the disk: what it has begun to write may lie there under a name of its own."""
+    made, died = jobs.read(job()), 0
+    for nth in count():
+        left = [nth]
+
+        def dies(descriptor: int, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KilledError(descriptor)
+
+        with monkeypatch.context() as patched, suppress(KilledError):
+            patched.setattr("os.fsync", dies)
+            Piped._make(made)
+        jobs.check(made)
+        if left[0] >= 0:
+            break
+        died += 1
+        Piped._make(made)
+        jobs.check(made)
+        shutil.rmtree(tmp_path / "ck")
+    assert died > 12
+
+
+def test_after_a_power_failure_the_checkpoint_is_made_or_can_be(job: Callable[..., Path], tmp_path: Path) -> None:
+    """At whichever step it fails; where that of a part comes next, what says which parts there are is there."""
+
+    def fails(step: int) -> None:
+        if step == fatal:
+            raise KilledError(step)
+
+    made, folder, fatal, has_failed = jobs.read(job()), tmp_path / "home", 0, True
+    made = replace(made, flow=replace(made.flow, checkpoint=str(folder / "ck")))
+    while has_failed:
+        fatal += 1
+        folder.mkdir()
+        disk, has_failed = PowerDisk(folder, fails), False
+        try:
+            with disk.watched():
+                Piped._make(made)
+                Files(parts_of(made)[0].flow.checkpoint).make("lease")
+        except KilledError:
+            has_failed = True
+        for seed in range(3 if has_failed else 20):
+            disk.lose_power(random.Random(seed), tmp_path / "left")
+            folder.rename(tmp_path / "before")
+            (tmp_path / "left").rename(folder)
+            jobs.check(made)
+            shutil.rmtree(folder)
+            (tmp_path / "before").rename(folder)
+        for one in (folder, disk._held):
+            shutil.rmtree(one)
+    assert fatal > 12
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"parts": 1}', b'{"parts": ["a"], "feeds": 3}', b"\xff"])
+def test_parts_that_cannot_be_read_are_damage_with_a_name(
+    job: Callable[..., Path], tmp_path: Path, braid: Braid, content: bytes
+) -> None:
+    Piped._make(jobs.read(job()))
+    (tmp_path / "ck" / "parts.json").write_bytes(content)
+    with pytest.raises(DamagedState, match=r"ck/parts\.json: "):
+        jobs.check(jobs.read(job()))
+    for command in (["state"], ["verify"], ["rollback", "--to", "1"]):
+        told = braid(command[0], str(tmp_path / "ck"), *command[1:])
+        assert (told.code, f"{tmp_path}/ck/parts.json" in told.err) == (3, True), told
+
+
+def test_a_checkpoint_that_is_a_file_is_refused(job: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "ck").write_text("")
+    with pytest.raises(InputError, match="ck is a file"):
+        jobs.check(jobs.read(job()))
+
+
+def test_a_part_is_a_part_by_whatever_address(job: Callable[..., Path], tmp_path: Path, braid: Braid) -> None:
+    Piped._make(jobs.read(job()))
+    part = tmp_path / "ck" / "0-functions-levels"
+    part.mkdir()
+    (tmp_path / "link").symlink_to(part)
+    for address in (part.as_uri(), f"{part}/", str(tmp_path / "link")):
+        assert "cannot be rolled back" in braid("rollback", address, "--to", "1").err
+    whole = (tmp_path / "ck").as_uri()
+    assert "has the checkpoints of a job's parts: 0-functions-levels" in braid("repair", whole).err
+    assert f"{whole}/0-functions-levels is no checkpoint" in braid("state", whole).err
+
+
+def test_names_of_functions_are_found_as_those_of_streams(job: Callable[..., Path]) -> None:
+    """Whatever case they are written in."""
+    changes = ("FROM peaks AS p", "FROM Peaks AS p"), ("AS s [RANGE 1 DAY], peaks", "AS s [RANGE 1 DAY], PEAKS")
+    parts = parts_of(jobs.read(job(*changes)))
+    assert [list(part.feeds) for part in parts] == [[], [], ["peaks"], ["near"], ["peaks", "smooth"]]
+
+
+def test_a_stream_comes_before_a_function_of_its_name(job: Callable[..., Path]) -> None:
+    changes = [("[functions.levels]", "[functions.tone]"), ('stream = "levels"', 'stream = "tone"')]
+    changes += [("level_of_peaks", "level_of_parts"), ("size = 4", 'size = 4\nsink = { format = "noop" }')]
+    parts = parts_of(jobs.read(job(*changes)))
+    assert [[*part.functions, *part.queries] for part in parts][:2] == [["peaks"], ["tone"]]
+    assert [list(part.streams) for part in parts][:2] == [["tone"], ["tone"]]
+
+
+class Part:
+    """A part on its way, that a test ends."""
+
+    def __init__(self) -> None:
+        self.is_active = True
+        self.was_stopped = False
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        del timeout
+        return not self.is_active
+
+    def stop(self) -> None:
+        self.is_active, self.was_stopped = False, True
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_a_part_that_is_being_started_hears_of_a_stop(*, is_finite: bool) -> None:
+    """Asked for by another thread, while the start takes its time."""
+    first, last = Part(), Part()
+    first.is_active = not is_finite
+
+    def slowly() -> Any:
+        if is_finite:
+            handle.stop()
+        return last
+
+    handle = PipedHandle([_Part("0", lambda: cast(Any, first)), _Part("1", slowly)], is_finite=is_finite)
+    if not is_finite:
+        handle.stop()
+    assert handle.await_termination(1)
+    assert (last.was_stopped, handle.is_active) == (True, False)
+
+
+def test_parts_that_have_all_ended_are_not_active_though_nobody_waited() -> None:
+    parts = Part(), Part()
+    handle = PipedHandle([_Part(str(i), lambda one=one: one) for i, one in enumerate(parts)], is_finite=False)
+    assert handle.is_active
+    parts[0].is_active = False
+    assert handle.is_active
+    parts[1].is_active = False
+    assert not handle.is_active

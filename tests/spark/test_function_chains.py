@@ -38,6 +38,8 @@ from braidstream.functions.templates import FunctionPlan
 from braidstream.model.faults import armed
 from braidstream.spark.flow import Flow
 from braidstream.spark.functions import attach_job_function
+from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.rolling_back import plan_rollback, roll_back
 from tests.functions.test_chains import faulty, halves, whole
 from tests.scale import examples
 from tests.spark.test_functions import ONE_FILE, numbers_files, results, total, wd
@@ -52,6 +54,8 @@ CHANGES = StreamFunction(
 )
 PEAK = StreamFunction("peak", lambda w: {"v": w["v"].max(axis=(1, 2))}, stream_type("peak", v="float"))
 PARTS = StreamFunction("part", lambda w: {"v": w["v"].sum(axis=1)}, stream_type("part", v="float"))
+
+PEAK_OF_ONE = StreamFunction("peaks", lambda w: {"v": w["total"].max(axis=1)}, stream_type("peaks", v="float"))
 
 
 def numbers(spark: SparkSession, folder: Path) -> Flow:
@@ -256,3 +260,44 @@ def test_what_does_not_fit_between_functions_is_refused_before_anything_starts(
     shorter.windows(2).apply(total).to("noop")
     with pytest.raises(CheckpointMismatch, match="query 'changes'"):
         shorter.start(tmp_path / "ck", warm=False)
+
+
+def test_results_that_a_lost_attempt_left_in_a_folder_are_gone_when_they_go_elsewhere(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of the first epoch and of a later one: what is in all folders together is each result once."""
+    numbers_files(tmp_path / "n", [(at, at.astype(float)) for at in np.split(np.arange(40), 4)])
+
+    def run(out: str) -> None:
+        first = numbers(spark, tmp_path).windows(2).apply(total, name="sums").to("parquet", path=tmp_path / f"s{out}")
+        peaks = first.windows(1).apply(PEAK_OF_ONE).to("parquet", path=str(tmp_path / f"p{out}"))
+        peaks.source.flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    for out, fault in (("a", "after-results:0"), ("b", "after-results:2")):
+        with armed(f"{fault}:raise"), pytest.raises(RunError, match="injected fault"):
+            run(out)
+    run("c")
+    for kind in "sp":
+        found = [results(folder).column("seq").to_pylist() for folder in sorted(tmp_path.glob(f"{kind}[bc]"))]
+        assert found == [list(range(10)), list(range(10, 20))]
+        assert not list((tmp_path / f"{kind}a").glob("part-*"))
+
+
+def test_a_rollback_takes_results_of_functions_back_from_their_folders(spark: SparkSession, tmp_path: Path) -> None:
+    numbers_files(tmp_path / "n", [(at, at.astype(float)) for at in np.split(np.arange(40), 4)])
+
+    def run() -> None:
+        sums = numbers(spark, tmp_path).windows(2).apply(total, name="sums").to("parquet", path=tmp_path / "out")
+        sums.source.flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    run()
+    before = results(tmp_path / "out")
+    store = Checkpoint(str(tmp_path / "ck"))
+    store.take()
+    identity = store.identity()
+    assert identity is not None
+    removed = roll_back(store, plan_rollback(store, 1), identity.flow)
+    store.release()
+    assert (len(removed), results(tmp_path / "out").num_rows) == (2, 10)
+    run()
+    assert results(tmp_path / "out") == before

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from braidstream import CheckpointMismatch, Flow
+from braidstream import CheckpointMismatch, Flow, jobs
+from braidstream.model.directory import Directory
 from braidstream.model.stores import shown_store
 from braidstream.spark.moved import moved_streams
-from braidstream.state.checkpoint import Checkpoint
+from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.manifest import Manifest
 from tests.cli.workshop import Braid, Workshop
 
 if TYPE_CHECKING:
@@ -43,6 +45,60 @@ def test_the_folder_that_was_read_is_found_in_the_log_of_spark(tmp_path: Path) -
         ("R", "/data/R", "/data/R a")
     ]
     assert moved_streams(files, {**right, "T": "s3a://bucket/Q"}) == [("T", "s3a://bucket/Q", "s3a://bucket/T")]
+
+
+PARTS_OF_JOB = {
+    "R": '[streams.R]\nformat = "parquet"\npath = "R"\nschema = "k long, v double, ts timestamp"\ntime = "ts"\n',
+    "S": '[streams.S]\nformat = "parquet"\npath = "S"\nschema = "k long, v double, ts timestamp"\ntime = "ts"\n',
+    "function": '[functions.f]\nstream = "S"\nfunction = "fft3"\nsink = { format = "noop" }\n',
+    "aligned": '[functions.f]\nstream = "S"\nbeside = ["R"]\nfunction = "fft3"\nsink = { format = "noop" }\n',
+    "query": f'[queries.q]\ncql = "{CQL}"\nsink = {{ format = "noop" }}\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "declared", "read"),
+    [
+        ("R S query", "R S", "R S"),
+        ("S R query", "R S", "R S"),
+        ("R S function", "S", "S"),
+        ("R S aligned", "S_R", "S R"),
+    ],
+    ids=["as they were", "in another order in the file", "one is read", "two are read, one beside the other"],
+)
+def test_sources_are_told_by_what_is_read_and_not_by_the_order_of_the_file(
+    tmp_path: Path, parts: str, declared: str, read: str
+) -> None:
+    for name in "RS":
+        (tmp_path / name).mkdir()
+    store = Checkpoint(str(tmp_path / "ck"))
+    streams = {name: {"schema": "", "time": "ts"} for name in declared.split()}
+    store.create(Identity.new("job", streams, {}), Manifest(-1, Directory.of(1), 1))
+    for place, name in enumerate(read.split()):
+        logged(tmp_path / "ck", place, {"0": [(tmp_path / name / "x.parquet").as_uri()]})
+    text = '[flow]\ncheckpoint = "ck"\n' + "".join(PARTS_OF_JOB[part] for part in parts.split())
+    (tmp_path / "job.toml").write_text(text)
+    jobs.check(jobs.read(tmp_path / "job.toml"))
+    moved = text.replace('path = "S"', 'path = "T"')
+    (tmp_path / "T").mkdir()
+    (tmp_path / "job.toml").write_text(moved)
+    with pytest.raises(CheckpointMismatch, match=r"stream 'S' reads .*T, and the checkpoint .*ck has read .*S\n"):
+        jobs.check(jobs.read(tmp_path / "job.toml"))
+
+
+@pytest.mark.spark
+def test_streams_in_another_order_are_the_streams_that_they_were(tmp_path: Path, spark: SparkSession) -> None:
+    workshop = Workshop.make(tmp_path, files=2, rows_per_file=50)
+    kept = sorted((tmp_path / "R").iterdir())[1].rename(tmp_path / "later")
+    for names in ("RS", "SR"):
+        flow = Flow(spark, "pairs", slots=2, groups=8)
+        for name in names:
+            flow.files(name, tmp_path / name, schema=SCHEMA, time="ts", delay="1 minute")
+        flow.query(CQL, "pairs").to("parquet", path=str(tmp_path / "out" / "pairs"))
+        assert flow.start(tmp_path / "ck", warm=False).await_termination(120)
+        if kept.exists():
+            kept.rename(tmp_path / "R" / "later.parquet")
+    assert workshop.verify()
 
 
 @pytest.mark.spark

@@ -370,3 +370,88 @@ def test_a_killed_process_loses_and_repeats_nothing_in_either_part(
         done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == (not fault), done.stderr
     assert same_rows(whole(tmp_path / "alarms"), right)
+
+
+APART = f"""{FLOW}
+[streams.tone]
+format = "parquet"
+path = "tone"
+schema = "ts timestamp, v double"
+time = "ts"
+{ONE}
+
+[streams.R]
+format = "parquet"
+path = "R"
+schema = "ts timestamp, k long, w long"
+time = "ts"
+{ONE}
+
+[functions.sums]
+stream = "tone"
+function = "pipes_sums"
+size = 4
+step = 2
+sink = {{ format = "parquet", path = "sums" }}
+
+[queries.same]
+cql = "SELECT A.k AS k, B.w AS w FROM R AS A [RANGE 1 SECOND], R AS B [RANGE 1 SECOND] WHERE A.k = B.k"
+sink = {{ format = "parquet", path = "same" }}
+"""
+
+
+@pytest.mark.slow
+def test_functions_and_queries_that_take_nothing_of_one_another_run_too(spark: SparkSession, tmp_path: Path) -> None:
+    tone, others, _ = tone_job(tmp_path, 7)
+    append_files(tmp_path / "tone", tone[:1])
+    append_files(tmp_path / "R", others[:1])
+    (tmp_path / "job.toml").write_text(APART)
+    handle = ran(spark, tmp_path, [])
+    assert list(handle.parts) == ["0-functions-sums", "0-queries"]
+    assert handle.totals["sums.results"] == whole(tmp_path / "sums").num_rows == 19
+    assert handle.totals["same.matches"] == whole(tmp_path / "same").num_rows >= 15
+
+
+TWO = f"""{FLOW}
+[streams.tone]
+format = "parquet"
+path = "tone"
+schema = "ts timestamp, v double"
+time = "ts"
+{ONE}
+
+[functions.one]
+stream = "tone"
+function = "pipes_sums"
+size = 4
+step = 2
+
+[functions.two]
+stream = "tone"
+function = "pipes_sums"
+size = 4
+step = 2
+
+"""
+OF_ONE = """
+[queries.first]
+cql = "SELECT a.seq AS seq FROM two AS a [RANGE 1 SECOND], two AS b [RANGE 1 SECOND] WHERE a.seq = b.seq"
+sink = { format = "noop" }
+"""
+OF_BOTH = """
+[queries.second]
+cql = "SELECT a.seq AS seq FROM one AS a [RANGE 9 SECONDS], two AS b [RANGE 9 SECONDS] WHERE a.seq = b.seq"
+sink = { format = "parquet", path = "second" }
+"""
+
+
+@pytest.mark.slow
+def test_feeds_are_read_on_where_they_were_though_their_first_query_goes(spark: SparkSession, tmp_path: Path) -> None:
+    """The query that is left names them in another order; Spark knows its sources by their order."""
+    tone, _, _ = tone_job(tmp_path, 8)
+    for queries, files in ((OF_ONE + OF_BOTH, tone[:2]), (OF_BOTH, tone[2:])):
+        append_files(tmp_path / "tone", files)
+        (tmp_path / "job.toml").write_text(TWO + queries)
+        handle = ran(spark, tmp_path, [])
+    assert sorted(whole(tmp_path / "second").column("seq").to_pylist()) == list(range(79))
+    assert {name: handle.totals[f"{name}.rows"] for name in ("one", "two")} == {"one": 79, "two": 79}

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from braidstream import SinkError, StreamError
+from braidstream import SinkError, StreamError, jobs
 from braidstream.errors import InputError
 from braidstream.spark import kafka_sink
 from braidstream.spark.avro_values import refuse_no_avro
@@ -32,6 +32,7 @@ from braidstream.spark.sinks import make_sink
 from braidstream.state import files, objects
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.notes import Submitted
+from tests.cli.workshop import Workshop
 
 ROWS = StructType([StructField("k", LongType())])
 NEEDED = {"postgresql": "adbc_driver_postgresql", "kafka": "confluent_kafka", "iceberg": "pyiceberg"}
@@ -235,6 +236,16 @@ def test_a_checkpoint_on_a_silent_server_of_s3_is_given_up_in_time(act: str, s3:
     began = time.monotonic()
     with pytest.raises(InputError) as refused:
         _acted(Checkpoint("s3://bucket/ck"), act)
+    assert time.monotonic() - began < 10
+    assert "the checkpoint s3://bucket/ck cannot be made: S3 at http://127.0.0.1:" in refused.value.wrong
+    assert "AWS_ENDPOINT_URL" in refused.value.fix
+
+
+def test_a_check_of_a_job_is_told_of_the_silent_server_of_its_checkpoint(tmp_path: Path, s3: None) -> None:
+    job = Workshop.make(tmp_path, files=1, rows_per_file=9).job(('checkpoint = "ck"', 'checkpoint = "s3://bucket/ck"'))
+    began = time.monotonic()
+    with pytest.raises(InputError) as refused:
+        jobs.check(jobs.read(job))
     assert time.monotonic() - began < 10
     assert "the checkpoint s3://bucket/ck cannot be made: S3 at http://127.0.0.1:" in refused.value.wrong
     assert "AWS_ENDPOINT_URL" in refused.value.fix

@@ -171,7 +171,8 @@ def _say_exported(checkpoint: str, epoch: int, out: Path, made: Exported) -> Non
 
 def _refuse_part(checkpoint: str) -> None:
     """Another part of its job has read the results that a rollback would take away."""
-    if "://" not in checkpoint and parts_in(str(Path(checkpoint).absolute().parent)):
+    files = located(checkpoint).files
+    if files.has_renames and parts_in(str(Path(files.path("")).resolve().parent)):
         wrong = f"{checkpoint} is a part of a job with functions and queries, which cannot be rolled back"
         fix = "start the job with a new checkpoint folder"
         raise InputError(wrong, "the checkpoint of a job of functions alone, or of queries alone", fix)

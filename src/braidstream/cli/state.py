@@ -19,13 +19,14 @@ from braidstream.cli import JOBS, app, words
 from braidstream.epoch.ending import is_ended
 from braidstream.epoch.lateness import late_in_all, warning
 from braidstream.errors import InputError
-from braidstream.jobs.form import PARTS
+from braidstream.jobs.parts_file import read_parts
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 from braidstream.model.stores import shown_stage, shown_store
 from braidstream.query import describe_duration
 from braidstream.state.begun_rollback import begun_rollback
 from braidstream.state.cells import Cells
 from braidstream.state.checkpoint import Checkpoint, Identity
+from braidstream.state.files import Files
 from braidstream.state.generations import Held, account
 from braidstream.state.manifest import Manifest
 from braidstream.state.verifying import misfit
@@ -188,12 +189,13 @@ def show_state(
 
 def parts_in(checkpoint: str) -> list[str]:
     """The parts of a job with functions and queries, each of which has a checkpoint of its own; none of others."""
-    if "://" in checkpoint:  # such a job is in no object store
+    if "://" in checkpoint and not checkpoint.startswith("file:"):  # such a job is in no object store
         return []
     try:
-        return list(json.loads((Path(checkpoint) / PARTS).read_bytes())["parts"])
+        found = read_parts(Files(checkpoint))
     except OSError:
         return []  # said by who reads the checkpoint
+    return [] if found is None else list(found["parts"])
 
 
 def _look(checkpoint: str) -> _Snapshot:

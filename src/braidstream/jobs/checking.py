@@ -11,7 +11,7 @@ segment of an existing checkpoint.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -373,8 +373,15 @@ def _checkpoint(
     if not job.functions and knows_all and latest.epoch >= 0:  # what never committed an epoch may still change
         changes = _changes(job, identity, latest, found, queries)
     paths = {name: s.path if s.format.lower() in FILE_SOURCES else None for name, s in job.streams.items()}
-    refuse_moved_streams(store, paths, job.flow.checkpoint)
+    sources = _sources(job, held_streams(identity, latest))
+    refuse_moved_streams(store, {name: paths.get(name) for name in sources}, job.flow.checkpoint)
     return identity, latest.epoch if latest.epoch >= 0 else None, changes
+
+
+def _sources(job: Job, known: Iterable[str]) -> list[str]:
+    """What is read, in the order of Spark's sources: as a checkpoint knows streams, or as functions take them."""
+    first = next(iter(job.functions.values()), None)
+    return list(dict.fromkeys([*known, *job.streams])) if first is None else [first.stream, *first.beside]
 
 
 def _changes(

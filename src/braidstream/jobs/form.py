@@ -276,8 +276,8 @@ def _functions(
         _refuse_time(place, entry, is_of_query=entry.stream not in {*streams, *functions})
         _refuse_bad(place, entry, streams)
         feeds = {one.stream for one in functions.values()} - set(streams)
-        feeds |= {one for query in queries.values() for one in _named(query.cql)}
-        if entry.sink is None and name not in feeds:
+        read = {one.lower() for query in queries.values() for one in _named(query.cql)}
+        if entry.sink is None and name not in feeds and name.lower() not in read:
             raise place.error(
                 "sink", "is missing", "a table with a format", f"add {options_of(JobQuery)['sink'].written}"
             )

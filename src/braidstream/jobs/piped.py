@@ -10,7 +10,6 @@ that it was made with: a feed that began later, or was left out for a while, wou
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from braidstream.errors import CheckpointMismatch
-from braidstream.jobs.form import FEEDS, PARTS, Job, build
-from braidstream.jobs.taking_apart import parts_of
+from braidstream.errors import CheckpointMismatch, InputError
+from braidstream.jobs.form import Job, build
+from braidstream.jobs.parts_file import others_in, read_parts, write_parts
+from braidstream.jobs.taking_apart import is_mixed, parts_of
 from braidstream.model.instructions import Decision
 from braidstream.query.duration import parse_duration
 from braidstream.spark.feeds import FeedLog, make_feed, refuse_missing_feed, refuse_other_logs, result_columns
@@ -37,31 +37,38 @@ _POLL_S = 0.1
 
 def refuse_other_parts(job: Job) -> None:
     """Refuse a checkpoint that was made with other parts, or of a job that has none."""
-    root, wanted = Files(job.flow.checkpoint), _described(job)
-    has_parts = root.exists(PARTS)
-    known = json.loads(root.read(PARTS)) if has_parts else {}
-    if len(parts_of(job)) == 1 and not job.feeds:
-        if has_parts:
+    root = Files(job.flow.checkpoint)
+    known = read_parts(root)
+    if not is_mixed(job):
+        if known is not None:
             wrong = f"the checkpoint {job.flow.checkpoint} is of a job with functions and queries"
             raise CheckpointMismatch(wrong, "a checkpoint of this job", "use a new checkpoint folder")
         return
-    others = {*root.names(""), *root.folders("")} - {FEEDS}
-    if not has_parts and others and not root.exists(IDENTITY):
-        wrong = f"the checkpoint {job.flow.checkpoint} is no checkpoint, and is not empty"
-        raise CheckpointMismatch(wrong, "a checkpoint of this job, or a new folder", "choose another folder")
-    if not has_parts and root.exists(IDENTITY):
-        wrong = f"the checkpoint {job.flow.checkpoint} is of a job that had functions alone, or queries alone"
-        raise CheckpointMismatch(wrong, "a checkpoint of this job", "use a new checkpoint folder")
-    if has_parts and known != wanted:
+    wanted = _described(job)
+    if known is None:
+        _refuse_other_folder(root, job.flow.checkpoint)
+        return
+    if known != wanted:
         wrong = (
             f"the checkpoint {job.flow.checkpoint} was made with {_shown(known)}; "
             f"what feeds what is another thing in this job: {_shown(wanted)}"
         )
         what = "the same functions and queries taking each other's results"
         raise CheckpointMismatch(wrong, what, "put them back, or start with a new checkpoint folder")
-    if has_parts:
-        for folder in (folder for part in parts_of(job) for folder in part.given.values()):
-            refuse_missing_feed(folder)
+    for folder in (folder for part in parts_of(job) for folder in part.given.values()):
+        refuse_missing_feed(folder)
+
+
+def _refuse_other_folder(root: Files, shown: str) -> None:
+    """Refuse to make a checkpoint where there is something else."""
+    if root.size("") is not None:
+        raise InputError(f"the checkpoint {shown} is a file", "a folder", "choose another path")
+    if root.exists(IDENTITY):
+        wrong = f"the checkpoint {shown} is of a job that had functions alone, or queries alone"
+        raise CheckpointMismatch(wrong, "a checkpoint of this job", "use a new checkpoint folder")
+    if others_in(root):
+        wrong = f"the checkpoint {shown} is no checkpoint, and is not empty"
+        raise CheckpointMismatch(wrong, "a checkpoint of this job, or a new folder", "choose another folder")
 
 
 def _described(job: Job) -> dict[str, Any]:
@@ -114,7 +121,7 @@ class Piped:
         """Check all parts, then start the first, or with epochs in time all."""
         made = cls.of(job, spark)
         made.check(job.flow.checkpoint)
-        if not (Path(job.flow.checkpoint) / PARTS).exists():
+        if read_parts(Files(job.flow.checkpoint)) is None:
             cls._make(job)
             made = cls.of(job, spark)  # over feeds that are there now
         names = [Path(part.flow.checkpoint).name for part, _ in made.parts]
@@ -128,7 +135,7 @@ class Piped:
         for part in parts_of(job):
             for folder in part.given.values():
                 make_feed(folder)
-        Files(job.flow.checkpoint).replace(PARTS, json.dumps(_described(job)).encode())
+        write_parts(Files(job.flow.checkpoint), _described(job))
 
 
 def _sink_path(part: Job, name: str) -> str:
@@ -174,6 +181,11 @@ class _Part:
     start: Callable[[], Handle[Any]]
     handle: Handle[Any] | None = None
     has_ended: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has run, also if nobody has waited for it."""
+        return self.has_ended or (self.handle is not None and not self.handle.is_active)
 
 
 class PipedHandle:
@@ -225,7 +237,7 @@ class PipedHandle:
     @property
     def is_active(self) -> bool:
         """Whether a part runs, or is still to be run."""
-        return not self._is_stopping and any(not part.has_ended for part in self._parts)
+        return not self._is_stopping and any(not part.is_over for part in self._parts)
 
     def explain(self) -> str:
         """The plans of the parts that were started."""
@@ -280,3 +292,5 @@ class PipedHandle:
         except BaseException:
             self.stop()
             raise
+        if self._is_stopping:  # it was asked for meanwhile
+            part.handle.stop()

@@ -116,7 +116,10 @@ class _Graph:
 
     def taken(self, query: str) -> list[str]:
         """The functions whose results a query reads; a stream of the same name comes first."""
-        return [name for name in self.job.functions if name in self.read(query) and name not in self.job.streams]
+        job = self.job
+        folded = {name.lower(): name for name in (*job.functions, *job.tables, *job.streams)}
+        found = {name if name in job.functions else folded.get(name.lower()) for name in self.read(query)}
+        return [name for name in job.functions if name in found and name not in job.streams]
 
     def is_first(self, function: str) -> bool:
         """Whether it takes the results of no other function."""
@@ -126,7 +129,7 @@ class _Graph:
         """The part of the functions that begin with one."""
         job, first = self.job, self.job.functions[root]
         chain, last = {root: first}, {root}
-        while last := {name for name, one in others.items() if one.stream in last and name not in chain}:
+        while last := {name for name, one in others.items() if one.stream in last - set(job.streams)} - set(chain):
             chain.update({name: others[name] for name in last})
         try:
             ordered = in_order(chain, {*job.streams, *job.queries})

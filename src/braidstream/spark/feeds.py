@@ -8,7 +8,8 @@ attempt that was lost, nor a part of an epoch; and what it has seen stays, for a
     FEED/_spark_metadata/12       the files of an epoch; every tenth entry (19.compact) has those of all before it, too
 
 Invariant: the log has the files of every committed epoch, each once. A process that dies between commit and log leaves
-out one epoch, the last, whose manifest names its files; the next start makes up for it before anything runs.
+out one epoch, the last, whose manifest names its files; the next start makes up for it before anything runs. Who has
+lost the checkpoint to another can no longer name anything: the log is written through the gate of its owner.
 
 Cost: one small file for an epoch that has results. Every tenth has a line for each file so far, as Spark's have; Spark
 reads them anyway to find what is new. Files stay until somebody deletes them.
@@ -17,16 +18,17 @@ reads them anyway to find what is new. Files stay until somebody deletes them.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from braidstream.errors import DamagedState, InputError
+from braidstream.errors import DamagedState, InputError, LeaseLost
 from braidstream.functions.arrays import result_schema
 from braidstream.model.faults import reach
 from braidstream.model.snapshots import Placed
@@ -95,6 +97,19 @@ def result_columns(flow: Flow, name: str) -> StructType:
     return raw.schema if plan.finished[name] else finish(query, raw).schema
 
 
+class _Line(NamedTuple):
+    """A file in the log."""
+
+    text: str
+    name: str
+    modified_ms: int
+
+    @classmethod
+    def of(cls, text: str) -> _Line:
+        plain = json.loads(text)
+        return cls(text, Path(plain["path"]).name, int(plain["modificationTime"]))
+
+
 class FeedLog:
     """The log of one feed, which one flow writes."""
 
@@ -113,30 +128,46 @@ class FeedLog:
 
     def add(self, placed: Sequence[Placed], epoch: int, *, durable: bool = False) -> None:
         """Name the files of a committed epoch, unless they are named already."""
-        known = self._known if self._known is not None else self._read()
+        is_first = self._known is None
+        known = self._read() if self._known is None else self._known
         new = [one for one in placed if one.name not in known]
         if new:
             reach("before-feed", epoch=epoch)
             self._write(new)
-            if durable:  # later epochs may outlive a loss of power, and only the last one is made up for
-                syncing.sync_folders([self._files.path(SPARK_LOG)])
+        if durable and (new or is_first):  # later epochs may outlive a loss of power, and only the last is made up for
+            syncing.sync_folders([self._files.path(SPARK_LOG)])
+        if new:
             reach("after-feed", epoch=epoch)
         if placed:
             self._known = frozenset(one.name for one in placed)
 
+    def guard(self, gate: str | None) -> None:
+        """Have every change pass through an owner's gate, and forget what another may have changed since."""
+        own = None if gate is None else os.path.relpath(os.path.realpath(gate), os.path.realpath(self._files.path("")))
+        self._files.gate, self._known = own, None
+
     def _read(self) -> frozenset[str]:
-        lines = [json.loads(line) for line in self._lines()]
-        self._modified_ms = max((line["modificationTime"] for line in lines), default=0)
-        self._known = frozenset(Path(line["path"]).name for line in lines)
+        lines = self._lines()
+        self._modified_ms = max((line.modified_ms for line in lines), default=0)
+        self._known = frozenset(line.name for line in lines)
         return self._known
 
-    def _lines(self) -> list[str]:
+    def _lines(self) -> list[_Line]:
         """All entries, from the last compact one on."""
         numbers = {int(name.partition(".")[0]): name for name in self._files.names(SPARK_LOG) if name[:1].isdigit()}
         self._last = max(numbers, default=-1)
         compact = max((n for n, name in numbers.items() if name.endswith(".compact")), default=0)
-        named = [numbers[n] for n in sorted(numbers) if n >= compact]
-        return [line for name in named for line in self._files.read(f"{SPARK_LOG}/{name}").decode().splitlines()[1:]]
+        return [line for n in sorted(numbers) if n >= compact for line in self._entry(f"{SPARK_LOG}/{numbers[n]}")]
+
+    def _entry(self, name: str) -> list[_Line]:
+        try:
+            version, *lines = self._files.read(name).decode().splitlines()
+            if version != _VERSION:
+                raise ValueError(f"its version is {version!r}")
+            return [_Line.of(line) for line in lines]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            wrong = f"this entry of a feed is damaged ({error})"
+            raise DamagedState(self._files.path(name), wrong) from None
 
     def _write(self, new: Sequence[Placed]) -> None:
         now, number = time.time_ns() // 1_000_000, self._last + 1
@@ -144,7 +175,7 @@ class FeedLog:
         lines = [logged_line((self._source / one.name).as_uri(), one.bytes, self._modified_ms) for one in new]
         is_compact = (number + 1) % INTERVAL == 0
         if is_compact:
-            lines = [*self._lines(), *lines]
+            lines = [*(line.text for line in self._lines()), *lines]
         content = "\n".join([_VERSION, *lines]).encode()
         self._files.replace(f"{SPARK_LOG}/{number}{'.compact' if is_compact else ''}", content)
         self._last = number
@@ -175,6 +206,13 @@ class FeedingCheckpoint(Checkpoint):
                 self._hand_on(self.latest())
             yield
 
+    def take(self, *, wait_s: float = 0.0, ttl_s: float | None = None) -> None:
+        """Take the lease; what feeds name is the owner's to change, too."""
+        super().take(wait_s=wait_s, ttl_s=ttl_s)
+        gate = self.files.gate
+        for feed in self._feeds.values():
+            feed.guard(None if gate is None else self.files.path(gate))
+
     def commit(self, manifest: Manifest) -> Manifest:
         """Commit, then hand on."""
         made = super().commit(manifest)
@@ -182,6 +220,10 @@ class FeedingCheckpoint(Checkpoint):
         return made
 
     def _hand_on(self, manifest: Manifest) -> None:
-        for folder, placed in manifest.delivered.items():
-            if folder in self._feeds:
-                self._feeds[folder].add(placed, manifest.epoch, durable=self.durable)
+        try:
+            for folder, placed in manifest.delivered.items():
+                if folder in self._feeds:
+                    self._feeds[folder].add(placed, manifest.epoch, durable=self.durable)
+        except LeaseLost:
+            self.fence()
+            raise

@@ -39,7 +39,7 @@ from braidstream.model.numbers import BEFORE_FIRST
 from braidstream.options import FlowOptions, StartOptions, chosen, parse_size
 from braidstream.plan.aggregate_plan import draft
 from braidstream.plan.attempts import attempted_streams, refuse_bad
-from braidstream.plan.catalogue import since_of, with_submitted, with_tables, without_query
+from braidstream.plan.catalogue import held_streams, since_of, with_submitted, with_tables, without_query
 from braidstream.plan.explain import explain, explain_layout, explain_memory
 from braidstream.plan.planner import Plan, make_plan
 from braidstream.plan.statistics import better_trees, known_statistics
@@ -338,16 +338,17 @@ class Flow(FlowInputs):
     ) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
         if not self._queries:
-            raise InputError(
-                "the flow has no query", "at least one", "flow.query('SELECT ...').to('parquet', path='...')"
-            )
+            fix = "flow.query('SELECT ...').to('parquet', path='...')"
+            raise InputError("the flow has no query", "at least one", fix)
         refuse_mixed_times(self.spark, self._streams)
         known = store.identity()
+        last = None if known is None else store.latest()
+        if known is not None and last is not None:
+            self.in_order_of(held_streams(known, last))
         mine = self._identity(known)
         declared = {name: declared_of(query) for name, query in self._queries.items()}
         bad = bad_targets(self._bad)
         changes = first = Evolution(Held({}), declared, mine.streams, bad)
-        last = None if known is None else store.latest()
         if known is not None and last is not None:
             refuse_ended(last, shown)
             changes = evolution(known, last, mine, declared, bad, self._parsed)

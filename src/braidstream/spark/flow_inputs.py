@@ -5,7 +5,7 @@ Everything that can be wrong with a declaration is refused here, before a query 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,6 +165,12 @@ class FlowInputs:
     def schemas(self) -> dict[str, Schema]:
         """The schemas of the declared streams, as the query language knows them."""
         return {name: schema_of(stream) for name, stream in self._streams.items()}
+
+    def in_order_of(self, known: Iterable[str]) -> None:
+        """Put the streams in the order of those that a checkpoint knows: Spark knows its sources by that."""
+        for name in dict.fromkeys([*known, *self._streams]):
+            if name in self._streams:
+                self._streams[name] = self._streams.pop(name)
 
     def _parsed(self, text: str, name: str, allow: str | None = NO_EQUALITY) -> Query:
         """A query; what is in a checkpoint was taken before, and needs no leave."""

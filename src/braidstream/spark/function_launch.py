@@ -24,6 +24,7 @@ from braidstream.functions.function_progress import FunctionProgress
 from braidstream.functions.function_runner import FunctionRunner
 from braidstream.functions.node_tasks import RowReader
 from braidstream.functions.nodes import Setup
+from braidstream.plan.catalogue import with_folders
 from braidstream.plan.keys import quoted
 from braidstream.spark.arrow_types import arrow_schema
 from braidstream.spark.cluster import SparkCluster
@@ -32,12 +33,13 @@ from braidstream.spark.file_order import arrange
 from braidstream.spark.functions import FunctionQuery, explain_function
 from braidstream.spark.handle import Handle
 from braidstream.spark.moved import refuse_moved_streams
+from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import ParquetReader, is_case_sensitive
 from braidstream.spark.session import own_session
-from braidstream.spark.sinks import Sink, spark_schema
+from braidstream.spark.sinks import FileSink, Sink, spark_schema
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, identity_of, own_seconds, record_start
+from braidstream.spark.starting import begin, forget_begun, identity_of, own_seconds, record_start
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -80,6 +82,11 @@ class PreparedFunction:
     reader: RowReader
     frame: DataFrame
 
+    @property
+    def file_sinks(self) -> list[FileSink]:
+        """Those that write to folders."""
+        return [sink for sink in self.sinks.values() if isinstance(sink, FileSink)]
+
 
 def prepare_function(
     flow: Flow, query: FunctionQuery, store: Checkpoint, trigger: Mapping[str, str | bool], shown: str
@@ -107,6 +114,8 @@ def prepare_function(
     reads = replace(functions[0], source=replace(first, stream=arranged[first.stream.name]))
     reader = _reader(reads)
     frame = _direct(flow.spark, reads, store.root) if reader.files is not None else _general(reads, reader)
+    folders = (resolved(sink.path) for sink in sinks.values() if isinstance(sink, FileSink))
+    manifest = with_folders(manifest, folders)
     return PreparedFunction((reads, *functions[1:]), sinks, mine, last, manifest, reader, frame)
 
 
@@ -117,6 +126,8 @@ def start_function(
     prepared = prepare_function(flow, query, store, trigger, shown)
     manifest, is_new = prepared.manifest, prepared.last is None
     begin(flow.spark, store, prepared.identity, manifest if is_new else None, [*prepared.sinks.values()], warm=warm)
+    if prepared.last is not None:
+        forget_begun(store, prepared.last, prepared.identity.flow, prepared.file_sinks, lambda: prepared.frame)
     if not is_new and manifest != prepared.last:
         manifest = store.commit(manifest)
     cluster = SparkCluster(flow.spark, store.root)

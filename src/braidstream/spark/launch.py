@@ -39,7 +39,7 @@ from braidstream.epoch.single_grids import with_grids
 from braidstream.errors import SinkError
 from braidstream.model.columns import FAILED
 from braidstream.model.stores import Branch
-from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
+from braidstream.plan.catalogue import delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
 from braidstream.query.model import Enriched
@@ -57,10 +57,10 @@ from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
 from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session, warm_rows
-from braidstream.spark.sink import Delivery, Sink
+from braidstream.spark.sink import Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width, sent_frame
-from braidstream.spark.starting import own_seconds, record_start
+from braidstream.spark.starting import forget_begun, own_seconds, record_start
 from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
 from braidstream.state.checkpoint import Checkpoint
@@ -270,15 +270,7 @@ class Launch:
 
     def forget(self, prepared: Prepared, manifest: Manifest) -> None:
         """Delete what was delivered of an epoch that was begun and not committed, where nobody delivers it again."""
-        if self.checkpoint.log.last_begun(manifest.epoch) <= manifest.epoch:
-            return
-        kept = {resolved(sink.path) for sink in prepared.file_sinks}
-        for folder in all_folders(manifest) - kept:
-            sink = FileSink("parquet", folder, {})
-            if sink.files.exists(OWNER):
-                sink.claim(self.owner, self.checkpoint.owner)
-                sink.deliver(Delivery("", manifest.epoch + 1, (), lambda: prepared.frame, finished=True))
-                sink.sweep()
+        forget_begun(self.checkpoint, manifest, self.owner, prepared.file_sinks, lambda: prepared.frame)
 
     def _runner(self, prepared: Prepared, manifest: Manifest) -> tuple[EpochRunner[DataFrame], SparkCluster]:
         flow, plan = self.flow, prepared.plan

@@ -5,21 +5,24 @@ A start is prepared (all that may refuse it; nothing is changed), begun here, an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from braidstream.epoch.recorder import Recorder
+from braidstream.plan.catalogue import all_folders
+from braidstream.spark.names import resolved
 from braidstream.spark.session import warm_up
-from braidstream.spark.sinks import Sink
+from braidstream.spark.sink import Delivery
+from braidstream.spark.sinks import OWNER, FileSink, Sink
 from braidstream.spark.sources import Stream
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.history import Words
 from braidstream.state.manifest import Manifest
 
-__all__ = ["begin", "identity_of", "own_seconds", "record_start"]
+__all__ = ["begin", "forget_begun", "identity_of", "own_seconds", "record_start"]
 
 
 def identity_of(
@@ -48,6 +51,23 @@ def begin(
     store.sweep()
     if warm:
         warm_up(spark)
+
+
+def forget_begun(
+    store: Checkpoint, last: Manifest, flow: str, kept: Collection[FileSink], rows: Callable[[], DataFrame]
+) -> None:
+    """Delete what was delivered of an epoch that was begun and not committed, in folders that nobody delivers to now.
+
+    `kept` are the folders to which the epoch is delivered again, which replaces it there.
+    """
+    if store.log.last_begun(last.epoch) <= last.epoch:
+        return
+    for folder in all_folders(last) - {resolved(sink.path) for sink in kept}:
+        sink = FileSink("parquet", folder, {})
+        if sink.files.exists(OWNER):
+            sink.claim(flow, store.owner)
+            sink.deliver(Delivery("", last.epoch + 1, (), rows, finished=True))
+            sink.sweep()
 
 
 def record_start(recorder: Recorder, store: Checkpoint, manifest: Manifest, queries: Mapping[str, str]) -> None:
