@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -257,7 +258,7 @@ def test_other_marks_of_an_output_for_bad_rows_are_refused_while_an_epoch_may_be
     queries = [{"q": Declared("same", sink=Target("noop"), bad=one)} for one in (before, after)]
     step = Step("redirect", "q", "")
     last = Manifest(2, Directory.of(4, 2), 2)
-    had_bad = changed(last, notes=changed(last.notes, bad={"R": before}))
+    had_bad = replace(last, notes=changed(last.notes, bad={"R": before}))
     refuse = partial(refuse_recognized, queries={}, shown="ck", is_begun=True, is_settled=False)
     with pytest.raises(CheckpointMismatch, match=r"epoch 3 of .* may be in the table of query 'q' already"):
         refuse(Evolution(Held(queries[0]), queries[1], {}, {}, (step,)), last=last)

@@ -39,7 +39,7 @@ from braidstream.epoch.single_grids import with_grids
 from braidstream.errors import SinkError
 from braidstream.model.columns import FAILED
 from braidstream.model.stores import Branch
-from braidstream.plan.catalogue import delivered_folders, with_folders, with_plan
+from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
 from braidstream.query import parse_duration
 from braidstream.query.model import Enriched
