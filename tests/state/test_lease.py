@@ -339,3 +339,40 @@ def test_terms_rise_over_random_releases_and_takeovers(tmp_path: Path) -> None:
         if random.random() < 0.5:
             store.release()
     assert len(Files(str(tmp_path)).folders("lease")) == 1
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "the store does not answer")
+
+    monkeypatch.setattr(owner, name, fails)
+
+
+def test_a_takeover_that_fails_half_way_does_not_keep_this_process_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, ttl_s=0.0)
+    (tmp_path / "offsets").mkdir()
+    failing(monkeypatch, Files, "move")
+    with pytest.raises(InputError, match="does not answer"):
+        made(tmp_path, ttl_s=600.0)
+    monkeypatch.undo()
+    assert made(tmp_path).lease is not None
+
+
+def test_a_start_that_fails_with_its_store_gives_the_lease_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it failed with is said, and not that the store does not answer when the lease is given back."""
+    made(tmp_path).release()
+    store = Checkpoint(str(tmp_path))
+
+    def start() -> None:
+        with store.starting():
+            failing(monkeypatch, Files, "exists")
+            raise RuntimeError("what it was")
+
+    with pytest.raises(RuntimeError, match="what it was"):
+        start()
+    monkeypatch.undo()
+    made(tmp_path)

@@ -18,7 +18,7 @@ from rich.table import Table
 from braidstream.cli import JOBS, app, words
 from braidstream.epoch.ending import is_ended
 from braidstream.epoch.lateness import late_in_all, warning
-from braidstream.errors import InputError
+from braidstream.errors import DamagedState, InputError
 from braidstream.jobs.form import PARTS
 from braidstream.model.numbers import EpochNumber, GroupId, SlotId, slot_ids
 from braidstream.model.stores import shown_stage, shown_store
@@ -190,10 +190,15 @@ def parts_in(checkpoint: str) -> list[str]:
     """The parts of a job with functions and queries, each of which has a checkpoint of its own; none of others."""
     if "://" in checkpoint:  # such a job is in no object store
         return []
+    path = Path(checkpoint) / PARTS
     try:
-        return list(json.loads((Path(checkpoint) / PARTS).read_bytes())["parts"])
+        return list(json.loads(path.read_bytes())["parts"])
     except OSError:
         return []  # said by who reads the checkpoint
+    except ValueError:
+        raise DamagedState(str(path), "what the parts of the job are is damaged") from None
+    except (KeyError, TypeError):
+        return []  # somebody's file of that name
 
 
 def _look(checkpoint: str) -> _Snapshot:

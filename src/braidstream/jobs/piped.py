@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from braidstream.errors import CheckpointMismatch
+from braidstream.errors import CheckpointMismatch, DamagedState
 from braidstream.jobs.form import FEEDS, PARTS, Job, build
 from braidstream.jobs.taking_apart import parts_of
 from braidstream.model.instructions import Decision
@@ -39,7 +39,7 @@ def refuse_other_parts(job: Job) -> None:
     """Refuse a checkpoint that was made with other parts, or of a job that has none."""
     root, wanted = Files(job.flow.checkpoint), _described(job)
     has_parts = root.exists(PARTS)
-    known = json.loads(root.read(PARTS)) if has_parts else {}
+    known = _known(root) if has_parts else {}
     if len(parts_of(job)) == 1 and not job.feeds:
         if has_parts:
             wrong = f"the checkpoint {job.flow.checkpoint} is of a job with functions and queries"
@@ -62,6 +62,13 @@ def refuse_other_parts(job: Job) -> None:
     if has_parts:
         for folder in (folder for part in parts_of(job) for folder in part.given.values()):
             refuse_missing_feed(folder)
+
+
+def _known(root: Files) -> dict[str, Any]:
+    try:
+        return dict(json.loads(root.read(PARTS)))
+    except (ValueError, TypeError):
+        raise DamagedState(root.path(PARTS), "what the parts of the job are is damaged") from None
 
 
 def _described(job: Job) -> dict[str, Any]:

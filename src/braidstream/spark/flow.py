@@ -318,7 +318,7 @@ class Flow(FlowInputs):
         """
         store, trigger = Checkpoint(located(checkpoint)), trigger_of("available")
         refuse_unreachable(self.spark, store.root, self._streams.values())
-        store.refuse_unreachable()
+        store.refuse_begun()
         if self._function is not None:
             prepare_function(self, self._function, store, trigger, str(checkpoint))
             return ()
