@@ -145,6 +145,19 @@ def test_a_lease_that_cannot_be_read_is_waited_out(files: Files, monkeypatch: py
     assert take(files).term == 2
 
 
+@pytest.mark.parametrize("left", ["its gate", "nothing"])
+def test_a_term_without_an_owner_beside_an_earlier_one_is_waited_out(
+    files: Files, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """As a power failure may leave it: the earlier one is free, and its successor's place is taken."""
+    monkeypatch.setattr(leases, "_TTL_S", 0.3)
+    put(Path(files.root), 1, replace(Owner.new(0.3), released=True))
+    (Path(files.root) / "lease" / "0000000002" / ("gate" if left == "its gate" else "")).mkdir(parents=True)
+    lease = take(files)
+    assert (lease.term, lease.took_over) == (3, True)
+    assert files.folders("lease") == ["0000000003"]
+
+
 def test_waiting_takes_the_lease_when_its_owner_ends(files: Files) -> None:
     first = take(files)
     timer = threading.Timer(0.5, first.release)
