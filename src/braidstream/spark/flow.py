@@ -84,7 +84,7 @@ from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, identity_of
+from braidstream.spark.starting import begin, identity_of, is_begun
 from braidstream.spark.unreachable import refuse_unreachable
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
@@ -369,7 +369,7 @@ class Flow(FlowInputs):
         if changes.ends and may_owe(last):
             owed = held_before(changes, last, self._parsed, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
-        if store.log.last_begun(last.epoch) > last.epoch:
+        if is_begun(store, last):
             refuse_recognized(changes, prepared.queries, last.epoch + 1, shown)
         warnings += gone_folders(prepared, last, store)
         told = (expiring_groups(query.query, self.schemas) for query in prepared.queries.values())

@@ -60,7 +60,7 @@ from braidstream.spark.session import cores, handover_folder, in_session, is_sin
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width
-from braidstream.spark.starting import own_seconds, record_start
+from braidstream.spark.starting import is_begun, own_seconds, record_start
 from braidstream.spark.trying import SETTINGS
 from braidstream.spark.variants import variants_frame
 from braidstream.state.checkpoint import Checkpoint
@@ -257,7 +257,7 @@ class Launch:
 
     def forget(self, prepared: Prepared, manifest: Manifest) -> None:
         """Delete what was delivered of an epoch that was begun and not committed, where nobody delivers it again."""
-        if self.checkpoint.log.last_begun(manifest.epoch) <= manifest.epoch:
+        if not is_begun(self.checkpoint, manifest):
             return
         kept = {resolved(sink.path) for sink in prepared.file_sinks}
         for folder in all_folders(manifest) - kept:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.ending import has_begun_to_end
 from braidstream.epoch.recorder import Recorder
 from braidstream.spark.session import warm_up
 from braidstream.spark.sinks import Sink
@@ -19,7 +20,7 @@ from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.history import Words
 from braidstream.state.manifest import Manifest
 
-__all__ = ["begin", "identity_of", "own_seconds", "record_start"]
+__all__ = ["begin", "identity_of", "is_begun", "own_seconds", "record_start"]
 
 
 def identity_of(
@@ -48,6 +49,11 @@ def begin(
     store.sweep()
     if warm:
         warm_up(spark)
+
+
+def is_begun(store: Checkpoint, last: Manifest) -> bool:
+    """Whether the epoch after the last one was begun, and may have been delivered; the end is none of Spark's log."""
+    return has_begun_to_end(last) or store.log.last_begun(last.epoch) > last.epoch
 
 
 def record_start(recorder: Recorder, store: Checkpoint, manifest: Manifest, queries: Mapping[str, str]) -> None:
