@@ -192,6 +192,9 @@ def test_a_checkpoint_of_other_parts_is_refused(job: Callable[..., Path], tmp_pa
     with pytest.raises(CheckpointMismatch, match="is no checkpoint, and is not empty"):
         jobs.check(jobs.read(job()))
     known.delete("notes.txt")
+    known.replace("parts.json", b'{"parts": ["0-functions-levels"')
+    with pytest.raises(DamagedState, match="is damaged"):
+        jobs.check(jobs.read(job()))
     known.replace("parts.json", b'{"parts": ["0-functions-levels"], "feeds": {"levels": "0-functions-levels"}}')
     with pytest.raises(CheckpointMismatch, match=r"results of levels \(0-functions-levels\) between them"):
         jobs.check(jobs.read(job()))

@@ -85,6 +85,17 @@ def test_state_names_the_damage_too(braid: Braid, copied: Workshop) -> None:
     assert str(victim) in outcome.err
 
 
+def test_a_rollback_that_was_begun_is_told_by_check_too(braid: Braid, copied: Workshop) -> None:
+    (copied.folder / "ck" / "rollback.json").write_text('{"epoch": 1, "last": 2}')
+    before = copied.tree()
+    for command in ("check", "run"):
+        outcome = braid(command, copied.job())
+        assert outcome.code == 3, outcome
+        assert "a rollback to epoch 1 was begun and not finished" in outcome.err
+        assert f"finish it: braid rollback {copied.folder / 'ck'} --to 1" in outcome.err
+    assert copied.tree() == before
+
+
 def test_damage_that_shows_only_while_running_stops_the_run(braid: Braid, workshop: Workshop) -> None:
     """A segment of the right size whose content is no Arrow file is found when its slot opens it."""
     braid("run", workshop.job(), "--quiet")

@@ -288,7 +288,11 @@ def test_an_order_that_a_job_cannot_have_is_refused_by_check(braid: Braid, works
 def test_a_final_run_closes_the_checkpoint_and_the_next_one_is_refused(braid: Braid, workshop: Workshop) -> None:
     assert braid("run", workshop.job(), "--quiet", "--final").code == 0
     assert workshop.verify()
-    assert "closed       the input ended (final = true)" in braid("state", str(workshop.folder / "ck")).out
+    shown = braid("state", str(workshop.folder / "ck")).out
+    assert "closed       the input ended (final = true)" in shown
+    assert "warning" not in shown
+    assert braid("verify", str(workshop.folder / "ck")).code == 0
+    assert braid("repair", str(workshop.folder / "ck")).code == 0
     for command in ("run", "check"):
         refused = braid(command, workshop.job())
         assert refused.code == 2

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.spark
 
 TEXT = "SELECT R.v AS r, S.v AS s FROM R [RANGE 9 SECONDS], S [RANGE 9 SECONDS] WHERE R.k = S.k"
 
+LEFT = "SELECT R.v AS r, S.v AS s FROM R [RANGE 9 SECONDS] LEFT JOIN S [RANGE 9 SECONDS] ON R.k = S.k"
+
 
 def flow_of(spark: SparkSession, folder: Path, out: Path) -> Flow:
     flow = stage.declare(Flow(spark, slots=2), {name: folder / name for name in "RS"})
@@ -45,6 +47,32 @@ def test_a_final_flow_closes_its_checkpoint_and_a_crash_at_its_end_is_made_up_fo
     with pytest.raises(InputError, match="is closed: the flow ended for good") as caught:
         flow_of(spark, tmp_path / "in", tmp_path / "out").start(tmp_path / "ck")
     assert "new checkpoint" in caught.value.fix
+
+
+def test_an_end_that_was_delivered_and_not_committed_is_not_left_where_nothing_goes_any_more(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The end is no epoch of Spark's log, but begun like one: what is put out then goes to where results go now."""
+    stage.write(tmp_path / "in", stage.some_epochs(seed=3, n_epochs=2))
+
+    def flow_to(out: str) -> Flow:
+        flow = stage.declare(Flow(spark, slots=2), {name: tmp_path / "in" / name for name in "RS"})
+        flow.query(LEFT, "q").to("parquet", path=str(tmp_path / out))
+        return flow
+
+    def ends(out: str) -> int:
+        return len(list((tmp_path / out).glob("part-*-0000000002-*")))
+
+    with armed("before-manifest:2:raise"):
+        handle = flow_to("out").start(tmp_path / "ck", final=True)
+        with pytest.raises(Exception, match="injected fault"):
+            handle.await_termination()
+    assert ends("out")
+    again = flow_to("other").start(tmp_path / "ck", final=True)
+    assert again.await_termination(60)
+    assert is_ended(again.manifest)
+    assert ends("other")
+    assert not ends("out")
 
 
 def test_only_input_that_ends_can_be_final(spark: SparkSession, tmp_path: Path) -> None:

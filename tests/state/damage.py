@@ -60,6 +60,7 @@ def flow_in(
     root: str | None = None,
     overflow: Overflow | None = Overflow(6_000),  # noqa: B008
     regridder: RestlessGrids | None = None,
+    n_epochs: int = BEFORE,
 ) -> Harness:
     """Six epochs of a join of two streams, some of whose groups are pushed; with a log such as Spark writes."""
     inputs = {"q": [Indexed(name, name, ("k",), 3 * N) for name in "RS"]}
@@ -67,7 +68,7 @@ def flow_in(
         folder, dict.fromkeys("RS", SCHEMA), inputs, slots=2, keep=3, overflow=overflow, regridder=regridder,
         leased=True, root=root,
     )  # fmt: skip
-    for number in range(BEFORE):
+    for number in range(n_epochs):
         flow.epoch(epoch_of(number))
         spark_logs(folder / "ck" / "offsets", number)
     return flow

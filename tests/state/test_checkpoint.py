@@ -10,6 +10,7 @@ import pytest
 
 from braidstream.errors import CheckpointMismatch, DamagedState
 from braidstream.model.directory import Directory
+from braidstream.state import copies as local_copies
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, Part, Segment
@@ -194,3 +195,65 @@ def test_old_copies_are_dropped_and_fresh_ones_spared(remote: Files, tmp_path: P
     Path(remote.path("segments/old")).unlink()
     remote.drop_copies()
     assert copies(tmp_path) == [".fresh.half", "fresh", "kept"]
+
+
+def test_a_file_larger_than_all_copies_may_be_is_read_all_the_same(
+    remote: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy goes as soon as it has come. It was fetched again and again, for ever."""
+    monkeypatch.setenv(local_copies.LIMIT_VARIABLE, "0")
+    plain, n_fetched = Files.path, list[str]()
+
+    def counted(self: Files, name: str) -> str:
+        n_fetched.append(name)
+        assert len(n_fetched) < 20
+        return plain(self, name)
+
+    with remote.create("segments/a") as sink:
+        sink.write(b"state")
+    monkeypatch.setattr(Files, "path", counted)
+    for n in (1, 2):
+        with remote.map("segments/a") as source:
+            assert source.read() == b"state"
+        assert remote.fetched == n
+    assert copies(tmp_path) == []
+
+
+def test_what_another_process_is_just_writing_is_no_copy_to_make_room_with(
+    remote: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a file that is there would be called missing."""
+    monkeypatch.setenv(local_copies.LIMIT_VARIABLE, "0.000001")
+    with remote.creating("segments/a") as sink:
+        sink.write(b"state")
+        sink.flush()
+        with remote.creating("segments/b") as other:
+            other.write(b"more")
+    assert Path(remote.path("segments/a")).read_bytes() == b"state"
+    assert copies(tmp_path) == []
+    left = next((tmp_path / "near").rglob("segments")) / ".a.left"
+    left.write_bytes(b"half")
+    os.utime(left, (1, 1))
+    remote.map("segments/a").close()
+    assert copies(tmp_path) == []
+
+
+def test_what_spark_left_is_swept_though_a_manifest_is_missing_in_the_middle(tmp_path: Path) -> None:
+    """Spark does not start beside it, and until it has started for some epochs the gap stays."""
+    checkpoint = made(tmp_path)
+    log = tmp_path / "offsets"
+    for name in ("offsets", "commits"):
+        (log / name).mkdir(parents=True)
+    (log / "metadata").write_text('{"id": "x"}')
+    for epoch in range(4):
+        commit(checkpoint, epoch, "a")
+        (log / "offsets" / str(epoch)).write_text("v1\n{}\n{}")
+        (log / "commits" / str(epoch)).write_text("v1\n{}")
+    (tmp_path / "manifests" / "0000000003.root").unlink()
+    torn, on_its_way, orphan = log / "offsets" / "4", log / "commits" / ".4.0.tmp", tmp_path / "segments" / "orphan"
+    for path in (torn, on_its_way, orphan):
+        path.write_bytes(b"")
+    again = Checkpoint(str(tmp_path), 3)
+    assert again.sweep() == 2
+    assert [path.exists() for path in (torn, on_its_way, orphan)] == [False, False, True]
+    assert again.log.leftovers(3) == []

@@ -145,6 +145,19 @@ def test_a_lease_that_cannot_be_read_is_waited_out(files: Files, monkeypatch: py
     assert take(files).term == 2
 
 
+@pytest.mark.parametrize("left", ["its gate", "nothing"])
+def test_a_term_without_an_owner_beside_an_earlier_one_is_waited_out(
+    files: Files, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """As a power failure may leave it: the earlier one is free, and its successor's place is taken."""
+    monkeypatch.setattr(leases, "_TTL_S", 0.3)
+    put(Path(files.root), 1, replace(Owner.new(0.3), released=True))
+    (Path(files.root) / "lease" / "0000000002" / ("gate" if left == "its gate" else "")).mkdir(parents=True)
+    lease = take(files)
+    assert (lease.term, lease.took_over) == (3, True)
+    assert files.folders("lease") == ["0000000003"]
+
+
 def test_waiting_takes_the_lease_when_its_owner_ends(files: Files) -> None:
     first = take(files)
     timer = threading.Timer(0.5, first.release)
@@ -339,3 +352,40 @@ def test_terms_rise_over_random_releases_and_takeovers(tmp_path: Path) -> None:
         if random.random() < 0.5:
             store.release()
     assert len(Files(str(tmp_path)).folders("lease")) == 1
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "the store does not answer")
+
+    monkeypatch.setattr(owner, name, fails)
+
+
+def test_a_takeover_that_fails_half_way_does_not_keep_this_process_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, ttl_s=0.0)
+    (tmp_path / "offsets").mkdir()
+    failing(monkeypatch, Files, "move")
+    with pytest.raises(InputError, match="does not answer"):
+        made(tmp_path, ttl_s=600.0)
+    monkeypatch.undo()
+    assert made(tmp_path).lease is not None
+
+
+def test_a_start_that_fails_with_its_store_gives_the_lease_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it failed with is said, and not that the store does not answer when the lease is given back."""
+    made(tmp_path).release()
+    store = Checkpoint(str(tmp_path))
+
+    def start() -> None:
+        with store.starting():
+            failing(monkeypatch, Files, "exists")
+            raise RuntimeError("what it was")
+
+    with pytest.raises(RuntimeError, match="what it was"):
+        start()
+    monkeypatch.undo()
+    made(tmp_path)

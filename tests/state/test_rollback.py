@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import typer
 
-from braidstream.cli.rollback import export_state, rollback
+from braidstream.cli.rollback import rollback
 from braidstream.errors import DamagedState, InputError, LeaseLost, RunError
 from braidstream.lab.testing.harness import Harness
 from braidstream.model.declarations import Declared, Target
@@ -25,6 +25,8 @@ from braidstream.state.rolling_back import plan_rollback, roll_back
 from braidstream.state.verifying import verify
 from braidstream.state.whole_epochs import result_files
 from tests.state.damage import AFTER, BEFORE, N, epoch_of, finished, flow_in, spark_logs
+
+OF_0_1_0 = Path(__file__).parents[1] / "spark" / "fixtures" / "checkpoint_0_1_0.zip"
 
 
 def noted(flow: Harness) -> Harness:
@@ -279,6 +281,25 @@ def elsewhere_too(flow: Harness) -> Harness:
     return flow
 
 
+@pytest.mark.parametrize("content", ['{"wheels": 4}', '["wheels"]', "4", '{"parts": ["wheels"]}', '{"parts": 4}'])
+def test_a_file_of_parts_of_something_else_beside_a_checkpoint_says_nothing_of_it(tmp_path: Path, content: str) -> None:
+    flow = noted(flow_in(tmp_path / "flow"))
+    Path(flow._root).with_name("parts.json").write_text(content)
+    rollback(flow._root, BEFORE - 2, sinks_restored=False, dry_run=True)
+
+
+def test_a_part_of_a_job_is_not_rolled_back_and_a_damaged_file_of_parts_is_named(tmp_path: Path) -> None:
+    flow = noted(flow_in(tmp_path / "flow"))
+    parts = Path(flow._root).with_name("parts.json")
+    parts.write_text('{"parts": ["ck"], "feeds": {}}')
+    with pytest.raises(InputError, match="is a part of a job with functions and queries"):
+        rollback(flow._root, BEFORE - 2, sinks_restored=False, dry_run=True)
+    parts.write_text('{"parts": ["ck"]')
+    with pytest.raises(DamagedState, match="is damaged") as caught:
+        rollback(flow._root, BEFORE - 2, sinks_restored=False, dry_run=True)
+    assert caught.value.path == str(parts)
+
+
 def test_an_epoch_that_was_begun_may_be_in_sinks_that_a_rollback_cannot_take_back(tmp_path: Path) -> None:
     """It died after it had delivered, so there is no manifest of it. Its mark would keep out another epoch 6."""
     flow = elsewhere_too(noted(flow_in(tmp_path / "flow")))
@@ -356,6 +377,45 @@ def test_an_epoch_that_needs_a_damaged_file_is_no_way_out(tmp_path: Path, name: 
         plan_rollback(Checkpoint(flow._root), target)
 
 
+@pytest.mark.parametrize("kind", ["root", "ledger"])
+def test_a_damaged_manifest_before_the_epoch_is_told_before_anything_is_given_up(tmp_path: Path, kind: str) -> None:
+    """Starts read every manifest that is kept, and refuse: what came later would be lost for nothing."""
+    expected = finished(flow_in(tmp_path / "whole"))
+    flow = noted(flow_in(tmp_path / "flow"))
+    victim = min(Path(flow._root).glob(f"manifests/[0-9]*.{kind}"))
+    victim.write_bytes(b"no")
+    before = files_below(Path(flow._root))
+    with pytest.raises(DamagedState) as caught:
+        plan_rollback(Checkpoint(flow._root), BEFORE - 2)
+    assert caught.value.path == str(victim)
+    assert files_below(Path(flow._root)) == before
+    min(Path(flow._root).glob("manifests/[0-9]*.root")).rename(tmp_path / "away")
+    rolled(flow, BEFORE - 2)
+    flow.restart()
+    assert finished(flow) == expected
+
+
+def test_epochs_that_0_1_0_wrote_are_taken_back_as_well(tmp_path: Path) -> None:
+    """Their roots have other names; with Spark's log cut and one of them left no start would be possible."""
+    with zipfile.ZipFile(OF_0_1_0) as archive:
+        archive.extractall(tmp_path)
+    root = str(tmp_path / "ck")
+    assert plan_rollback(Checkpoint(root), 5).others == ()
+    (unknown,) = plan_rollback(Checkpoint(root), 3).others
+    assert "0.1.0" in unknown
+    with pytest.raises(InputError, match=r"that 0\.1\.0 wrote, which did not note them"):
+        rollback(root, 3, sinks_restored=False, dry_run=False)
+    assert Manifest.epochs(Files(root))[-1] == 5
+    rollback(root, 3, sinks_restored=True, dry_run=False)
+    checkpoint = Checkpoint(root)
+    assert Manifest.epochs(checkpoint.files) == [-1, 0, 1, 2, 3]
+    latest = checkpoint.latest()
+    checkpoint.check_offsets(latest.epoch)
+    checkpoint.verify(latest)
+    assert verify(checkpoint).damaged == []
+    assert checkpoint.orphans() == []
+
+
 def files_below(root: Path) -> dict[Path, bytes]:
     """All files, and what is in them."""
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -377,56 +437,6 @@ def test_export_has_every_live_row_once(tmp_path: Path) -> None:
         assert all(row["__t"] == row["ts"] for row in found)
     with pytest.raises(InputError, match="is there already"):
         export(Files(flow._root), manifest, tmp_path / "out", lambda done, total: None)
-
-
-def test_an_export_goes_on_beside_what_is_damaged_and_names_it(tmp_path: Path) -> None:
-    """It is the last resort: what can be read is saved, and one may try it again."""
-    flow = flow_in(tmp_path / "flow")
-    files, manifest = Files(flow._root), flow.manifest
-    whole = export(files, manifest, tmp_path / "whole", lambda done, total: None)
-    assert not whole.damaged
-    entries = [entry for entry in manifest.sections.entries().values() if entry.ref and entry.section.segments]
-    section, held = entries[0].ref.name, {one.name for one in entries[0].section.segments}
-    segment = min({one.name for one in manifest.segments} - held)
-    victims = [Path(flow._root, name) for name in (section, segment)]
-    for victim in victims:
-        content = bytearray(victim.read_bytes())
-        content[len(content) // 2] ^= 1
-        victim.write_bytes(content)
-    made = export(files, Manifest.read(files, manifest.epoch), tmp_path / "out", lambda done, total: None)
-    assert set(made.damaged) == {str(victim) for victim in victims}
-    here = {path.stem: path for path in (tmp_path / "out").rglob("*.parquet")}
-    there = {path.stem: path for path in (tmp_path / "whole").rglob("*.parquet")}
-    lost = {Path(name).stem for name in (segment, *held)}
-    assert there.keys() - lost <= here.keys() < there.keys()
-    assert all(pq.read_table(here[name]).equals(pq.read_table(there[name])) for name in there.keys() - lost)
-    assert sum(made.rows.values()) == sum(pq.read_table(path).num_rows for path in here.values())
-
-
-def test_the_command_says_what_an_export_has_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flow = flow_in(tmp_path / "flow")
-    victim = Path(flow._root, sorted(segment.name for segment in flow.manifest.segments if segment.rows)[0])
-    victim.unlink()
-    with pytest.raises(typer.Exit) as ended:
-        export_state(flow._root, tmp_path / "out", None, as_json=False)
-    assert ended.value.exit_code == 1
-    said = capsys.readouterr().out
-    assert f"left out: {victim}: this segment is missing" in said
-    assert "but for the rows of 1 damaged file" in said
-
-
-def test_an_epoch_that_a_flow_retires_while_it_is_exported_is_not_called_damaged(tmp_path: Path) -> None:
-    flow = flow_in(tmp_path / "flow")
-
-    def goes_on(done: int, total: int) -> None:
-        for number in range(flow.manifest.epoch + 1, BEFORE + 4 if done == 1 else 0):
-            flow.epoch(epoch_of(number))
-
-    with pytest.raises(RunError, match=f"epoch {BEFORE - 1} was retired while it was exported"):
-        export(Files(flow._root), flow.manifest, tmp_path / "out", goes_on)
-    made = export(Files(flow._root), flow.manifest, tmp_path / "out", lambda done, total: None)
-    assert made.rows
-    assert not made.damaged
 
 
 def test_a_plan_of_an_epoch_that_is_retired_meanwhile_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from braidstream.errors import DamagedState, LeaseLost
+from braidstream.errors import DamagedState, InputError, LeaseLost
 from braidstream.lab.testing.harness import Harness, Indexed
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.lease import Lease
+from braidstream.state.rolling_back import plan_rollback, roll_back
+from tests.state import damage
+from tests.state.test_rollback import noted, rolled
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 STEPS = [(Path, "rename"), (Path, "replace"), (Path, "hardlink_to"), (Path, "unlink")]
@@ -155,3 +158,79 @@ def test_an_owner_that_wakes_up_after_a_takeover_changes_nothing(tmp_path: Path,
 @pytest.mark.parametrize("is_fast", [True, False], ids=["the other has gone on", "the other has just begun"])
 def test_an_owner_is_stopped_before_each_of_its_steps(tmp_path: Path, is_fast: bool) -> None:
     check_steps(tmp_path, 1, is_fast=is_fast)
+
+
+BACK = damage.BEFORE - 2
+
+
+def numbers(flow: Harness) -> set[int]:
+    """The epochs that results are there of."""
+    return {int(path.name.split("-")[2]) for path in (flow.folder / "out" / "q").glob("part-*")}
+
+
+def rolled_under(flow: Harness, at: int, expected: list[Any]) -> int:
+    """Roll back while the flow is stopped before a step of an epoch; gives the number of steps."""
+    seen = set[int]()
+
+    def back() -> None:
+        rolled(flow, BACK)
+        seen.update(numbers(flow))
+
+    with pytest.MonkeyPatch.context() as patched:
+        stopper = Stopper(at, back)
+        stopper.patch(patched)
+        stopper.is_on = True
+        try:
+            flow.epoch(damage.epoch_of(damage.BEFORE))
+        except (LeaseLost, DamagedState, FileNotFoundError):
+            assert seen
+        stopper.is_on = False
+    if not seen:
+        return stopper.steps
+    assert max(seen) <= BACK
+    assert numbers(flow) == seen, f"step {at} has put results there again"
+    damage.start(flow)
+    assert damage.finished(flow) == expected, f"step {at}"
+    return stopper.steps
+
+
+def rolled_twice(flow: Harness, at: int, expected: list[Any]) -> int:
+    """A rollback is stopped before a step; another one is done, and the flow goes on; gives the number of steps."""
+    seen = list[dict[str, bytes]]()
+
+    def again() -> None:
+        rolled(flow, BACK)
+        damage.start(flow)
+        assert damage.finished(flow) == expected
+        seen.append(visible(flow.folder))
+
+    with pytest.MonkeyPatch.context() as patched:
+        stopper = Stopper(at, again)
+        checkpoint = Checkpoint(flow._root, 3)
+        checkpoint.take(ttl_s=0.0)
+        plan = plan_rollback(checkpoint, BACK)
+        stopper.patch(patched)
+        stopper.is_on = True
+        try:
+            roll_back(checkpoint, plan, flow._identity.flow)
+        except (LeaseLost, InputError, DamagedState):  # the last look is at a log that the other has renamed
+            assert seen
+        stopper.is_on = False
+    if seen:
+        assert visible(flow.folder) == seen[0], f"step {at} changed something"
+        damage.start(flow)
+        assert damage.finished(flow) == expected, f"step {at}"
+    return stopper.steps
+
+
+@pytest.mark.parametrize("act", [rolled_under, rolled_twice])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_who_is_stopped_while_a_checkpoint_is_rolled_back_changes_nothing(
+    tmp_path: Path, act: Callable[[Harness, int, list[Any]], int], every: int
+) -> None:
+    """Epochs are numbered anew after it: results of the same names may be others."""
+    expected = damage.finished(damage.flow_in(tmp_path / "whole"))
+    n_steps = act(noted(damage.flow_in(tmp_path / "count" / "flow")), -1, expected)
+    assert n_steps > 30
+    for at in range(2, n_steps + 1, every):
+        act(noted(damage.flow_in(tmp_path / f"{at}" / "flow")), at, expected)

@@ -12,14 +12,18 @@ import pytest
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
 from braidstream.lab.testing.harness import Harness
+from braidstream.model.snapshots import Ref
 from braidstream.state import files as files_module
+from braidstream.state import manifest as manifests
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.exporting import export
 from braidstream.state.files import Files
 from braidstream.state.identity import FORMAT, Identity
+from braidstream.state.manifest import FileRef, manifest_name
 from braidstream.state.seals import check_seal, seal_seconds, sealing
+from braidstream.state.section import Section
 from braidstream.state.verifying import verify
-from tests.state.damage import elsewhere, finished, flow_in, remote_flow_in
+from tests.state.damage import BEFORE, elsewhere, finished, flow_in, remote_flow_in
 
 
 @pytest.fixture
@@ -88,6 +92,59 @@ def test_an_epoch_that_is_committed_meanwhile_is_no_contradiction(root: Path, mo
     late = there.rename(root.parent / there.name)
     monkeypatch.setattr(Checkpoint, "check_offsets", a_moment_later)
     assert verify(Checkpoint(str(root))).damaged == []
+
+
+@pytest.mark.parametrize("n_epochs", [BEFORE, 0])
+def test_a_checkpoint_that_is_closed_contradicts_nothing(tmp_path: Path, n_epochs: int) -> None:
+    """The end of a flow is an epoch that Spark knows nothing of."""
+    flow = flow_in(tmp_path / "flow", n_epochs=n_epochs)
+    flow.finish(final=True)
+    checkpoint = Checkpoint(flow._root)
+    assert checkpoint.latest().notes.is_closed
+    assert verify(checkpoint).damaged == []
+    assert set(checkpoint.orphans()) <= {"manifests/pending.root"}
+    if n_epochs:
+        shutil.rmtree(tmp_path / "flow" / "ck" / "offsets")
+        assert verify(checkpoint).damaged
+
+
+def test_a_manifest_that_is_missing_in_the_middle_is_told(root: Path) -> None:
+    """`braid repair` refuses for that reason; this is where one looks for more."""
+    lost = root / manifest_name(4)
+    lost.unlink()
+    (damage,) = verify(Checkpoint(str(root))).damaged
+    assert str(damage) == f"{lost}: this manifest is missing: those of epochs 3 and 5 are there"
+
+
+@pytest.mark.parametrize("when", ["before its ledger is read", "before its sections are read"])
+def test_a_manifest_that_is_replaced_meanwhile_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A clean-up at the end of the input, and a change of queries, write that of the last epoch again."""
+    flow = flow_in(tmp_path / "flow")
+    last, read, got = flow.manifest, Section.read, manifests._got
+
+    def goes_on() -> None:
+        monkeypatch.undo()
+        flow.finish()
+
+    def late_section(files: Files, ref: Ref) -> Section:
+        if ref.name.startswith("sections/0000000006-"):  # of the last epoch
+            goes_on()
+        return read(files, ref)
+
+    def late_ledger(files: Files, ref: FileRef, what: str) -> bytes:
+        if ref == last.ledger:
+            goes_on()
+        return got(files, ref, what)
+
+    if "ledger" in when:
+        monkeypatch.setattr(manifests, "_got", late_ledger)
+    else:
+        monkeypatch.setattr(Section, "read", late_section)
+    found = verify(Checkpoint(flow._root))
+    assert (found.damaged, found.epochs) == ([], [3, 4, 5])
+    assert flow.manifest.notes.steps > 0
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

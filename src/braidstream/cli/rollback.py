@@ -142,10 +142,7 @@ def export_state(
       braid export ck --out state --epoch 41
     """
     store, _ = _opened(checkpoint)
-    epochs = Manifest.epochs(store.files)
-    if epoch is not None and epoch not in epochs:
-        raise InputError(f"epoch {epoch} is not kept", f"one of {epochs[0]} to {epochs[-1]}", "see braid state")
-    manifest = store.latest() if epoch is None else Manifest.read(store.files, epoch)
+    manifest = _exported(store, epoch)
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("exporting", total=None)
         made = export(store.files, manifest, out, lambda done, n: bar.update(task, completed=done, total=n))
@@ -155,6 +152,14 @@ def export_state(
         _say_exported(checkpoint, manifest.epoch, out, made)
     if made.damaged:
         raise typer.Exit(1)
+
+
+def _exported(store: Checkpoint, epoch: int | None) -> Manifest:
+    """The manifest of an epoch, or of the last one, without its ledger, which says nothing of rows."""
+    epochs = store.kept()
+    if epoch is not None and epoch not in epochs:
+        raise InputError(f"epoch {epoch} is not kept", f"one of {epochs[0]} to {epochs[-1]}", "see braid state")
+    return Manifest.read(store.files, epochs[-1] if epoch is None else epoch, whole=False)
 
 
 def _say_exported(checkpoint: str, epoch: int, out: Path, made: Exported) -> None:
@@ -172,7 +177,8 @@ def _say_exported(checkpoint: str, epoch: int, out: Path, made: Exported) -> Non
 def _refuse_part(checkpoint: str) -> None:
     """Another part of its job has read the results that a rollback would take away."""
     files = located(checkpoint).files
-    if files.has_renames and parts_in(str(Path(files.path("")).resolve().parent)):
+    place = Path(files.path("")).resolve()
+    if files.has_renames and place.name in parts_in(str(place.parent)):
         wrong = f"{checkpoint} is a part of a job with functions and queries, which cannot be rolled back"
         fix = "start the job with a new checkpoint folder"
         raise InputError(wrong, "the checkpoint of a job of functions alone, or of queries alone", fix)

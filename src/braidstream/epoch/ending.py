@@ -28,15 +28,16 @@ from braidstream.model.numbers import EpochNumber
 from braidstream.model.values import changed
 from braidstream.state.acting import activated
 from braidstream.state.manifest import Manifest
+from braidstream.state.notes import CLOSED
 
 __all__ = ["ending", "has_begun_to_end", "is_ended", "refuse_ended", "run_end"]
 
-BEGUN, DONE = "begun", "done"
+BEGUN, DONE = "begun", CLOSED
 
 
 def is_ended(manifest: Manifest) -> bool:
     """Whether the checkpoint is closed."""
-    return manifest.notes.ended == DONE
+    return manifest.notes.is_closed
 
 
 def has_begun_to_end(manifest: Manifest) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from braidstream.epoch.ending import is_ended, refuse_ended
+from braidstream.epoch.ending import refuse_ended
 from braidstream.errors import (
     CheckpointMismatch,
     DamagedState,
@@ -58,6 +58,7 @@ from braidstream.spark.names import resolved
 from braidstream.spark.resolve import refuse_unknown_functions
 from braidstream.spark.sinks import FileSink, Sink, TableSink, make_sink, spark_schema
 from braidstream.spark.table_formats import check_table
+from braidstream.state.begun_rollback import refuse_begun
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -366,6 +367,7 @@ def _checkpoint(
     if identity is None:
         _refuse_strange_folder(store)
         return None, None, ()
+    refuse_begun(store.files)
     latest = _undamaged(store)
     refuse_ended(latest, job.flow.checkpoint)
     knows_all = len(queries) == len(job.queries) and found.is_all(job)
@@ -426,8 +428,7 @@ def _looked_at(store: Checkpoint) -> Manifest:
     for epoch in Manifest.epochs(store.files):
         Manifest.read(store.files, epoch)
     latest = store.latest()
-    if not is_ended(latest):  # its end is an epoch that Spark knows nothing of
-        store.check_offsets(latest.epoch)
+    store.check_offsets(latest.epoch)
     store.verify(latest)
     return latest
 

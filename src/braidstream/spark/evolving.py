@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from braidstream.epoch.ending import has_begun_to_end
 from braidstream.epoch.owed import is_in_step
 from braidstream.errors import CheckpointMismatch
 from braidstream.model.declarations import Declared, Target, kept
@@ -308,10 +307,10 @@ def refuse_recognized(
 ) -> None:
     """Refuse to do again what was begun, an epoch or a clean-up, into a table that may have it, and would not know it.
 
-    It would not from another query, nor where marks are looked for elsewhere. `is_begun` says whether Spark has logged
-    an epoch, `is_settled` whether a clean-up is ended under what was declared until now.
+    It would not from another query, nor where marks are looked for elsewhere. `is_begun` says whether an
+    epoch was, `is_settled` whether a clean-up is ended under what was declared until now.
     """
-    if is_begun or has_begun_to_end(last):
+    if is_begun:
         begun = f"epoch {last.epoch + 1}"
     elif is_in_step(last) and not is_settled:
         begun = f"a clean-up after epoch {last.epoch}"

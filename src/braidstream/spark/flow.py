@@ -85,7 +85,7 @@ from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, identity_of
+from braidstream.spark.starting import begin, identity_of, is_begun
 from braidstream.spark.unreachable import refuse_unreachable
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
@@ -305,8 +305,7 @@ class Flow(FlowInputs):
     def _start(self, store: Checkpoint, begun: Begun, *, warm: bool) -> FlowHandle:
         """Start with the lease of the checkpoint."""
         launch, prepared, first = begun.launch, begun.prepared, begun.manifest
-        outputs = [sink for query in prepared.queries.values() for sink in query.outputs]
-        begin(self.spark, store, begun.identity, first if begun.is_new else None, outputs, warm=warm)
+        begin(self.spark, store, begun.identity, first if begun.is_new else None, prepared.outputs, warm=warm)
         if warm:
             launch.warm(prepared)
         self._queries, self._arranged = dict(prepared.queries), dict(launch.streams.declared)
@@ -321,7 +320,7 @@ class Flow(FlowInputs):
         """
         store, trigger = Checkpoint(located(checkpoint)), trigger_of("available")
         refuse_unreachable(self.spark, store.root, self._streams.values())
-        store.refuse_unreachable()
+        store.refuse_begun()
         if self._function is not None:
             prepare_function(self, self._function, store, trigger, str(checkpoint))
             return ()
@@ -338,8 +337,7 @@ class Flow(FlowInputs):
     ) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
         if not self._queries:
-            fix = "flow.query('SELECT ...').to('parquet', path='...')"
-            raise InputError("the flow has no query", "at least one", fix)
+            raise InputError("the flow has no query", "at least one", "flow.query('SELECT ...').to('noop')")
         refuse_mixed_times(self.spark, self._streams)
         known = store.identity()
         last = None if known is None else store.latest()
@@ -373,11 +371,10 @@ class Flow(FlowInputs):
         if changes.ends and may_owe(last):
             owed = held_before(changes, last, self._parsed, self._queries, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
-        is_begun = store.log.last_begun(last.epoch) > last.epoch
-        refuse_recognized(changes, prepared.queries, last, shown, is_begun=is_begun, is_settled=bool(held))
+        begun = is_begun(store, last)
+        refuse_recognized(changes, prepared.queries, last, shown, is_begun=begun, is_settled=bool(held))
         warnings += gone_folders(prepared, last, store)
-        told = (expiring_groups(query.query, self.schemas) for query in prepared.queries.values())
-        warnings += tuple(one for one in told if one is not None)
+        warnings += tuple(filter(None, (expiring_groups(q.query, self.schemas) for q in prepared.queries.values())))
         return Begun(launch, prepared, last, mine, is_new, warnings, changes, held)
 
     def submit(

@@ -96,6 +96,11 @@ class Prepared:
     """The most bytes of a row that Spark hands to routing, where no row has more and large envelopes go another way."""
 
     @property
+    def outputs(self) -> list[Sink]:
+        """All that something is delivered to."""
+        return [sink for query in self.queries.values() for sink in query.outputs]
+
+    @property
     def sinks(self) -> dict[str, Sink]:
         """The sink of each query."""
         return {name: q.sink for name, q in self.queries.items() if q.sink is not None}
@@ -103,8 +108,7 @@ class Prepared:
     @property
     def file_sinks(self) -> list[FileSink]:
         """All that write to folders."""
-        outputs = (bare(sink) for query in self.queries.values() for sink in query.outputs)
-        return [sink for sink in outputs if isinstance(sink, FileSink)]
+        return [sink for sink in map(bare, self.outputs) if isinstance(sink, FileSink)]
 
     @property
     def bad(self) -> dict[str, Sink]:

@@ -23,10 +23,9 @@ from braidstream.spark.sink import Delivery
 from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
+from braidstream.state.whole_epochs import STAGING
 
 __all__ = ["STAGING", "StagedFolder", "refuse_file"]
-
-STAGING = "_staging"
 
 
 class StagedFolder:

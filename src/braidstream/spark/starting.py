@@ -11,6 +11,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from braidstream.epoch.ending import has_begun_to_end
 from braidstream.epoch.recorder import Recorder
 from braidstream.plan.catalogue import all_folders
 from braidstream.spark.names import resolved
@@ -22,7 +23,7 @@ from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.history import Words
 from braidstream.state.manifest import Manifest
 
-__all__ = ["begin", "forget_begun", "identity_of", "own_seconds", "record_start"]
+__all__ = ["begin", "forget_begun", "identity_of", "is_begun", "own_seconds", "record_start"]
 
 
 def identity_of(
@@ -60,7 +61,7 @@ def forget_begun(
 
     `kept` are the folders to which the epoch is delivered again, which replaces it there.
     """
-    if store.log.last_begun(last.epoch) <= last.epoch:
+    if not is_begun(store, last):
         return
     for folder in all_folders(last) - {resolved(sink.path) for sink in kept}:
         sink = FileSink("parquet", folder, {})
@@ -68,6 +69,11 @@ def forget_begun(
             sink.claim(flow, store.owner)
             sink.deliver(Delivery("", last.epoch + 1, (), rows, finished=True))
             sink.sweep()
+
+
+def is_begun(store: Checkpoint, last: Manifest) -> bool:
+    """Whether the epoch after the last one was begun, and may have been delivered; the end is none of Spark's log."""
+    return has_begun_to_end(last) or store.log.last_begun(last.epoch) > last.epoch
 
 
 def record_start(recorder: Recorder, store: Checkpoint, manifest: Manifest, queries: Mapping[str, str]) -> None:

@@ -29,9 +29,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from braidstream.errors import CheckpointInUse, DamagedState, InputError, LeaseLost
+from braidstream.errors import CheckpointInUse, CheckpointMismatch, DamagedState, InputError, LeaseLost
 from braidstream.model import snapshots as sections
 from braidstream.model.values import changed
 from braidstream.state import history, segments, syncing
@@ -41,6 +41,7 @@ from braidstream.state.begun_rollback import refuse_begun
 from braidstream.state.files import Files, unwritable
 from braidstream.state.gaps import gap
 from braidstream.state.identity import FORMAT, IDENTITY, Identity, upgrade
+from braidstream.state.kept import Kept, kept_names, written_in
 from braidstream.state.lease import Lease
 from braidstream.state.manifest import Manifest, manifest_name
 from braidstream.state.offsetlog import OffsetLog
@@ -54,25 +55,13 @@ _COPIED = "_copied"
 """In a copy of Spark's log: all of it is there."""
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A kept epoch: the files of its manifest alone, and those that it has dropped, which the one before refers to."""
-
-    own: tuple[str, ...]
-    dropped: frozenset[str]
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> _Kept:
-        return cls(manifest.own_files(), manifest.dropped)
-
-
 class Checkpoint:
     """A checkpoint folder."""
 
     def __init__(self, root: str, keep: int = 10, *, history: int = 0, durable: bool = False) -> None:
         self.root, self.keep, self.history, self.durable = root, keep, history, durable
         self.files = Files(root)
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, Kept] = {}
         self._last: Manifest | None = None
         self._uses: Counter[str] = Counter()
         """How often the last manifest refers to a file."""
@@ -89,10 +78,20 @@ class Checkpoint:
             self.lease = leases.take(self.files, wait_s=wait_s, ttl_s=ttl_s, above=self._least_term())
         except OSError as error:
             raise _unusable(error, self.root) from None
-        self.files.gate, self.files.check = self.lease.gate, self.lease.check
-        if self.files.objects is not None and self.lease.term > 1:
+        try:
+            self._take_over(self.lease)
+        except BaseException as error:
+            self.release()  # else nobody of this process could start again
+            if isinstance(error, OSError):
+                raise _unusable(error, self.root) from error
+            raise
+
+    def _take_over(self, lease: Lease) -> None:
+        """See to it that who had the checkpoint before changes nothing any more."""
+        self.files.gate, self.files.check = lease.gate, lease.check
+        if self.files.objects is not None and lease.term > 1:
             self._bar()
-        self._log = self._renamed(self.lease) if self.lease.took_over else self._found_log()
+        self._log = self._renamed(lease) if lease.took_over else self._found_log()
 
     def _least_term(self) -> int:
         """A term that has been, by the names of Spark's logs; 1 where there is a checkpoint, which somebody made."""
@@ -136,6 +135,11 @@ class Checkpoint:
         except OSError as error:
             raise _unusable(error, self.root) from None
 
+    def refuse_begun(self) -> None:
+        """Refuse a bucket as above, and a checkpoint whose rollback was begun and not finished."""
+        self.refuse_unreachable()
+        refuse_begun(self.files)
+
     def refuse_held(self) -> None:
         """Refuse a checkpoint that somebody has who is known, without waiting, to be alive."""
         self.refuse_unreachable()
@@ -167,10 +171,17 @@ class Checkpoint:
         """Let the next start take the checkpoint; one that was never made is gone."""
         if self.lease is None:
             return
-        if self.files.exists(IDENTITY) or Manifest.epochs(self.files):
+        if self._may_be_made():
             self.lease.release()
         else:
             self.lease.vanish(with_root=self._is_new)
+
+    def _may_be_made(self) -> bool:
+        """Whether there is a checkpoint, or nobody says."""
+        try:
+            return self.files.exists(IDENTITY) or bool(Manifest.epochs(self.files))
+        except OSError:
+            return True
 
     def _renamed(self, lease: Lease) -> OffsetLog:
         """Spark's log under a name that the owner before does not know."""
@@ -225,9 +236,9 @@ class Checkpoint:
 
     def latest(self) -> Manifest:
         """The last committed manifest."""
-        return Manifest.read(self.files, self._there()[-1])
+        return Manifest.read(self.files, self.kept()[-1])
 
-    def _there(self) -> Sequence[int]:
+    def kept(self) -> Sequence[int]:
         """The epochs that are kept; without any, everything would be an orphan."""
         epochs = Manifest.epochs(self.files)
         if not epochs:
@@ -241,6 +252,8 @@ class Checkpoint:
     def check_offsets(self, latest: int) -> None:
         """Refuse a checkpoint whose manifests and whose offset log do not fit together, or whose log is damaged."""
         last, committed = self.log.last_begun(latest), self.log.last("commits")
+        if latest == last + 1 and self._is_closed(latest):
+            latest = last  # the end of a flow is an epoch that Spark knows nothing of
         if committed > latest:
             raise DamagedState(
                 self.files.path(manifest_name(committed)),
@@ -253,6 +266,12 @@ class Checkpoint:
             )
         self.log.check(latest)
         self.log.check_logged(latest)
+
+    def _is_closed(self, epoch: int) -> bool:
+        try:
+            return Manifest.read(self.files, epoch, whole=False).notes.is_closed
+        except (DamagedState, CheckpointMismatch):
+            return False
 
     def verify(self, latest: Manifest) -> None:
         """Refuse to start when a file of the last manifest is damaged, or a segment is missing or of another size."""
@@ -287,7 +306,7 @@ class Checkpoint:
         ready = manifest.prepared(self.files)
         dropped, garbage = self._changed(last, ready), ready.scratch - self._uses.keys()
         if not is_new:  # what was written for the epoch and is not needed now, no other manifest refers to
-            own = frozenset(name for name in dropped if _written_in(name) >= manifest.epoch)
+            own = frozenset(name for name in dropped if written_in(name) >= manifest.epoch)
             garbage |= own | ({last.ledger.name} if last.ledger is not None else set())
             dropped = last.dropped | (dropped - own)
         try:
@@ -297,7 +316,7 @@ class Checkpoint:
         except FileExistsError:
             raise LeaseLost(self.root) from None
         self.sync_roots()  # before anything is deleted that the root before needs
-        self._last, self._kept[made.epoch] = made, _Kept.of(made)
+        self._last, self._kept[made.epoch] = made, Kept.of(made)
         for name in garbage:
             self.files.delete(name)
         return made
@@ -382,19 +401,19 @@ class Checkpoint:
         """
         self.fence()
         self.files.make(manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
-        epochs = self._there()
+        epochs = self.kept()
         self._upgrade()
         read = [Manifest.read(self.files, epoch) for epoch in epochs]
         self._kept = {}
         for before, manifest in zip([None, *read[:-1]], read, strict=True):
-            self._kept[manifest.epoch] = _Kept.of(manifest)
+            self._kept[manifest.epoch] = Kept.of(manifest)
             if before is not None and before.ledger is None:  # written by 0.1.0
                 dropped = frozenset(before.shared_files()) - frozenset(manifest.shared_files())
                 self._kept[manifest.epoch] = replace(self._kept[manifest.epoch], dropped=manifest.dropped | dropped)
         self._remember(read[-1])
         if (lost := gap(self.files, [manifest.epoch for manifest in read])) is not None:
             _log.warning("%s; nothing is deleted while it is", lost.wrong)
-            return 0
+            return self._delete_all(self.log.leftovers(_latest(read)))  # no manifest refers to what Spark left
         return len(self._swept(read))
 
     def orphans(self) -> list[str]:
@@ -409,14 +428,14 @@ class Checkpoint:
     def _all_read(self) -> list[Manifest]:
         """Every manifest; refused where one cannot be read or is missing, or a rollback was begun."""
         refuse_begun(self.files)
-        read = [Manifest.read(self.files, epoch) for epoch in self._there()]
+        read = [Manifest.read(self.files, epoch) for epoch in self.kept()]
         self.check_offsets(_latest(read))
         if (lost := gap(self.files, [manifest.epoch for manifest in read])) is not None:
             raise lost
         return read
 
     def _orphans(self, read: Sequence[Manifest]) -> list[str]:
-        kept = _kept_names(read)
+        kept = kept_names(read)
         orphans = [
             name
             for folder in (manifests.FOLDER, sections.FOLDER, segments.FOLDER, STAGED)
@@ -431,9 +450,13 @@ class Checkpoint:
         self.fence()  # without a gate: what is listed now is not a successor's
         for folder in [*outlived, *([self.log.folder] if unused else [])]:
             self.files.delete_folder(folder)
-        for name in orphans:
-            self.files.delete(name)
+        self._delete_all(orphans)
         return orphans
+
+    def _delete_all(self, names: Sequence[str]) -> int:
+        for name in names:
+            self.files.delete(name)
+        return len(names)
 
     def _upgrade(self) -> None:
         before = upgrade(self.files, (manifests.FOLDER, sections.FOLDER))
@@ -445,30 +468,8 @@ class Checkpoint:
             )  # fmt: skip
 
 
-def _kept_names(read: Sequence[Manifest]) -> frozenset[str]:
-    """All files that kept manifests refer to: those of the last, and what each has dropped since the one before.
-
-    Of 0.1.0's, which have no ledgers, all.
-    """
-    found: set[str] = set()
-    for manifest in read:
-        found |= set(manifest.own_files())
-        if manifest is read[-1] or manifest.ledger is None:
-            found |= set(manifest.shared_files())
-        if manifest is not read[0]:
-            found |= manifest.dropped
-    return frozenset(found)
-
-
 def _latest(read: Sequence[Manifest]) -> int:
     return max((manifest.epoch for manifest in read), default=-1)
-
-
-def _written_in(name: str) -> int:
-    """The epoch in which a file was written, by its name; -2 where that does not tell."""
-    folder, _, base = name.rpartition("/")
-    number = base.partition("-")[0]
-    return int(number) - (folder != segments.FOLDER) if number.isdecimal() else -2
 
 
 def _is_log(name: str) -> bool:

@@ -3,6 +3,7 @@
 An executor keeps what it wrote and what it fetched, so a slot that stays where it is fetches nothing. When the copies
 of all checkpoints on a machine exceed the limit, those that were not used for longest go, down to nine tenths of it. A
 copy that somebody has mapped stays readable for him; who asks for it later fetches it again, which progress counts.
+What another process is just writing (names that begin with a dot) stays.
 
 Cost: a walk over the copies after each tenth of the limit that this process has added.
 """
@@ -11,15 +12,18 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["LIMIT_VARIABLE", "added", "trim", "used"]
+__all__ = ["FRESH_S", "LIMIT_VARIABLE", "added", "trim", "used"]
 
 LIMIT_VARIABLE = "BRAIDSTREAM_COPIES_MB"
 """How much of a machine's disk local copies may take, in MB."""
 _LIMIT_MB = 10_240
+FRESH_S = 600.0
+"""For so long after the last byte of a file that is on its way somebody may be at it."""
 _LOCK = threading.Lock()
 _SINCE: dict[Path, int] = {}
 """What was added to a folder of copies since it was last walked over; nothing is known of one that is missing."""
@@ -44,13 +48,15 @@ def added(folder: Path, n_bytes: int) -> None:
 
 def trim(folder: Path, limit: int) -> int:
     """Remove the copies that were not used for longest, if all of them exceed the limit; gives how many went."""
-    found = sorted(_copies(folder))
+    found, fresh = sorted(_copies(folder)), time.time() - FRESH_S
     total, n_gone = sum(size for _, size, _ in found), 0
     if total <= limit:
         return 0
-    for _, size, copy in found:
+    for used_at, size, copy in found:
         if total <= limit * 9 // 10:
             break
+        if Path(copy).name.startswith(".") and used_at > fresh:
+            continue
         Path(copy).unlink(missing_ok=True)
         total, n_gone = total - size, n_gone + 1
     return n_gone

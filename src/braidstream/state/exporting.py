@@ -38,6 +38,7 @@ from braidstream.model.parts import Segment
 from braidstream.state.cells import Cells, is_unit
 from braidstream.state.files import Files
 from braidstream.state.filters import filter_of, sift
+from braidstream.state.kept import ledger_of
 from braidstream.state.manifest import Manifest
 from braidstream.state.sections import merged_segments
 from braidstream.state.segments import FOREVER, open_segment, owned_rows
@@ -84,7 +85,7 @@ def export(files: Files, manifest: Manifest, out: Path, told: Callable[[int, int
             made.rows[folder] = made.rows.get(folder, 0) + table.num_rows
     told(len(segments), len(segments))
     if made.damaged:
-        _refuse_retired(files, manifest.epoch, [out / folder for folder in made.rows])
+        _refuse_retired(files, manifest, [out / folder for folder in made.rows])
     return made
 
 
@@ -97,17 +98,19 @@ def _segments(manifest: Manifest, made: Exported) -> Sequence[Segment]:
     return merged_segments(found)
 
 
-def _refuse_retired(files: Files, epoch: int, written: Iterable[Path]) -> None:
-    """Refuse an epoch that is not kept any more, for its files are gone as they should be; take back what was written.
+def _refuse_retired(files: Files, manifest: Manifest, written: Iterable[Path]) -> None:
+    """Refuse a manifest that is not kept any more: its files are gone as they should be. What was written goes, too.
 
-    Asked after something was missing: as long as an epoch is kept, all that it needs is there.
+    Asked after something was missing: as long as a manifest is kept, all that it needs is there.
     """
-    if epoch in Manifest.epochs(files):
+    is_kept = manifest.epoch in Manifest.epochs(files)
+    if is_kept and ledger_of(files, manifest.epoch) == manifest.ledger:
         return
     for folder in written:
         shutil.rmtree(folder, ignore_errors=True)
     raise RunError(
-        f"{files.root}: epoch {epoch} was retired while it was exported: the flow has gone on",
+        f"{files.root}: epoch {manifest.epoch} was {'replaced' if is_kept else 'retired'} while it was exported: "
+        "the flow has gone on",
         "an epoch that is kept until the end",
         "export again, with a larger keep in the flow, or stop the flow meanwhile",
     )

@@ -42,7 +42,6 @@ __all__ = ["COPY", "Files", "unwritable"]
 
 COPY = "copy+"
 _CHUNK = 1 << 24
-_FRESH_S = 600.0
 _LASTING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 _OBJECTS = ("s3://", "s3a://")
 _LOST = (errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO, errno.EBADMSG)
@@ -273,11 +272,10 @@ class Files:
         if self.direct:
             return self.open(name)
         copy = self._cache / name
-        while True:
-            with suppress(FileNotFoundError):  # it may go at any time
-                copies.used(copy)
-                return pa.memory_map(str(copy))
-            self._fetch(name)
+        with suppress(FileNotFoundError):  # it may go at any time
+            copies.used(copy)
+            return pa.memory_map(str(copy))
+        return self._fetched(name)
 
     def is_here(self, name: str) -> bool:
         """Whether a look at a file fetches nothing."""
@@ -314,7 +312,7 @@ class Files:
         """Drop the local copies of files that are gone, but none that is fresh: others may be at it."""
         if self.is_local or not self._cache.exists():
             return
-        before, there = time.time() - _FRESH_S, dict[str, set[str]]()
+        before, there = time.time() - copies.FRESH_S, dict[str, set[str]]()
         for copy in self._cache.rglob("*"):
             with suppress(FileNotFoundError):
                 if copy.is_file() and copy.stat().st_mtime < before:
@@ -331,15 +329,15 @@ class Files:
         except FileNotFoundError:
             return
 
-    def _fetch(self, name: str) -> None:
-        with (
-            self._system.open_input_stream(self.path(name)) as source,
-            self._new_copy(name) as beside,
-            beside.open("wb") as target,
-        ):
-            while chunk := source.read(_CHUNK):
-                target.write(chunk)
+    def _fetched(self, name: str) -> pa.NativeFile:
+        """A new copy, mapped before it may go: it may be larger than all that copies may take."""
+        with self._system.open_input_stream(self.path(name)) as source, self._new_copy(name) as beside:
+            with beside.open("wb") as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+            mapped = pa.memory_map(str(beside))
         self.fetched += 1
+        return mapped
 
     @contextmanager
     def _new_copy(self, name: str) -> Iterator[Path]:

@@ -3,7 +3,8 @@
 A ledger names the files that its manifest does not need any more and the one before does. So without one in the middle
 nobody knows all files of the epoch before it. Roots come one for each epoch and go from the oldest on; whatever dies,
 there is no gap, unless a hand or a disk has made it. Where there is one nothing is deleted, until the file is put back
-or the epochs before the gap are not kept any more. A flow goes on meanwhile: its state is that of the last manifest.
+or the epochs before the gap are not kept any more, but for what a crash has left beside Spark's log, which is no
+manifest's. A flow goes on meanwhile: its state is that of the last manifest.
 
 Cost: a look at the names.
 """

@@ -344,19 +344,19 @@ def _terms(files: Files) -> list[int]:
 
 
 def _newest(files: Files) -> tuple[int, Owner | None]:
-    """The highest term, 0 if there is none, and who holds it; None where that cannot be read."""
-    terms = _terms(files)
-    for term in reversed(terms):
-        with suppress(FileNotFoundError):
-            return term, _owner(_content(files, _name(term)))
-    return (terms[-1], None) if terms else (0, None)
+    """The highest term, 0 if there is none, and who holds it; None where that cannot be read.
+
+    Never a lower one: its place is taken, whatever became of its owner's file.
+    """
+    term = max(_terms(files), default=0)
+    return term, _owner(_content(files, _name(term))) if term else None
 
 
 def _content(files: Files, name: str) -> bytes:
-    """What the disk does not give is waited out like what nobody can read."""
+    """What is gone, or the disk does not give, is waited out like what nobody can read."""
     try:
         return files.read(name)
-    except DamagedState:
+    except (FileNotFoundError, DamagedState):
         return b""
 
 

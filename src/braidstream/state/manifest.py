@@ -48,7 +48,7 @@ from braidstream.state.packed import check, is_packed, is_whole, pack, unpack
 from braidstream.state.section import Section
 from braidstream.state.sections import Layout, Sections, fitted_segment, merged_segments
 
-__all__ = ["FOLDER", "Manifest", "Part", "Segment", "manifest_name"]
+__all__ = ["FOLDER", "Manifest", "Part", "Segment", "manifest_name", "old_name"]
 
 FOLDER = "manifests"
 ReadT = TypeVar("ReadT")
@@ -232,7 +232,7 @@ class Manifest:
         content = _packed_root(made, made.routing[0], ledger, _PENDING if pending else _COMMITTED)
         put(manifest_name(self.epoch, pending=pending), content)
         if not pending and not is_new:
-            files.delete(_old_name(self.epoch))
+            files.delete(old_name(self.epoch))
         return replace(made, ledger=ledger)
 
     def prepared(self, files: Files) -> Manifest:
@@ -262,7 +262,7 @@ class Manifest:
     def own_files(self) -> tuple[str, ...]:
         """The files that no other manifest refers to, in the order in which they may be deleted: the root first."""
         if self.ledger is None:
-            return (_old_name(self.epoch),)
+            return (old_name(self.epoch),)
         return manifest_name(self.epoch), self.ledger.name
 
     def shared_files(self) -> Iterator[str]:
@@ -283,12 +283,13 @@ def manifest_name(epoch: int, *, pending: bool = False) -> str:
     return f"{FOLDER}/pending{_ROOT}" if pending else f"{FOLDER}/{epoch + 1:010d}{_ROOT}"
 
 
-def _old_name(epoch: int) -> str:
+def old_name(epoch: int) -> str:
+    """The same as 0.1.0 has named it; it counts where there is none of today."""
     return f"{FOLDER}/{epoch + 1:010d}{_OLD}"
 
 
 def _content(files: Files, epoch: int, *, pending: bool) -> tuple[str, bytes]:
-    names = [manifest_name(epoch, pending=pending), *([] if pending else [_old_name(epoch)])]
+    names = [manifest_name(epoch, pending=pending), *([] if pending else [old_name(epoch)])]
     for name in names:
         with suppress(FileNotFoundError):
             return name, files.read(name)

@@ -28,6 +28,7 @@ from braidstream.model.undecided import Owed
 from braidstream.model.values import Json, Value, changed, of_numpy
 
 __all__ = [
+    "CLOSED",
     "Cleaning",
     "Heavy",
     "KeptFigures",
@@ -45,6 +46,8 @@ __all__ = [
 
 FIRST_RATE = float(8 << 20)
 """Bytes that a slot cleans up in a second, until that was measured."""
+CLOSED = "done"
+"""What a checkpoint's last manifest says of its end."""
 
 
 class KeptFigures:
@@ -247,6 +250,11 @@ class Notes(Value, frozen=True):
     """Of `epoch.ending`: "begun" when all that may still happen is the end, "done" when the checkpoint is closed."""
     next_grid: int = 1
     """Of `lab.testing.restless_grids`: the next free id."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the flow has ended for good."""
+        return self.ended == CLOSED
 
     def ledger(self) -> Ledger:
         """The notes that only the driver reads."""

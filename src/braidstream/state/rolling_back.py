@@ -4,7 +4,8 @@ A rollback is one act for whoever starts a flow: its intent is written first (`r
 start refuses the checkpoint. What dies half-way is done again from the beginning; each step may be repeated. Then, once
 the disk has the intent:
 
-1. results of later epochs and steps are removed from folders: the marks first, so that no reader takes a part for all
+1. results of later epochs and steps are removed from folders: the marks first, so that no reader takes a part for all.
+   Before that the gates of others in these folders go: whoever was stopped there changes nothing when it wakes up
 2. the roots of later epochs, the last one first: from then on the state is that of the epoch
 3. Spark's log is cut: commits, then offsets, then what its file sources have listed since
 4. the intent
@@ -32,9 +33,9 @@ from braidstream.state import syncing
 from braidstream.state.begun_rollback import INTENT, begun_rollback, intended
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
-from braidstream.state.manifest import Manifest, manifest_name
+from braidstream.state.manifest import Manifest, manifest_name, old_name
 from braidstream.state.seals import check_seal
-from braidstream.state.whole_epochs import MARKS, remove_after
+from braidstream.state.whole_epochs import MARKS, STAGING, remove_after
 
 __all__ = ["RollbackPlan", "plan_rollback", "roll_back"]
 
@@ -75,6 +76,7 @@ def plan_rollback(checkpoint: Checkpoint, epoch: int, *, checked: bool = True) -
         target = Manifest.read(files, epoch)
         if checked:
             _check(checkpoint, target)
+            _check_before(files, epoch, known)
     except DamagedState:
         _refuse_unkept(epoch, Manifest.epochs(files))  # a flow has gone on, and what is missing was retired
         raise
@@ -122,8 +124,15 @@ def _check(checkpoint: Checkpoint, target: Manifest) -> None:
     checkpoint.log.check_logged(target.epoch)
 
 
+def _check_before(files: Files, epoch: int, known: Sequence[int]) -> None:
+    """A start reads all manifests that are kept, and one that is damaged would still be there."""
+    for one in known:
+        if one < epoch and _readable(files, one) is None and one in Manifest.epochs(files):
+            Manifest.read(files, one)
+
+
 def _readable(files: Files, epoch: int) -> Manifest | None:
-    """A manifest after the epoch; None if it is damaged: going back is the way out of that."""
+    """A manifest; None if it is damaged: of a later epoch, going back is the way out of that."""
     try:
         return Manifest.read(files, epoch)
     except DamagedState:
@@ -158,10 +167,12 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     for folder in plan.folders:
         own = Files(folder)
         if own.exists(_OWNED):
+            _take_over(own, checkpoint)
             touched += [own.path(""), own.path(MARKS)] if own.has_renames else []
             removed += [own.path(name) for name in remove_after(own, flow, plan.epoch, plan.steps)]
     for later in sorted((one for one in Manifest.epochs(files) if one > plan.epoch), reverse=True):
-        files.delete(manifest_name(later))
+        for name in (manifest_name(later), old_name(later)):
+            files.delete(name)
     cut = checkpoint.log.cut(plan.epoch)
     checkpoint.sync_roots()
     if files.has_renames:
@@ -173,9 +184,27 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     return removed
 
 
+def _take_over(results: Files, checkpoint: Checkpoint) -> None:
+    """Let all that is done to a folder of results pass through a gate of ours, and take away those of others.
+
+    So a flow that was stopped in the middle of a delivery puts nothing there when it wakes up, and a rollback that was
+    stopped takes nothing away.
+    """
+    if not results.has_renames:
+        return
+    results.gate = f"{STAGING}/{checkpoint.owner}"
+    results.make(results.gate)
+    checkpoint.fence()  # who takes the checkpoint from here on finds the gate
+    for name in results.folders(STAGING):
+        if name != checkpoint.owner:
+            results.delete_folder(f"{STAGING}/{name}")
+
+
 def _not_folders(manifest: Manifest) -> Iterable[str]:
-    """The sinks of a manifest's queries that are no folders of files, in words."""
+    """The sinks of a manifest's queries that are no folders of files, or not known, in words."""
     notes = manifest.notes
+    if manifest.ledger is None:
+        yield "the sinks of epochs that 0.1.0 wrote, which did not note them"
     if notes.plan is not None:
         yield "the sinks of functions"
     for name, one in (notes.declared or {}).items():

@@ -2,23 +2,25 @@
 
 Looked at are the identity, every kept manifest with its routing table, ledger and sections, every segment that one of
 them refers to, and Spark's log. What is damaged is told file by file, the rest is looked at all the same. A checkpoint
-that a flow is writing to may be verified: what was retired meanwhile does not count. Of a remote checkpoint the files
-themselves are read, not this machine's copies.
+that a flow is writing to may be verified: what was retired or replaced meanwhile does not count. Of a remote checkpoint
+the files themselves are read, not this machine's copies.
 
 Cost: one pass over all bytes, at the speed of the disk or of the checksum (3 GB a second).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from braidstream.errors import CheckpointMismatch, DamagedState, InputError
 from braidstream.model.snapshots import UNSEALED
 from braidstream.state.begun_rollback import INTENT, begun_rollback
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
-from braidstream.state.manifest import Manifest
+from braidstream.state.gaps import gap
+from braidstream.state.kept import ledger_of
+from braidstream.state.manifest import FileRef, Manifest
 from braidstream.state.seals import file_checksum
 
 __all__ = ["Damage", "Found", "misfit", "verify"]
@@ -62,6 +64,8 @@ class _Expected:
     checksum: int
     epoch: int
     """The last one that needs it."""
+    ledger: FileRef | None
+    """By which its manifest is known."""
 
 
 def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda done, total: None) -> Found:
@@ -76,12 +80,14 @@ def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda d
         found.add(error)
     expected = dict[str, _Expected]()
     for epoch in Manifest.epochs(files):
-        expected |= {one.name: one for one in _of_manifest(checkpoint, epoch, found)}
+        expected |= {one.name: one for one in _of_epoch(checkpoint, epoch, found)}
     total, done = sum(one.bytes for one in expected.values()), 0
     for one in expected.values():
         _look(files, one, found, lambda n, done=done: told(done + n, total))  # type: ignore[misc]
         done += one.bytes
         told(done, total)
+    if (lost := gap(files, Manifest.epochs(files))) is not None:
+        found.add(lost)
     for damage in checkpoint.log.all_damage():
         found.add(damage)
     if (contradiction := misfit(checkpoint)) is not None:
@@ -89,6 +95,20 @@ def verify(checkpoint: Checkpoint, told: Callable[[int, int], object] = lambda d
     if (begun := begun_rollback(files)) is not None:
         found.add(Damage(files.path(INTENT), begun))
     return found
+
+
+def _of_epoch(checkpoint: Checkpoint, epoch: int, found: Found) -> Sequence[_Expected]:
+    """The segments of an epoch; where its manifest was replaced meanwhile, that of now is looked at again."""
+    while True:
+        ledger, own = ledger_of(checkpoint.files, epoch), Found()
+        expected = [replace(one, ledger=ledger) for one in _of_manifest(checkpoint, epoch, own)]
+        if not own.damaged or ledger_of(checkpoint.files, epoch) == ledger:
+            break
+    found.files += own.files
+    found.epochs += own.epochs
+    for damage in own.damaged:
+        found.add(damage)
+    return expected
 
 
 def _of_manifest(checkpoint: Checkpoint, epoch: int, found: Found) -> Iterator[_Expected]:
@@ -107,7 +127,7 @@ def _of_manifest(checkpoint: Checkpoint, epoch: int, found: Found) -> Iterator[_
             continue
         found.files += entry.ref is not None
         sums = section.checksums()
-        yield from (_Expected(name, size, sums[name], epoch) for name, size in section.sizes().items())
+        yield from (_Expected(name, size, sums[name], epoch, None) for name, size in section.sizes().items())
 
 
 def _read(files: Files, epoch: int, found: Found) -> Manifest | None:
@@ -153,7 +173,7 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
         else:
             checksum, size = file_checksum(files, one.name, piece)
     except FileNotFoundError:
-        if one.epoch in Manifest.epochs(files):
+        if one.epoch in Manifest.epochs(files) and ledger_of(files, one.epoch) == one.ledger:
             found.add(Damage(files.path(one.name), "this segment is missing"))
         return
     except DamagedState as error:

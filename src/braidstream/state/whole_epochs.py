@@ -31,6 +31,7 @@ from braidstream.state.files import Files
 
 __all__ = [
     "MARKS",
+    "STAGING",
     "begin_marks",
     "is_whole",
     "remove_after",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 MARKS = "_epochs"
+STAGING = "_staging"
+"""Where slots stage files, with the gate of who may change the folder (`spark.staged_folder`)."""
 _BEGUN = "begun"
 """A file among the marks, so that the folder is there before the first of them."""
 _FILE = re.compile(r"part-([^-]+)-(c?\d+)-\d+(?:-([^.]+))?\..+$")
