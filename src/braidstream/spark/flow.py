@@ -337,7 +337,7 @@ class Flow(FlowInputs):
     ) -> Begun:
         """What a start is about to write and run, or why it is refused. Nothing is changed."""
         if not self._queries:
-            raise InputError("the flow has no query", "at least one", "flow.query('SELECT ...').to('noop')")
+            raise InputError("the flow has no query", "at least one", "flow.query('...').to('parquet', path='...')")
         refuse_mixed_times(self.spark, self._streams)
         known = store.identity()
         last = None if known is None else store.latest()
