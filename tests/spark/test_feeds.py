@@ -16,6 +16,7 @@ from braidstream.lab.testing.power import PowerDisk
 from braidstream.model.directory import Directory
 from braidstream.model.snapshots import Placed
 from braidstream.spark.feeds import FeedingCheckpoint, FeedLog, make_feed
+from braidstream.state import lease as leases
 from braidstream.state import syncing
 from braidstream.state.checkpoint import Identity
 from braidstream.state.manifest import Manifest
@@ -120,6 +121,7 @@ def test_what_a_dead_process_has_named_outlives_a_loss_of_power(
         store = started(flow)
         epoch(store, flow)
         epoch(store, flow)
+    monkeypatch.setattr(leases, "_TTL_S", 0.0)  # a lease that the power took the owner of is not waited out here
     for seed in range(10):
         disk.lose_power(random.Random(seed), tmp_path / f"{seed}" / "flow")
         left = tmp_path / f"{seed}" / "flow"

@@ -14,6 +14,7 @@ from braidstream.cli import JOBS, app, words
 from braidstream.cli.state import parts_in
 from braidstream.cli.verify import located
 from braidstream.errors import BraidstreamError, InputError
+from braidstream.jobs.parts_file import is_part
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.exporting import Exported, export
 from braidstream.state.identity import Identity
@@ -176,9 +177,7 @@ def _say_exported(checkpoint: str, epoch: int, out: Path, made: Exported) -> Non
 
 def _refuse_part(checkpoint: str) -> None:
     """Another part of its job has read the results that a rollback would take away."""
-    files = located(checkpoint).files
-    place = Path(files.path("")).resolve()
-    if files.has_renames and place.name in parts_in(str(place.parent)):
+    if is_part(located(checkpoint).files):
         wrong = f"{checkpoint} is a part of a job with functions and queries, which cannot be rolled back"
         fix = "start the job with a new checkpoint folder"
         raise InputError(wrong, "the checkpoint of a job of functions alone, or of queries alone", fix)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from braidstream.errors import DamagedState
@@ -19,23 +20,42 @@ from braidstream.jobs.form import FEEDS, PARTS
 from braidstream.state import syncing
 from braidstream.state.files import Files
 
-__all__ = ["others_in", "read_parts", "write_parts"]
+__all__ = ["is_part", "others_in", "read_parts", "write_parts"]
 
 
 def read_parts(root: Files) -> dict[str, Any] | None:
     """What a checkpoint was made with; None where it is none of such a job."""
-    if not root.has_renames or not root.exists(PARTS):
-        return None  # such a job is in no object store
-    try:
-        found = json.loads(root.read(PARTS))
-        if not _is_whole(found):
-            raise ValueError("it has another form")
-    except ValueError as error:
-        raise DamagedState(root.path(PARTS), f"what the parts of the job are is damaged ({error})") from None
+    found = _content(root)
+    if found is None:
+        return None
+    if not _is_whole(found):
+        raise _damaged(root, "it has another form")
     return dict(found)
 
 
-def _is_whole(found: object) -> bool:
+def is_part(checkpoint: Files) -> bool:
+    """Whether a checkpoint is a part of such a job; somebody's file of that name beside it says nothing of that."""
+    if not checkpoint.has_renames:
+        return False
+    place = Path(checkpoint.path("")).resolve()
+    found = _content(Files(str(place.parent)))
+    return _is_whole(found) and place.name in found["parts"]
+
+
+def _content(root: Files) -> Any:
+    if not root.has_renames or not root.exists(PARTS):
+        return None  # such a job is in no object store
+    try:
+        return json.loads(root.read(PARTS))
+    except ValueError as error:
+        raise _damaged(root, str(error)) from None
+
+
+def _damaged(root: Files, why: str) -> DamagedState:
+    return DamagedState(root.path(PARTS), f"what the parts of the job are is damaged ({why})")
+
+
+def _is_whole(found: Any) -> bool:
     if not isinstance(found, Mapping):
         return False
     parts, feeds = found.get("parts"), found.get("feeds")
