@@ -160,18 +160,28 @@ def fig6(run: Run) -> Outcome:
         stuck = runs.point(4, 2_400, _N_LONG, **_UNEVEN)
         moved = runs.point(4, 2_400, _N_LONG, controller=Controller(_ON), **_UNEVEN)
     ends = {"without": _delays(stuck)[-1], "with the controller": _delays(moved)[-1]}
-    diffused = Check(
-        "an overloaded slot's load is diffused",
-        moved.n_moves > 0 and ends["with the controller"] < 2.0 and ends["without"] > 2 * ends["with the controller"],
-        ", ".join(f"{name} {one:.2f} s" for name, one in ends.items()) + f"; {moved.n_moves} reorganizations",
-        "due to the diffusion of the loads",
-        "below two epochs, without it twice as much (ours; the paper has no number)",
-    )
+    told = ", ".join(f"{name} {one:.2f} s" for name, one in ends.items())
+    diffused = [
+        Check(
+            "an overloaded slot's load is diffused",
+            moved.n_moves > 0 and ends["without"] > 2 * ends["with the controller"],
+            f"{told}; {moved.n_moves} reorganizations",
+            "due to the diffusion of the loads",
+            "half of the delay (ours; the paper has no number)",
+        ),
+        Check(
+            "so that the delay stays what it is with even groups",
+            ends["with the controller"] < 2.0,
+            f"{ends['with the controller']:.2f} s",
+            "very little variation",
+            "below two epochs (ours; the paper has no number)",
+        ),
+    ]
     series = [Series("4 slots", rates[4], found[4], "delay against rate")]
     for name, one in (("without", stuck), ("with the controller", moved)):
         delays = _delays(one)
         series.append(Series(name, list(range(1, len(delays) + 1)), delays, "uneven groups, by epoch"))
-    return judged(series, [*_curves(rates, found), diffused])
+    return judged(series, [*_curves(rates, found), *diffused])
 
 
 _LOW_RATE, _N_LOW, _LAST = 50, 8, 3
