@@ -135,19 +135,19 @@ def fig12(run: Run) -> Outcome:
     """Elapsed time against window size."""
     found = sweep(run, [("WD", ()), ("WD", (2,)), ("WS", (2,))])
     split, other = _contests(run, found, 2)
-    beats_central = all(
-        rate_of(wd) > rate_of(central)
+    gains = [
+        rate_of(wd) / rate_of(central)
         for wd, central in zip(found[SLOW, "WD", (2,)], found[SLOW, "WD", ()], strict=True)
-    )
+    ]
     slow_is_compute = all(m.phases.most_loaded == "compute" for m in found[SLOW, "WS", (2,)])
     slow, fast = (_ahead(run, found, set_, 2) for set_ in (SLOW, FAST))
     checks = [
         Check(
             "slow: WS2 is faster than WD2, both than Central",
-            slow.is_won and slow_is_compute and beats_central,
-            slow.told("WS2 over WD2"),
+            slow.is_won and slow_is_compute and min(gains) > 1.5,
+            f"{slow.told('WS2 over WD2')}; WD2 at least {min(gains):.2f} times Central",
             "WS2 is faster, the compute phase being the most loaded",
-            "at every size",
+            "at every size; Central by half (ours: two nodes are at most twice one, and nearly equal is noise)",
         ),
         Check("fast: WS2 is faster than WD2", fast.is_won, fast.told("WS2 over WD2"), "but at 256", "at every size"),
     ]
