@@ -58,7 +58,7 @@ __all__ = [
     "similar",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "EpochProgress": "braidstream.epoch.progress",

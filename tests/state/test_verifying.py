@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from braidstream.state.exporting import export
 from braidstream.state.files import Files
 from braidstream.state.identity import FORMAT, Identity
 from braidstream.state.manifest import FileRef, manifest_name
-from braidstream.state.seals import check_seal, seal_seconds, sealing
+from braidstream.state.seals import check_seal, file_checksum, seal_seconds, sealing
 from braidstream.state.section import Section
 from braidstream.state.verifying import verify
 from tests.state.damage import BEFORE, elsewhere, finished, flow_in, remote_flow_in
@@ -204,6 +205,23 @@ def test_a_segment_that_is_fetched_to_be_checked_counts_as_fetched(tmp_path: Pat
     shutil.rmtree(tmp_path / "copies")
     with pytest.raises(DamagedState, match="its checksum does not fit"):
         check_seal(files, "segments/a.arrow", sink.checksum, sink.size, run="another run")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"some bytes" * 100_000], ids=["empty", "one byte", "many pieces"])
+def test_what_format_2_sealed_is_checked_by_its_checksum(tmp_path: Path, content: bytes) -> None:
+    """CRC-32 then, xxh3 now: the number tells which."""
+    files = Files(str(tmp_path))
+    with sealing(files, "a.arrow") as sink:
+        sink.write(content)
+    old = zlib.crc32(content)
+    assert sink.checksum >= 1 << 62 > old
+    for checksum in (sink.checksum, old):
+        check_seal(files, "a.arrow", checksum, len(content))
+        assert file_checksum(files, "a.arrow", checksum) == (checksum, len(content))
+    (tmp_path / "a.arrow").write_bytes(b"y" + content[1:])
+    for checksum in (sink.checksum, old):
+        with pytest.raises(DamagedState, match="its checksum does not fit" if content else "1 bytes, 0 bytes were"):
+            check_seal(files, "a.arrow", checksum, len(content))
 
 
 def remote_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Harness, Path, Path]:

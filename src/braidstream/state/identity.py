@@ -1,12 +1,13 @@
 """What a checkpoint belongs to, and the number of its format: `flow.json`.
 
-    {"format": 2, "checksum": "1c291ca3", "flow": "...", "name": "...", "streams": {...}, "queries": {...}}
+    {"format": 3, "checksum": "1c291ca3", "flow": "...", "name": "...", "streams": {...}, "queries": {...}}
 
 | format | version | what came |
 | 1 | 0.1.0 | manifests in one file (`manifests/N.json`), or as trees |
 | 2 | 0.2.0 | checksums of segments, staged files and of this file |
+| 3 | 0.3.0 | xxh3 in the place of CRC-32 for segments, staged files, windows of functions and results |
 
-An older one is read, and brought up to date by the first start, after a copy of its metadata (`before-format-2/`); a
+An older one is read, and brought up to date by the first start, after a copy of its metadata (`before-format-3/`); a
 newer one is refused. Results know a flow by its id, so a changed bit here is as bad as one in the state: the checksum
 is of all other fields.
 """
@@ -27,7 +28,7 @@ from braidstream.state.files import Files
 __all__ = ["FORMAT", "IDENTITY", "Identity", "upgrade"]
 
 IDENTITY = "flow.json"
-FORMAT = 2
+FORMAT = 3
 _UNSEALED = 1
 """The last format without a checksum."""
 

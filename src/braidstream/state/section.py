@@ -29,9 +29,9 @@ from braidstream.model.numbers import GroupId, SlotId
 from braidstream.model.parts import Part, Segment
 from braidstream.model.snapshots import ACCOUNT, UNSEALED, Figures, Key, Ref
 from braidstream.model.values import Value
+from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.packed import check, is_whole, pack, unpack
-from braidstream.state.seals import sealing
 
 __all__ = ["Section"]
 
@@ -119,8 +119,10 @@ class Section:
         """Write it to a file of its own."""
         content = self._packed()
         ref = Ref(self.stage, self.slot, epoch, uuid.uuid4().int >> 64, check(content), len(content))
-        with sealing(files, ref.name) as sink:
+        with files.creating(ref.name) as sink:
             sink.write(content)
+        if files.has_renames:
+            syncing.written(files.path(ref.name))
         return ref
 
     @classmethod

@@ -5,7 +5,7 @@ them refers to, and Spark's log. What is damaged is told file by file, the rest 
 that a flow is writing to may be verified: what was retired or replaced meanwhile does not count. Of a remote checkpoint
 the files themselves are read, not this machine's copies.
 
-Cost: one pass over all bytes, at the speed of the disk or of the checksum (3 GB a second).
+Cost: one pass over all bytes, at the speed of the disk or of the checksum (many GB a second).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _look(files: Files, one: _Expected, found: Found, told: Callable[[int], obje
             if size is None:
                 raise FileNotFoundError(one.name)
         else:
-            checksum, size = file_checksum(files, one.name, piece)
+            checksum, size = file_checksum(files, one.name, one.checksum, piece)
     except FileNotFoundError:
         if one.epoch in Manifest.epochs(files) and ledger_of(files, one.epoch) == one.ledger:
             found.add(Damage(files.path(one.name), "this segment is missing"))

@@ -64,9 +64,10 @@ _WITHOUT = """
 import os
 from braidstream.state import checksums
 checksums.crc32 = lambda data, value=0: 0
+checksums.Checksum.update = lambda self, data: None
 from braidstream.state import seals
 seals.check_seal = lambda *_, **__: None
-seals.file_checksum = lambda files, name, told=None: (0, os.path.getsize(files.path(name)))
+seals.file_checksum = lambda files, name, like=0, told=None: (0, os.path.getsize(files.path(name)))
 """
 
 
