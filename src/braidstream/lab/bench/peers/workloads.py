@@ -162,7 +162,7 @@ JOINS = {
     for workload in (
         _join("uniform-1m", _parts((1, 2), 2)),
         _join("uniform-2m", systems=(BRAIDSTREAM, DUCKDB, POLARS)),
-        _join("zipf", _parts((0, 1), 2)),
+        _join("zipf", _parts((0, 1), 1)),
         _join("hot", _parts((1, 1), 2)),
         _join("left-outer", _parts((1, 2), 2), cannot={BYTEWAX: _NO_OUTER}),
         _join("three-way", _parts((1, 2), 2)),
