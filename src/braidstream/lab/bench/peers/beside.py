@@ -68,10 +68,10 @@ class Comparison:
                 own.append(run_system(workload, system, data, self.root, is_check=False))
                 entries[system] = _measured(workload, entries[system], own)
                 if entries[system].matches is not None and len(own) == 1:
-                    is_matched = system in workload.only_matched
-                    if (data, is_matched) not in counts:
-                        counts[data, is_matched] = answer(workload, data, is_matched=is_matched)[0]
-                    entries[system] = _as_many(entries[system], counts[data, is_matched])
+                    is_decided = system in workload.only_decided
+                    if (data, is_decided) not in counts:
+                        counts[data, is_decided] = answer(workload, data, is_decided=is_decided)[0]
+                    entries[system] = _as_many(entries[system], counts[data, is_decided])
                 tell(entries[system])
         return with_ratios(list(entries.values()))
 
@@ -92,10 +92,10 @@ class Comparison:
         if run.failure is not None:
             return replace(entry, status=run.status, note=run.failure, peak_mb=run.peak_mb)
         found = (run.printed.get("results"), run.printed.get("checksum"))
-        expected = answer(workload, data, is_matched=entry.system in workload.only_matched)
+        expected = answer(workload, data, is_decided=entry.system in workload.only_decided)
         if found != expected:
             return replace(entry, status=WRONG, note=f"results and their sum are {found}, DuckDB's are {expected}")
-        what = "matches" if entry.system in workload.only_matched else "results"
+        what = "decided results" if entry.system in workload.only_decided else "results"
         return replace(entry, checked=f"{found[0]:,} {what} and their sum", version=run.printed.get("version", ""))
 
     def _part(self, workload: Workload, epochs: int) -> Path:
@@ -112,13 +112,13 @@ class Comparison:
         return part
 
 
-def answer(workload: Workload, data: Path, *, is_matched: bool = False) -> tuple[int, int]:
+def answer(workload: Workload, data: Path, *, is_decided: bool = False) -> tuple[int, int]:
     """How many results DuckDB finds, and the sum over them."""
     connection = duckdb.connect()
     for name in workload.streams:
         files = f"read_parquet('{data / name}/*.parquet')"
         connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE (epoch_us(ts) AS ts) FROM {files}")
-    text = workload.matched if is_matched else workload.duckdb
+    text = workload.decided if is_decided else workload.duckdb
     found = connection.execute(f"SELECT COUNT(*), SUM({workload.check}) FROM ({text})").fetchone() or (0, 0)
     return int(found[0]), int(found[1] or 0)
 
