@@ -128,9 +128,10 @@ def _together(sinks: Sequence[Sink]) -> Sink:
 
 
 def _table(sink: Sink) -> Any:
-    """The table that rows go to, if it is one, however they are written."""
+    """The table or topic that rows go to, if it is one, however they are written."""
     target = sink.target
-    return target.to, *(target.options.get(name, id(sink)) for name in ("url", "table"))
+    named = ("topic",) if target.to == "kafka" else ("url", "table")  # brokers go by many addresses
+    return target.to, *(target.options.get(name, id(sink)) for name in named)
 
 
 def _address(sink: Sink) -> Any:
