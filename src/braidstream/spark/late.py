@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 
 from braidstream.model.columns import FAILED
 from braidstream.model.declarations import Target
-from braidstream.spark.bad_rows import BadRows, FailedRows, GoodRows, bare
+from braidstream.spark.bad_rows import BAD, BadRows, FailedRows, GoodRows, bare
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import CallableSink
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
-__all__ = ["SeveralSinks", "late_sinks"]
+__all__ = ["SeveralSinks", "late_columns", "late_sinks"]
 
 _THEMSELVES = (None, "memory", "noop")
 """Kinds of outputs that have no address: functions, and what a query keeps or drops by itself."""
@@ -90,6 +90,14 @@ def _copied(root: str, staged: Sequence[str], own: Staging) -> list[str]:
                     writer.write_table(rows.read_row_group(i))
         made.append(copy)
     return made
+
+
+def late_columns(sink: Sink, columns: Sequence[str]) -> Sequence[str]:
+    """The columns of a stream that its late output is given: all, unless it takes nothing but rows that are bad.
+
+    What is known of those is in a column of its own, so that others, which no query uses, need not be read.
+    """
+    return [BAD] if all(isinstance(one, BadRows) for one in sink.parts) else columns
 
 
 def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
