@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark import inheritable_thread_target
-
 from braidstream.errors import CheckpointMismatch, InputError
 from braidstream.jobs.form import Job, build
 from braidstream.jobs.parts_file import others_in, read_parts, write_parts
@@ -31,6 +29,7 @@ from braidstream.spark.feeds import FeedLog, make_feed, refuse_missing_feed, ref
 from braidstream.spark.flow import Flow
 from braidstream.spark.handle import PATIENCE_S, Handle
 from braidstream.spark.names import resolved
+from braidstream.spark.starting import as_from_here
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 
@@ -129,8 +128,7 @@ class Piped:
             cls._make(job)
             made = cls.of(job, spark)  # over feeds that are there now
         names = [Path(part.flow.checkpoint).name for part, _ in made.parts]
-        # with the scheduler's pool and the like of who starts the job, whoever starts the part
-        starters = [inheritable_thread_target(spark)(_starter(part, flow, wait)) for part, flow in made.parts]
+        starters = [as_from_here(spark, _starter(part, flow, wait)) for part, flow in made.parts]
         parts = [_Part(name, starter) for name, starter in zip(names, starters, strict=True)]
         return PipedHandle(parts, is_finite=job.flow.epoch == "available")
 

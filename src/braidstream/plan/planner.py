@@ -74,8 +74,7 @@ def make_plan(
     types: Types | None = None,
     bad: Collection[str] = (),
 ) -> Plan:
-    """Plan a set of queries. `late` says which columns late tuples of a stream are wanted with, if they are; `since`
-    when a query was submitted.
+    """Plan a set of queries. `late` has the columns that late tuples are wanted with; `since` when one was submitted.
 
     `filters` gives the filters that a store's rows were marked with so far, which keep their bits; `trees` the trees
     of the queries that have state already, which is arranged by them. `types` tells those of aggregates. `bad` names

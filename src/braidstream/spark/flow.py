@@ -79,7 +79,7 @@ from braidstream.spark.function_launch import prepare_function, refuse_for_funct
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
-from braidstream.spark.late import late_columns, late_sinks
+from braidstream.spark.late import late_columns
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
@@ -470,8 +470,7 @@ class Flow(FlowInputs):
         known = notes.trees or {}
         trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
         shapes = shapes_of(self._all.used(queries))
-        sinks = late_sinks(declared.values())
-        late = {name: late_columns(sink, shapes[name].schema.names) for name, sink in sinks.items()}
+        late = late_columns(declared.values(), {name: shape.schema.names for name, shape in shapes.items()})
         statistics = known_statistics(manifest, shapes, queries, trees)
         bad = {name for name, q in declared.items() if q.failed is not None}
         plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning, bad)

@@ -92,14 +92,6 @@ def _copied(root: str, staged: Sequence[str], own: Staging) -> list[str]:
     return made
 
 
-def late_columns(sink: Sink, columns: Sequence[str]) -> Sequence[str]:
-    """The columns of a stream that its late output is given: all, unless it takes nothing but rows that are bad.
-
-    What is known of those is in a column of its own, so that others, which no query uses, need not be read.
-    """
-    return [BAD] if all(isinstance(one, BadRows) for one in sink.parts) else columns
-
-
 def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
     """The output of late tuples by stream, over all queries that ask for one."""
     found: dict[str, dict[Any, Sink]] = {}
@@ -109,6 +101,17 @@ def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
                 found.setdefault(stream, {}).setdefault(_address(sink), sink)
     once = {stream: _without_others(stream, list(own.values()), found) for stream, own in found.items()}
     return {stream: _together(own) for stream, own in once.items() if own}
+
+
+def late_columns(queries: Iterable[ContinuousQuery], columns: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Which columns of a stream its late output is given: all, unless it takes nothing but rows that are bad.
+
+    What is known of those is in a column of its own, so that others, which no query uses, need not be read.
+    """
+    return {
+        stream: [BAD] if all(isinstance(one, BadRows) for one in sink.parts) else columns[stream]
+        for stream, sink in late_sinks(queries).items()
+    }
 
 
 def _without_others(stream: str, sinks: Sequence[Sink], found: Mapping[str, Mapping[Any, Sink]]) -> list[Sink]:
