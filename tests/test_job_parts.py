@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from braidstream import jobs
-from braidstream.errors import CheckpointMismatch, DamagedState, InputError, QueryError, SinkError
+from braidstream.errors import CheckpointMismatch, DamagedState, InputError, QueryError, RunError, SinkError
 from braidstream.functions import WindowBatch, stream_function
 from braidstream.jobs.piped import Piped, PipedHandle, _Part
 from braidstream.jobs.taking_apart import parts_of
@@ -315,15 +317,30 @@ def test_a_stream_comes_before_a_function_of_its_name(job: Callable[..., Path]) 
     assert [list(part.streams) for part in parts][:2] == [["tone"], ["tone"]]
 
 
+PATIENCE_S = 60.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 class Part:
     """A part on its way, that a test ends."""
 
     def __init__(self) -> None:
         self.is_active = True
         self.was_stopped = False
+        self.failure: Exception | None = None
 
     def await_termination(self, timeout: float | None = None) -> bool:
         del timeout
+        time.sleep(0.001)
+        if self.failure is not None:
+            raise self.failure
         return not self.is_active
 
     def stop(self) -> None:
@@ -356,3 +373,76 @@ def test_parts_that_have_all_ended_are_not_active_though_nobody_waited() -> None
     assert handle.is_active
     parts[1].is_active = False
     assert not handle.is_active
+
+
+def test_the_next_part_of_a_finite_job_starts_though_nobody_waits() -> None:
+    """As the first did: who asks only whether it is active would else ask for ever."""
+    first, last, is_started = Part(), Part(), threading.Event()
+
+    def start() -> Any:
+        is_started.set()
+        return last
+
+    handle = PipedHandle([_Part("0", lambda: cast(Any, first)), _Part("1", start)], is_finite=True)
+    assert list(handle.parts) == ["0"]
+    first.is_active = False
+    assert is_started.wait(PATIENCE_S)
+    last.is_active = False
+    until(lambda: not handle.is_active)
+    assert handle.await_termination(PATIENCE_S)
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_a_part_that_fails_stops_the_others_though_nobody_waits(*, is_finite: bool) -> None:
+    """Who waits later is told why; who asks again, too. Of a finite job the parts after it are not started."""
+    first, last = Part(), Part()
+    parts = [_Part(str(i), lambda one=one: cast(Any, one)) for i, one in enumerate((first, last))]
+    handle = PipedHandle(parts, is_finite=is_finite)
+    first.failure = RunError("it failed", "", "")
+    until(lambda: not handle.is_active)
+    for _ in range(2):
+        with pytest.raises(RunError, match="it failed"):
+            handle.await_termination(PATIENCE_S)
+    assert list(handle.parts) == (["0"] if is_finite else ["0", "1"])
+    assert last.was_stopped is not is_finite
+
+
+def test_a_part_that_cannot_be_started_is_told_to_who_waits() -> None:
+    first = Part()
+
+    def fails() -> Any:
+        raise InputError("the folder is gone", "", "")
+
+    handle = PipedHandle([_Part("0", lambda: cast(Any, first)), _Part("1", fails)], is_finite=True)
+    first.is_active = False
+    with pytest.raises(InputError, match="the folder is gone"):
+        handle.await_termination(PATIENCE_S)
+    assert not handle.is_active
+
+
+def test_a_stop_returns_when_the_part_that_is_being_started_has_stopped() -> None:
+    """Then the checkpoint may be started again."""
+    first, last, begun, may_go_on = Part(), Part(), threading.Event(), threading.Event()
+
+    def slowly() -> Any:
+        begun.set()
+        assert may_go_on.wait(PATIENCE_S)
+        return last
+
+    handle = PipedHandle([_Part("0", lambda: cast(Any, first)), _Part("1", slowly)], is_finite=True)
+    first.is_active = False
+    assert begun.wait(PATIENCE_S)
+    threading.Timer(0.2, may_go_on.set).start()
+    handle.stop()
+    assert last.was_stopped
+
+
+def test_a_part_that_cannot_be_started_at_once_stops_those_that_were() -> None:
+    first = Part()
+
+    def fails() -> Any:
+        raise InputError("the folder is gone", "", "")
+
+    with pytest.raises(InputError, match="the folder is gone"):
+        PipedHandle([_Part("0", lambda: cast(Any, first)), _Part("1", fails)], is_finite=False)
+    assert first.was_stopped

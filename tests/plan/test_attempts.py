@@ -71,7 +71,7 @@ def test_what_is_tried_of_a_stream_is_what_nobody_wants_to_stop_at() -> None:
     mine = f"SELECT R.k AS k {FROM} WHERE CAST(R.s AS int) = S.i AND 1 / R.k > 2 AND R.i > 3"
     theirs = f"SELECT R.k AS k {FROM} WHERE R.k = S.k AND 1 / R.k > 2"
     queries = [parse(mine, schemas, "mine"), parse(theirs, schemas, "theirs")]
-    late = {"R": True}
+    late = {"R": COLUMNS.names}
     alone = make_plan(shapes, queries[:1], late, bad=["mine"]).branches[0]
     conditions = ("1 / `k` > 2", "`i` > 3")
     key = alone.stores[0].key[0]

@@ -26,6 +26,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from braidstream import jobs
 from braidstream.errors import DamagedState, InputError, RunError
 from braidstream.functions import WindowBatch, stream_function
+from braidstream.jobs import piped
 from braidstream.lab.testing.batch import BatchStream, batch_join, same_rows
 from braidstream.lab.workloads import append_files
 from braidstream.model.faults import FEEDS, POINTS, InjectedFault, armed
@@ -259,6 +260,35 @@ def test_a_function_reads_what_a_query_gives_and_another_query_what_that_gives(
     assert handle.totals["pairs.rows"] == whole(tmp_path / "pairs").num_rows
     assert handle.totals["pairs.late"] == 0
     assert list(handle.parts) == ["0-queries", "1-functions-runs", "2-queries"]
+
+
+@pytest.mark.slow
+def test_all_parts_run_though_nobody_waits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with the properties of the thread that started the job, such as a pool of the scheduler's."""
+    right = pairs_job(tmp_path, 7)
+    pools: list[str | None] = []
+    started = piped._starter
+
+    def noted(*given: Any) -> Any:
+        def start() -> Any:
+            pools.append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
+            return started(*given)()
+
+        return start
+
+    monkeypatch.setattr(piped, "_starter", noted)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "mine")
+    handle = jobs.start(jobs.read(tmp_path / "job.toml"), spark)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+    deadline = time.monotonic() + 300
+    while handle.is_active:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert same_rows(whole(tmp_path / "found"), right)
+    assert handle.await_termination(60)
+    assert pools == ["mine"] * 3
 
 
 @pytest.mark.slow

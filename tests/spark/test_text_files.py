@@ -44,6 +44,7 @@ cql = "SELECT R.k AS k, R.v AS rv, S.v AS sv FROM R [RANGE 1 HOUR], S [RANGE 1 H
 sink = {{ format = "parquet", path = "out" }}
 """
 BAD = 'bad = { format = "json", path = "bad" }'
+FAILED = 'bad = { format = "json", path = "failed" }'
 
 
 def lines(format_: str) -> list[str]:
@@ -135,3 +136,46 @@ def test_an_output_for_what_is_no_text_is_refused(tmp_path: Path, format_: str) 
     file.write_text(file.read_text().replace('format = "json"\npath = "R"', f'format = "{format_}"\npath = "R"'))
     with pytest.raises(JobError, match=rf"\[streams.R\].*bad for a {format_} stream"):
         read(file)
+
+
+def job_with_a_note(folder: Path, format_: str, stream: str = "", query: str = "") -> Path:
+    """R has a note that no query uses, and that is no number once; two lines of its CSV are of other lengths."""
+    file = job(folder, format_, stream, wrong=False)
+    notes = (7, "no number")
+    if format_ == "csv":
+        text = [f"{line},{note}" for line, note in zip(lines("csv"), notes, strict=True)] + ["3,30", "4,5,6,7,8"]
+    else:
+        rows = [{**json.loads(line), "note": note} for line, note in zip(lines("json"), notes, strict=True)]
+        text = [*map(json.dumps, rows), "3,30"]
+    (folder / "R" / f"0.{format_}").write_text("\n".join(text) + "\n")
+    told = file.read_text().replace("ts timestamp", "ts timestamp, note long", 1)
+    file.write_text(told.replace("[queries.q]", f"[queries.q]\n{query}"))
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_a_column_that_no_query_uses_makes_no_row_bad(spark: SparkSession, tmp_path: Path, format_: str) -> None:
+    """Nor is it read; a line of another number of columns is found all the same."""
+    run(spark, job_with_a_note(tmp_path, format_, BAD))
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10), (2, 20, 20)]
+    assert unread(tmp_path / "bad") == (["3,30", "4,5,6,7,8"] if format_ == "csv" else ["3,30"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", ['late = { format = "json", path = "late" }', FAILED])
+def test_an_output_for_whole_rows_uses_all_columns(spark: SparkSession, tmp_path: Path, query: str) -> None:
+    """Late tuples have all, and so have rows on which an expression fails: one that cannot be read whole is bad."""
+    file = job_with_a_note(tmp_path, "csv", BAD, query)
+    file.write_text(file.read_text().replace("R.k = S.k", "R.k = S.k AND 1 / R.v < 5"))
+    run(spark, file)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((one.k, one.rv, one.sv) for one in found) == [(1, 10, 10)]
+    assert unread(tmp_path / "bad") == ["2,20,2026-01-01T00:01:00Z,no number", "3,30", "4,5,6,7,8"]
+
+
+def unread(folder: Path) -> list[str]:
+    """The messages of the rows in an output for bad ones."""
+    found = (json.loads(line) for part in folder.glob("part-*") for line in part.read_text().splitlines())
+    return sorted(one["message"] for one in found)

@@ -110,6 +110,15 @@ def test_marks_of_an_earlier_version_are_found(spark: SparkSession, kafka: Kafka
     assert got(kafka, topic) == in_order(expected)
 
 
+def test_the_mark_of_an_earlier_version_is_found_by_an_output_with_a_key(spark: SparkSession, kafka: Kafka) -> None:
+    """Which left it where messages without a key have theirs."""
+    topic = kafka.create(new_name("t"))
+    sink_of(kafka, topic).deliver(delivery(spark, "q", 5))
+    for number in (5, 6, 6):
+        sink_of(kafka, topic, key="outlet").deliver(delivery(spark, "q", number))
+    assert got(kafka, topic) == [("q", 5), ("q", 6)]
+
+
 def test_a_topic_of_marks_that_forgets_is_refused(spark: SparkSession, kafka: Kafka) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -163,3 +172,29 @@ def test_late_tuples_in_two_topics_whose_marks_have_one_name_are_in_both(
         to.late("kafka", servers=kafka.servers, topic=topic, marks=f"{topics[0]}.marks")
     flow.start(tmp_path / "ck", warm=False).await_termination()
     assert [readers.kafka_rows(kafka, topic, ("k", "v")) for topic in topics] == [[(1, 3)]] * 2
+
+
+def test_late_tuples_that_two_queries_send_to_one_topic_in_two_forms_are_there_in_both(
+    spark: SparkSession, tmp_path: Path, kafka: Kafka
+) -> None:
+    """A message with a key is another one than that without: neither output is taken for the other."""
+    write(tmp_path / "R", 0, [row(1, 1, 50)])
+    write(tmp_path / "R", 1, [row(1, 2, 51), row(1, 3, 0)])
+    write(tmp_path / "S", 0, [row(1, 10, 50)])
+    write(tmp_path / "S", 1, [row(1, 11, 51)])
+    topic = kafka.create(new_name("late"))
+
+    def start(slots: int) -> None:
+        flow = declared(spark, tmp_path)
+        flow.slots = slots
+        for name, form in (("a", {}), ("b", {"key": "k"}), ("c", {"key": "k", "linger.ms": "5"})):
+            query = flow.query(TEXT, name=name).to("noop")
+            query.late("kafka", servers=kafka.servers, topic=topic, **form)
+        flow.start(tmp_path / "ck", warm=False).await_termination()
+
+    with pytest.raises(Exception, match="injected fault"), armed("after-results:1:raise"):
+        start(2)
+    start(3)
+    messages = readers.kafka_messages(kafka, topic)
+    assert sorted(str(one.key()) for one in messages) == ["None", "b'1'"]
+    assert {json.loads(one.value())["v"] for one in messages} == {3}

@@ -45,7 +45,10 @@ def build(job: Job, spark: Any) -> Flow | Piped:
 
 
 def start(job: Job, spark: Any, wait: str = "0 seconds") -> Handle[Any] | PipedHandle:
-    """Build the job and start it, or go on where its checkpoint ends; `wait` for another run's end."""
+    """Build the job and start it, or go on where its checkpoint ends; `wait` for another run's end.
+
+    It runs to its end whether somebody waits or not: of several parts each starts when it is its turn.
+    """
     from braidstream.jobs.piped import Piped, refuse_other_parts  # noqa: PLC0415  (brings Spark along)
 
     refuse_other_parts(job)

@@ -1,17 +1,19 @@
 """Running a job with functions and queries: its parts as flows of one process, one feeding the other.
 
 With `epoch = "available"` each part runs to its end before the next begins, so that the next has all there is; with
-epochs in time all run side by side. Each has a checkpoint of its own and is exact by itself; between them is a feed,
-which has what was committed and nothing else (`spark.feeds`).
+epochs in time all run side by side. A thread looks after them: it starts the next, and stops all where one fails,
+whether somebody waits or not. Each has a checkpoint of its own and is exact by itself; between them is a feed, which
+has what was committed and nothing else (`spark.feeds`).
 
 Invariant: every part is checked before any is started, and a checkpoint is only ever used with the parts and the feeds
-that it was made with: a feed that began later, or was left out for a while, would have holes. Cost: that of its flows.
+that it was made with: a feed that began later, or was left out for a while, would have holes. Cost: that of its flows,
+and a thread.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +27,9 @@ from braidstream.model.instructions import Decision
 from braidstream.query.duration import parse_duration
 from braidstream.spark.feeds import FeedLog, make_feed, refuse_missing_feed, refuse_other_logs, result_columns
 from braidstream.spark.flow import Flow
-from braidstream.spark.handle import Handle
+from braidstream.spark.handle import PATIENCE_S, Handle
 from braidstream.spark.names import resolved
+from braidstream.spark.starting import as_from_here
 from braidstream.state.checkpoint import IDENTITY
 from braidstream.state.files import Files
 
@@ -125,7 +128,7 @@ class Piped:
             cls._make(job)
             made = cls.of(job, spark)  # over feeds that are there now
         names = [Path(part.flow.checkpoint).name for part, _ in made.parts]
-        starters = [_starter(part, flow, wait) for part, flow in made.parts]
+        starters = [as_from_here(spark, _starter(part, flow, wait)) for part, flow in made.parts]
         parts = [_Part(name, starter) for name, starter in zip(names, starters, strict=True)]
         return PipedHandle(parts, is_finite=job.flow.epoch == "available")
 
@@ -192,9 +195,12 @@ class PipedHandle:
     """The running parts of a job: wait for them, stop them, look at each (`parts`)."""
 
     def __init__(self, parts: Sequence[_Part], *, is_finite: bool) -> None:
-        self._parts, self._is_finite, self._is_stopping = list(parts), is_finite, False
+        self._parts, self._is_stopping = list(parts), False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="braidstream-parts", daemon=True)
         for part in self._parts[: 1 if is_finite else None]:
             self._start(part)
+        self._thread.start()
 
     @property
     def parts(self) -> dict[str, Handle[Any]]:
@@ -245,14 +251,12 @@ class PipedHandle:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until all parts have ended; True when they have. Raises what made one fail, and stops the others."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            for part in self._parts:
-                self._look_at(part)
-            if all(part.has_ended or (self._is_stopping and part.handle is None) for part in self._parts):
-                return True
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
 
     def run_for(self, duration: str) -> None:
         """Run for a limited time, then stop after the running epochs."""
@@ -264,12 +268,23 @@ class PipedHandle:
         self._is_stopping = True
         for handle in self.parts.values():
             handle.stop()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(PATIENCE_S)  # it may be starting a part, which it stops then
 
     def kill(self) -> None:
         """Stop at once; running epochs are lost and replayed at the next start."""
         self._is_stopping = True
         for handle in self.parts.values():
             handle.kill()
+
+    def _run(self) -> None:
+        """Look after the parts until all have ended."""
+        try:
+            while not all(part.has_ended or (self._is_stopping and part.handle is None) for part in self._parts):
+                for part in self._parts:
+                    self._look_at(part)
+        except BaseException as error:
+            self._failure = error
 
     def _look_at(self, part: _Part) -> None:
         """Wait a moment for a part that runs; start one whose turn it is."""

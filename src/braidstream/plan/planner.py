@@ -66,7 +66,7 @@ _MOST_FILTERS = 62
 def make_plan(
     streams: Mapping[str, StreamShape],
     queries: Sequence[Query],
-    late: Mapping[str, bool],
+    late: Mapping[str, Sequence[str]],
     statistics: Statistics | None = None,
     since: Mapping[str, int] | None = None,
     filters: Mapping[str, Sequence[str]] | None = None,
@@ -74,7 +74,7 @@ def make_plan(
     types: Types | None = None,
     bad: Collection[str] = (),
 ) -> Plan:
-    """Plan a set of queries. `late` says for which streams late tuples are wanted; `since` when a query was submitted.
+    """Plan a set of queries. `late` has the columns that late tuples are wanted with; `since` when one was submitted.
 
     `filters` gives the filters that a store's rows were marked with so far, which keep their bits; `trees` the trees
     of the queries that have state already, which is arranged by them. `types` tells those of aggregates. `bad` names
@@ -107,7 +107,7 @@ def make_plan(
                 index,
                 name,
                 tuple(store for store in stores if store.stream == name and not store.derived),
-                stored_names(streams[name].schema.names) if late.get(name) else (),
+                stored_names(late.get(name, ())),
                 tuple(planner.computed.get(name, {}).values()),
                 tells_all=bool(planner.drafts) or any(join.closings for join in joins),
             )

@@ -29,6 +29,7 @@ from braidstream.errors import SinkError
 from braidstream.model.declarations import Target
 from braidstream.spark.arrow_rows import refuse_other_columns, result_schema
 from braidstream.spark.causes import one_line
+from braidstream.spark.delta_paths import refuse_delta_path
 from braidstream.spark.extras import extra
 from braidstream.spark.formats import find_sink
 from braidstream.spark.names import resolved
@@ -59,6 +60,7 @@ class DeltaSink(Sink):
     recognizes = True
 
     def __init__(self, path: str, by_spark: Sink) -> None:
+        refuse_delta_path(path, SinkError)
         self.path, self._by_spark = path, by_spark
         self._delta = extra("delta")
         self._actions = extra("delta", "transaction")

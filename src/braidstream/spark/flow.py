@@ -79,7 +79,7 @@ from braidstream.spark.function_launch import prepare_function, refuse_for_funct
 from braidstream.spark.functions import FunctionQuery, WindowedStream, explain_function, refuse_place
 from braidstream.spark.handle import Handle
 from braidstream.spark.joined_tables import explain_tables
-from braidstream.spark.late import late_sinks
+from braidstream.spark.late import late_columns
 from braidstream.spark.launch import RECENT, Launch, Prepared, gone_folders
 from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
@@ -464,13 +464,13 @@ class Flow(FlowInputs):
         return queries
 
     def _plan(self, declared: Mapping[str, ContinuousQuery], manifest: Manifest | None = None) -> Plan:
-        late = dict.fromkeys(late_sinks(declared.values()), True)
         since = {name: q.since for name, q in declared.items()}
         queries = [q.query for q in declared.values()]
         notes = Notes() if manifest is None else manifest.notes
         known = notes.trees or {}
         trees = {q.name: tree_of(q, known[q.name]) for q in queries if q.name in known}
         shapes = shapes_of(self._all.used(queries))
+        late = late_columns(declared.values(), {name: shape.schema.names for name, shape in shapes.items()})
         statistics = known_statistics(manifest, shapes, queries, trees)
         bad = {name for name, q in declared.items() if q.failed is not None}
         plan = make_plan(shapes, queries, late, statistics, since, notes.filters, trees, self._meaning, bad)

@@ -1,14 +1,16 @@
-"""Marks of what a topic of Kafka's was given: of each outlet, or part of one, the last message of a topic of its own.
+"""Marks of what a topic of Kafka's was given: of each outlet, part and form the last message of a topic of its own.
 
     {"epoch": 12, "step": 0}      the last number of each kind that was taken
 
-A topic of its own, so that nobody else's open transaction can hide it: results' topic, flow, outlet and part are in its
-name, hashed, for outlets may have any name and several may share `marks`. It is compacted and has one partition. It is
-made here, never by being asked for: most brokers make what they are asked for, of several partitions, and delete what
-is in it after a week.
+A topic of its own, so that nobody else's open transaction can hide it: results' topic, flow, outlet, part and form are
+in its name, hashed, for outlets may have any name and several may share `marks`. Form is how messages are written, if
+not as JSON without a key: two queries may send the late tuples of a stream to one topic in two forms. A topic of marks
+is compacted and has one partition. It is made here, never by being asked for: most brokers make what they are asked
+for, of several partitions, and delete what is in it after a week.
 
-Earlier versions named it by flow and outlet only, and may have written to any of its partitions. As long as there is no
-mark of this version, theirs holds: of messages with the outlet as key, in all partitions.
+Earlier versions named it without the form, or by flow and outlet only, and may then have written to any of its
+partitions. As long as there is no mark of this version, theirs holds: of messages with the outlet as key, in all
+partitions. One without the form does not where the outlet goes to the topic in another form too, whose mark it may be.
 
 Cost: the names of the brokers' topics once for a start and outlet; a reader an epoch with results.
 """
@@ -18,15 +20,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from braidstream.errors import SinkError
 from braidstream.spark.extras import extra
-from braidstream.spark.sink import Delivery, Mark
+from braidstream.spark.sink import Mark
 
-__all__ = ["Marks", "Settings", "made_marks"]
+__all__ = ["Given", "Marks", "Settings", "made_marks"]
 
 _WAIT_S = 60.0
 _TAIL = 64
@@ -44,14 +46,13 @@ class Marks:
     settings: Settings
     outlet: str
     topic: str
-    former: str = ""
-    """Where an earlier version may have left one; empty: nowhere."""
-    n_former: int = 0
-    """Its partitions."""
+    former: Sequence[tuple[str, int]] = ()
+    """Where earlier versions may have left one, the latest first: topics and the numbers of their partitions."""
 
     def taken(self) -> dict[str, int]:
         """The last number of each kind."""
-        found = self._last(self.topic, 1) or self._last(self.former, self.n_former)
+        places = [(self.topic, 1), *self.former]
+        found = next((last for topic, n in places if (last := self._last(topic, n))), {})
         return {"epoch": -1, "step": 0, **found}
 
     def _last(self, topic: str, n_partitions: int) -> dict[str, int]:
@@ -98,29 +99,41 @@ def _last_message(reader: Any, start: Any, key: bytes) -> bytes | None:
             raise kafka.KafkaException(error)
 
 
-def made_marks(settings: Settings, topic: str, base: str, mark: Mark, delivery: Delivery) -> Marks:
-    """The marks of what a topic is given by a delivery, after their topic was made, or found to be fit."""
+@dataclass(frozen=True)
+class Given:
+    """What a topic is given by a sink, of which there is a mark."""
+
+    topic: str
+    base: str
+    """What names of topics of marks begin with."""
+    form: str = ""
+    """How messages are written; empty: as JSON without a key."""
+    is_shared: bool = False
+    """Whether the same outlet may go to the topic in another form, too."""
+
+    def marks(self, mark: Mark, part: str, form: str) -> str:
+        """The topic of its marks."""
+        told = "\0".join([self.topic, mark.flow, mark.outlet, part, *([form] if form else [])])
+        readable = f"{_plain(mark.flow)}-{_plain(mark.outlet)[:_READABLE]}"
+        return f"{self.base}.{readable}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+    def former(self, mark: Mark, part: str) -> list[str]:
+        """Where earlier versions left them."""
+        without_form = [self.marks(mark, part, "")] if self.form and not self.is_shared else []
+        return [*without_form, f"{self.base}.{_plain(mark.writer)}".removesuffix("-clean-up")]
+
+
+def made_marks(settings: Settings, given: Given, mark: Mark, part: str) -> Marks:
+    """The marks of what a topic is given of an outlet, after their topic was made, or found to be fit."""
     client = extra("kafka", "admin").AdminClient(settings)
     known = client.list_topics(timeout=_WAIT_S)  # of all: a topic that is asked for by its name may be made by that
-    own, former = _name(topic, base, mark, delivery.part), _former_name(base, mark)
+    own = given.marks(mark, part, given.form)
     if own not in known.topics:
         _make(client, own, min(3, len(known.brokers)))
     else:
         _refuse_forgetful(client, own, settings)
-    if former not in known.topics:
-        return Marks(settings, mark.outlet, own)
-    return Marks(settings, mark.outlet, own, former, len(known.topics[former].partitions))
-
-
-def _name(topic: str, base: str, mark: Mark, part: str) -> str:
-    told = "\0".join([topic, mark.flow, mark.outlet, part])
-    return (
-        f"{base}.{_plain(mark.flow)}-{_plain(mark.outlet)[:_READABLE]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
-    )
-
-
-def _former_name(base: str, mark: Mark) -> str:
-    return f"{base}.{_plain(mark.writer)}".removesuffix("-clean-up")
+    former = [(name, len(known.topics[name].partitions)) for name in given.former(mark, part) if name in known.topics]
+    return Marks(settings, mark.outlet, own, former)
 
 
 def _plain(text: str) -> str:

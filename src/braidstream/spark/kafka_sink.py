@@ -35,7 +35,7 @@ from braidstream.spark.arrow_rows import names_of
 from braidstream.spark.avro_values import avro_value, refuse_no_avro
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
-from braidstream.spark.kafka_marks import Marks, Settings, made_marks
+from braidstream.spark.kafka_marks import Given, Marks, Settings, made_marks
 from braidstream.spark.kafka_servers import silence_of
 from braidstream.spark.names import column_of
 from braidstream.spark.sink import Delivery, Mark, Sink
@@ -142,10 +142,21 @@ class KafkaSink(Sink):
         """Where the marks of a delivery are; looked up once."""
         known = self._known_marks.get((mark.outlet, delivery.part))
         if known is None:
-            base = self.options.get("marks", f"{self._topic}.marks")
-            known = made_marks(self._servers, self._topic, base, mark, delivery)
+            given = Given(self._topic, self._base, self._form, self.is_shared)
+            known = made_marks(self._servers, given, mark, delivery.part)
             self._known_marks[mark.outlet, delivery.part] = known
         return known
+
+    @property
+    def _base(self) -> str:
+        """What the names of topics of marks begin with."""
+        return self.options.get("marks", f"{self._topic}.marks")
+
+    @property
+    def _form(self) -> str:
+        """How messages are written; empty: as JSON without a key."""
+        value = "avro" if self._is_avro else ""
+        return json.dumps([value, *self._key]) if value or self._key else ""
 
     def _messages(self, frame: DataFrame) -> DataFrame:
         """Keys and values as texts, made by Spark."""
@@ -207,7 +218,7 @@ class KafkaSink(Sink):
     def _rights(self) -> tuple[str, ...]:
         """All that is needed, as Kafka's own tool takes it."""
         ours = "--resource-pattern-type prefixed"
-        marks = self.options.get("marks", f"{self._topic}.marks")
+        marks = self._base
         return (
             f"--operation Write --topic {self._topic}",
             f"--operation Create --operation Read --operation Write --topic {marks}. {ours}",

@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 
 from braidstream.model.columns import FAILED
 from braidstream.model.declarations import Target
-from braidstream.spark.bad_rows import BadRows, FailedRows, GoodRows, bare
+from braidstream.spark.bad_rows import BAD, BadRows, FailedRows, GoodRows, bare
 from braidstream.spark.declared import ContinuousQuery
 from braidstream.spark.sink import Delivery, Sink
 from braidstream.spark.sinks import CallableSink
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 
-__all__ = ["SeveralSinks", "late_sinks"]
+__all__ = ["SeveralSinks", "late_columns", "late_sinks"]
 
 _THEMSELVES = (None, "memory", "noop")
 """Kinds of outputs that have no address: functions, and what a query keeps or drops by itself."""
@@ -103,6 +103,17 @@ def late_sinks(queries: Iterable[ContinuousQuery]) -> dict[str, Sink]:
     return {stream: _together(own) for stream, own in once.items() if own}
 
 
+def late_columns(queries: Iterable[ContinuousQuery], columns: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Which columns of a stream its late output is given: all, unless it takes nothing but rows that are bad.
+
+    What is known of those is in a column of its own, so that others, which no query uses, need not be read.
+    """
+    return {
+        stream: [BAD] if all(isinstance(one, BadRows) for one in sink.parts) else columns[stream]
+        for stream, sink in late_sinks(queries).items()
+    }
+
+
 def _without_others(stream: str, sinks: Sequence[Sink], found: Mapping[str, Mapping[Any, Sink]]) -> list[Sink]:
     """The outputs of a stream, without those for rows that are delivered as another one's.
 
@@ -128,9 +139,10 @@ def _together(sinks: Sequence[Sink]) -> Sink:
 
 
 def _table(sink: Sink) -> Any:
-    """The table that rows go to, if it is one, however they are written."""
+    """The table or topic that rows go to, if it is one, however they are written."""
     target = sink.target
-    return target.to, *(target.options.get(name, id(sink)) for name in ("url", "table"))
+    named = ("topic",) if target.to == "kafka" else ("url", "table")  # brokers go by many addresses
+    return target.to, *(target.options.get(name, id(sink)) for name in named)
 
 
 def _address(sink: Sink) -> Any:

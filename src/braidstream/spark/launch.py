@@ -37,7 +37,7 @@ from braidstream.epoch.runner import RECENT, EpochRunner
 from braidstream.epoch.shedder import spiller_of
 from braidstream.epoch.single_grids import with_grids
 from braidstream.errors import SinkError
-from braidstream.model.columns import FAILED
+from braidstream.model.columns import FAILED, user_name
 from braidstream.model.stores import Branch
 from braidstream.plan.catalogue import all_folders, delivered_folders, with_folders, with_plan
 from braidstream.plan.planner import Plan
@@ -319,7 +319,8 @@ class Launch:
 
     def _late_schema(self, branch: Branch) -> pa.Schema:
         """What is staged of rows that are late, or of which an expression failed."""
-        schema = arrow_schema(self.streams[branch.stream].schema)
+        known = arrow_schema(self.streams[branch.stream].schema)
+        schema = pa.schema([known.field(user_name(name)) for name in branch.late_columns if name != FAILED])
         return schema.append(pa.field(FAILED, pa.string())) if branch.attempts else schema
 
     def _union(

@@ -100,7 +100,7 @@ class Sink(ABC):
     placed: Mapping[str, tuple[Placed, ...]] = {}
     """Of a sink that puts files into folders: those of the last delivery."""
     is_shared = False
-    """Whether another output, given other rows of the same outlet, goes to the same table."""
+    """Whether another output, given other rows of the same outlet, goes to the same table or topic."""
     recognizes = False
     """Whether it is so because the sink knows what it took, from whatever query of that name: not by replacing it."""
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar, cast
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -23,7 +25,14 @@ from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.history import Words
 from braidstream.state.manifest import Manifest
 
-__all__ = ["begin", "forget_begun", "identity_of", "is_begun", "own_seconds", "record_start"]
+__all__ = ["as_from_here", "begin", "forget_begun", "identity_of", "is_begun", "own_seconds", "record_start"]
+
+T = TypeVar("T")
+
+
+def as_from_here(spark: SparkSession, start: Callable[[], T]) -> Callable[[], T]:
+    """A start that another thread may do later: with the scheduler's pool and the like of the one that is here."""
+    return cast("Callable[[], T]", inheritable_thread_target(spark)(start))
 
 
 def identity_of(

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from braidstream.errors import InputError, TableError
 from braidstream.spark.causes import one_line
+from braidstream.spark.delta_paths import data_files, refuse_delta_path
 from braidstream.spark.extras import extra
 from braidstream.spark.formats import BUILT_IN
 from braidstream.spark.iceberg_sink import open_catalog
@@ -206,7 +207,7 @@ class DeltaFiles(TableSource):
             fix = "give a DataFrame of Spark's Delta: flow.table(name, spark.read.format('delta').load(path))"
             raise TableError(wrong, "a table whose files hold its rows", fix)
         schema = _spark_schema(table.schema().to_arrow())
-        return _of_files(self.spark.read.option("basePath", literal_path(self.path)), schema, table.file_uris())
+        return _of_files(self.spark.read.option("basePath", resolved(self.path)), schema, data_files(table, self.path))
 
     def _table(self, version: str | None) -> Any:
         delta = extra("delta")
@@ -321,6 +322,8 @@ def check_table(name: str, format_: str, path: str | None, options: Mapping[str,
         raise TableError(wrong, "a table", "declare it as a stream, with its event time and a window in the query")
     if own in (*BUILT_IN, "delta") and path is None:
         raise TableError(f"table {name!r} has no path", f"the folder of its {own} files", 'path="data/customers"')
+    if own == "delta" and path is not None:
+        refuse_delta_path(path, TableError)
     if own == "iceberg" and "table" not in options:
         raise TableError(f"table {name!r} has no option table", "its name in the catalog", 'table="shop.customers"')
     if path and "://" not in path and not any(c in path for c in "*?[{") and not Path(path).exists():

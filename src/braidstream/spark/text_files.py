@@ -9,9 +9,10 @@
 
 Spark by itself makes NULLs of what it cannot read (its mode PERMISSIVE). Here such a row stops the flow, and is named
 with its file; or it goes to the stream's output for bad rows (`spark.bad_rows`). A field that JSON lacks is NULL.
-Who gives `mode`, or a column for such rows, has what Spark makes of it. Only columns that queries use are read.
+Who gives `mode`, or a column for such rows, has what Spark makes of it. Only columns that queries use are read; outputs
+for whole rows, late ones and those on which an expression fails, use all.
 
-Cost: Spark parses, as it does without this.
+Cost: Spark parses, as it does without this; but a CSV line is split into all of its columns, whatever is read of them.
 """
 
 from __future__ import annotations

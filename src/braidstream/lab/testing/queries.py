@@ -130,7 +130,7 @@ class QueryHarness(Harness):
 
     def _plan_of(self, queries: Mapping[str, Query], since: Mapping[str, int], notes: Notes) -> Plan:
         shapes = {name: StreamShape(name, schema, "ts") for name, schema in self.schemas.items()}
-        late = dict.fromkeys(shapes, self._takes_late)
+        late = {name: schema.names if self._takes_late else () for name, schema in self.schemas.items()}
         filters, known = notes.filters, notes.trees or {}
         trees = {name: tree_of(queries[name], known[name]) for name in known if name in queries}
         own, types = list(queries.values()), DuckTypes(self.schemas)
