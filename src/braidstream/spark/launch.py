@@ -56,7 +56,15 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session, warm_rows
+from braidstream.spark.session import (
+    cores,
+    handover_folder,
+    in_session,
+    is_single_executor,
+    own_session,
+    retention,
+    warm_rows,
+)
 from braidstream.spark.sink import Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width, sent_frame
@@ -329,7 +337,8 @@ class Launch:
         folder = handover_folder(self.flow.spark, root, run)
         schemas = {b.stream: arrow_schema(streams[b.stream].schema) for b in plan.branches}
         routers = {b.stream: Router(root, run, b, schemas[b.stream], folder) for b in plan.branches}
-        spark, n_tasks = own_session(self.flow.spark, root, settings), cores(self.flow.spark)
+        own = {**settings, **retention(self.flow.spark, self.checkpoint.keep)}
+        spark, n_tasks = own_session(self.flow.spark, root, own), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
         tables = self.flow.tables.frames(manifest.notes.tables, needed)
         frames: list[DataFrame] = []
