@@ -110,6 +110,18 @@ class Checkpoint:
             except FileExistsError:  # it has committed in between
                 continue
 
+    def hold(self, epoch: int) -> None:
+        """Without a gate: who had the checkpoint before cannot retire an epoch; refused where he has done it."""
+        if self.files.objects is None:
+            return
+        self.files.expect(manifest_name(epoch))
+        try:
+            Manifest.read(self.files, epoch).write(self.files)
+        except (DamagedState, FileExistsError):
+            if epoch in Manifest.epochs(self.files):
+                raise
+            raise InputError(f"epoch {epoch} is not kept", "one that still is", "see braid state") from None
+
     @contextmanager
     def starting(self, *, wait_s: float = 0.0) -> Iterator[None]:
         """Take the lease for a start; one that fails gives it back."""
@@ -388,6 +400,7 @@ class Checkpoint:
             self.files.delete(self._kept[old].own[0])
         self.sync_roots()  # a root that comes back after a power failure must find what it refers to
         for old in gone:
+            self.files.forget_claim(self._kept[old].own[0])
             after = self._kept.get(old + 1)
             for name in (*self._kept[old].own[1:], *(() if after is None else after.dropped)):
                 self.files.delete(name)
