@@ -39,7 +39,7 @@ from braidstream.spark.parquet import ParquetReader, is_case_sensitive
 from braidstream.spark.session import in_session, own_session, retention
 from braidstream.spark.sinks import FileSink, Sink, spark_schema
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, forget_begun, identity_of, own_seconds, record_start
+from braidstream.spark.starting import begin, forget_begun, identity_of, own_seconds, record_start, refuse_later
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -110,6 +110,7 @@ def prepare_function(
         files = first.stream.files
         refuse_moved_streams(store, {first.stream.name: files.path if files else None}, shown)
     _check_sinks(flow.spark, functions, sinks, mine, store)
+    refuse_later(mine.flow, store, manifest, sinks.items())
     arranged, manifest = arrange(flow.spark, store, manifest, streams, is_finite="availableNow" in trigger)
     reads = replace(functions[0], source=replace(first, stream=arranged[first.stream.name]))
     reader = _reader(reads)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import groupby
@@ -107,6 +107,13 @@ class Prepared:
     def outputs(self) -> list[Sink]:
         """All that something is delivered to."""
         return [sink for query in self.queries.values() for sink in query.outputs]
+
+    @property
+    def outlets(self) -> Iterator[tuple[str, Sink]]:
+        """The sinks by the names of what they are given."""
+        yield from self.sinks.items()
+        yield from ((f"late {stream}", sink) for stream, sink in self.late.items())
+        yield from ((f"bad {name}", sink) for name, sink in self.bad.items())
 
     @property
     def sinks(self) -> dict[str, Sink]:
