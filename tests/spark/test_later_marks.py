@@ -1,6 +1,6 @@
 """A table that has results of epochs which the checkpoint knows nothing of any more is refused, whoever is in between.
 
-Real tables are in tests/world/test_sinks.py.
+Real tables are in tests/world/test_rolled_back_tables.py.
 """
 
 from __future__ import annotations

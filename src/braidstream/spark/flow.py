@@ -371,8 +371,7 @@ class Flow(FlowInputs):
         if changes.ends and may_owe(last):
             owed = held_before(changes, last, self._parsed, self._queries, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
-        begun = is_begun(store, last)
-        refuse_recognized(changes, prepared.queries, last, shown, is_begun=begun, is_settled=bool(held))
+        refuse_recognized(changes, prepared.queries, last, shown, is_begun=is_begun(store, last), is_settled=bool(held))
         refuse_later(mine.flow, store, last, prepared.outlets)
         warnings += gone_folders(prepared, last, store)
         warnings += tuple(filter(None, (expiring_groups(q.query, self.schemas) for q in prepared.queries.values())))

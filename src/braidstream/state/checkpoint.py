@@ -110,18 +110,6 @@ class Checkpoint:
             except FileExistsError:  # it has committed in between
                 continue
 
-    def hold(self, epoch: int) -> None:
-        """Without a gate: who had the checkpoint before cannot retire an epoch; refused where he has done it."""
-        if self.files.objects is None:
-            return
-        self.files.expect(manifest_name(epoch))
-        try:
-            Manifest.read(self.files, epoch).write(self.files)
-        except (DamagedState, FileExistsError):
-            if epoch in Manifest.epochs(self.files):
-                raise
-            raise InputError(f"epoch {epoch} is not kept", "one that still is", "see braid state") from None
-
     @contextmanager
     def starting(self, *, wait_s: float = 0.0) -> Iterator[None]:
         """Take the lease for a start; one that fails gives it back."""

@@ -165,7 +165,7 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     files = checkpoint.files
     checkpoint.fence()
     _refuse_stale(checkpoint, plan)
-    checkpoint.hold(plan.epoch)
+    _hold(files, plan.epoch)
     files.replace(INTENT, json.dumps({"epoch": plan.epoch, "last": plan.last}).encode())
     checkpoint.sync_names()
     removed, touched = [], []
@@ -188,6 +188,18 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     checkpoint.sweep()
     checkpoint.check_offsets(plan.epoch)
     return removed
+
+
+def _hold(files: Files, epoch: int) -> None:
+    """Without a gate: who had the checkpoint before cannot retire the epoch; refused where he has done it."""
+    if files.objects is None:
+        return
+    files.expect(manifest_name(epoch))
+    try:
+        Manifest.read(files, epoch).write(files)
+    except (DamagedState, FileExistsError):
+        _refuse_unkept(epoch, Manifest.epochs(files))
+        raise
 
 
 def _take_over(results: Files, checkpoint: Checkpoint) -> None:
