@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from braidstream.lab.workloads import append_files
+from braidstream.model.columns import HASH
+from braidstream.plan.plans import Plan
 from braidstream.spark.flow import Flow
 from braidstream.spark.session import QUERY_SETTINGS, unweighed, warm_rows
-from braidstream.spark.sources import fixed_width
+from braidstream.spark.sources import fixed_width, general_columns
 from tests.spark.stage import DDL, SCHEMA, declare, in_order, pairs, rows_of, some_epochs, write
 
 pytestmark = pytest.mark.spark
@@ -131,6 +134,64 @@ def test_the_session_decides_what_expressions_mean(
     assert [row[5].astimezone(timezone.utc) for row in found] == [row[5] for row in in_order(expected)]
 
 
+FIXED = {
+    "b": ("boolean", pa.bool_(), [True, False, None]),
+    "i8": ("tinyint", pa.int8(), [-128, 127, None]),
+    "i16": ("smallint", pa.int16(), [-128, 127, 300]),
+    "i32": ("int", pa.int32(), [-128, 127, None]),
+    "f": ("float", pa.float32(), [0.0, -0.0, float("nan")]),
+    "d": ("date", pa.date32(), [MOMENTS[0].date(), date(1, 1, 1), None]),
+    "at": ("timestamp", pa.timestamp("us", "UTC"), [MOMENTS[0], MOMENTS[2], None]),
+    "wall": ("timestamp_ntz", pa.timestamp("us"), [MOMENTS[0].replace(tzinfo=None), None]),
+}
+EQUAL = [
+    *((name, name) for name in FIXED),
+    ("i8", "i32"),
+    ("i32", "i16"),
+]
+
+
+@pytest.mark.parametrize("directly", [(True, False), (False, True), (False, False)], ids="{0[0]}, {0[1]}".format)
+def test_keys_of_a_fixed_width_are_hashed_alike_wherever_rows_come_from(
+    spark: SparkSession, tmp_path: Path, directly: tuple[bool, bool]
+) -> None:
+    """Spark sends the columns, or the routing task reads them; one key or two, taken by the query or not."""
+    random, flow = Random(5), Flow(spark, slots=2, groups=3)
+    rows = [{name: random.choice(kind[2]) for name, kind in FIXED.items()} | {"v": v, "ts": v} for v in range(40)]
+    schema = pa.schema(
+        [*((n, kind[1]) for n, kind in FIXED.items()), ("v", pa.int64()), ("ts", TIMED.field("ts").type)]
+    )
+    ddl = ", ".join(f"{name} {kind[0]}" for name, kind in FIXED.items()) + ", v long, ts timestamp"
+    for i, (name, direct) in enumerate(zip("RS", directly, strict=True)):
+        append_files(tmp_path / name, [pa.Table.from_pylist(rows[i::2], schema)])
+        declare(flow, {name: tmp_path / name}, directly=direct, ddl=ddl, delay="1 second")
+    windows = "FROM R [RANGE UNBOUNDED], S [RANGE UNBOUNDED] WHERE"
+    queries = [f"SELECT R.v AS rv, S.v AS sv {windows} R.{one} = S.{other}" for one, other in EQUAL]
+    queries.append(f"SELECT R.v AS rv, S.v AS sv, R.d AS d {windows} R.d = S.d AND R.i16 = S.i32")
+    plan = planned(flow, queries)
+    sent = [n for b in plan.branches if b.stream in plan.plain for n in general_columns("ts", b, plan.plain[b.stream])]
+    assert sent
+    assert not [name for name in sent if name.startswith(HASH)], "no hash comes from Spark"
+    *single, double = run(flow, tmp_path / "ck", *queries)
+    for (one, other), found in zip(EQUAL, single, strict=True):
+        wanted = [(r["v"], s["v"]) for r in rows[::2] for s in rows[1::2] if same_key(r[one], s[other])]
+        assert found == in_order(wanted), (one, other)
+    both = [(r, s) for r in rows[::2] for s in rows[1::2] if same_key(r["d"], s["d"]) and same_key(r["i16"], s["i32"])]
+    assert double == in_order((r["v"], s["v"], r["d"]) for r, s in both)
+
+
+def same_key(one: Any, other: Any) -> bool:
+    """As SQL says it: NaN is NaN, NULL is nothing."""
+    return one is not None and (one == other or str(one) == str(other) == "nan")
+
+
+def planned(flow: Flow, queries: Sequence[str]) -> Plan:
+    """What would run."""
+    other = Flow(flow.spark)
+    other._streams.update(flow._streams)
+    return other._plan({f"q{i}": other.query(text, name=f"q{i}").to("noop") for i, text in enumerate(queries)})
+
+
 @pytest.mark.parametrize(("output", "limits"), [("R.v", unweighed(8 * 4)), ("S.name", {})])
 def test_only_rows_of_a_fixed_width_are_not_weighed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, limits: dict[str, str]
@@ -197,7 +258,7 @@ def test_wide_rows_are_so_many_at_once_that_a_batch_stays_as_large(spark: SparkS
         taken = ", ".join(f"R.{name} AS {name}" for name in kept)
         query = f"SELECT {taken} FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE R.k = S.k"
         plan = flow._plan({"q": flow.query(query, name=f"q{width}").to("noop")})
-        assert fixed_width(flow._all["R"], plan.branches[0]) == width
+        assert fixed_width(flow._all["R"], plan.branches[0], plan.plain["R"]) == width
 
 
 @pytest.mark.parametrize("at", ["column", "frame", "filter"])
@@ -219,5 +280,5 @@ def test_where_python_functions_run_on_the_way_batches_are_weighed(
         where += " AND length_of(R.name) > 3"
     query = f"SELECT R.k AS k FROM R [RANGE 10 SECONDS], S [RANGE 10 SECONDS] WHERE {where}"
     plan = flow._plan({"q": flow.query(query, name="q").to("noop")})
-    widths = {b.stream: fixed_width(flow._all[b.stream], b) for b in plan.branches}
+    widths = {b.stream: fixed_width(flow._all[b.stream], b, plan.plain[b.stream]) for b in plan.branches}
     assert widths == {"R": None, "S": 16}

@@ -36,7 +36,7 @@ from braidstream.model.stores import (
 )  # fmt: skip
 from braidstream.plan.aggregate_plan import Draft, draft
 from braidstream.plan.attempts import Attempts, tested
-from braidstream.plan.direct_keys import direct_keys
+from braidstream.plan.direct_keys import key_columns
 from braidstream.plan.joined_columns import (
     bit_of,
     carried_classes,
@@ -114,10 +114,10 @@ def make_plan(
         )
         for index, name in enumerate(streams)
     )
-    direct = {b.stream: keys for b in branches if (keys := direct_keys(streams[b.stream], b)) is not None}
+    direct, plain = key_columns(streams, branches)
     finished = {query.name: is_plain(query) for query in queries}
     finished |= {plan.query: plan.selected is not None for plan in aggregates}
-    return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates)
+    return Plan(stores, branches, joins, direct, finished, chosen, planner.siblings, planner.parents, aggregates, plain)
 
 
 _Address = tuple[str, tuple[str, ...], tuple[str, ...], int]

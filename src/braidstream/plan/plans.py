@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from braidstream.kernels.measures import AggregatePlan
 from braidstream.model.stores import Branch, Join, Store
+from braidstream.plan.direct_keys import KeyColumns
 from braidstream.query.tree import Node
 
 __all__ = ["Plan"]
@@ -21,8 +22,8 @@ class Plan:
     stores: tuple[Store, ...]
     branches: tuple[Branch, ...]
     joins: tuple[Join, ...]
-    direct: Mapping[str, Mapping[int | str, Sequence[tuple[str, pa.DataType]]]]
-    """For each stream that is read directly: the key columns and their types, by store or computed column."""
+    direct: Mapping[str, KeyColumns]
+    """For each stream that is read directly: the key columns."""
     finished: Mapping[str, bool]
     """For each query whether the slots' output is its result, or Spark still has to finish it."""
     trees: Mapping[str, Node] = field(default_factory=dict)
@@ -32,6 +33,8 @@ class Plan:
     parents: Mapping[str, str] = field(default_factory=dict)
     """For each intermediate join the join that it feeds."""
     aggregates: tuple[AggregatePlan, ...] = ()
+    plain: Mapping[str, KeyColumns] = field(default_factory=dict)
+    """For each other stream: the key columns that Spark sends, and routing hashes."""
 
     @property
     def cleaned_joins(self) -> tuple[Join, ...]:

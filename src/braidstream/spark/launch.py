@@ -203,13 +203,17 @@ class Launch:
         plan = prepared.plan
         passing = [b for b in plan.branches if b.stores and b.stream not in plan.direct and not b.attempts]
         known = [b for b in passing if b.stream in self.flow._streams]  # with tables they are other rows
-        warm_rows(self.flow.spark, prepared.width, [sent_frame(self.streams[b.stream], b).schema for b in known])
+        warm_rows(
+            self.flow.spark,
+            prepared.width,
+            [sent_frame(self.streams[b.stream], b, plan.plain[b.stream]).schema for b in known],
+        )
 
     def _width(self, plan: Plan, enriched: Sequence[Enriched]) -> int | None:
         sent = [b for b in plan.branches if b.stores and b.stream not in plan.direct]
         if not is_single_executor(self.flow.spark) or {one.stream for one in enriched} & {b.stream for b in sent}:
             return None
-        widths = [fixed_width(self.streams[b.stream], b) for b in sent]
+        widths = [fixed_width(self.streams[b.stream], b, plan.plain[b.stream]) for b in sent]
         known = [width for width in widths if width is not None]
         return max(known, default=1) if len(known) == len(widths) else None
 
@@ -343,7 +347,10 @@ class Launch:
         root, streams = self.checkpoint.root, self.streams
         folder = handover_folder(self.flow.spark, root, run)
         schemas = {b.stream: arrow_schema(streams[b.stream].schema) for b in plan.branches}
-        routers = {b.stream: Router(root, run, b, schemas[b.stream], folder) for b in plan.branches}
+        routers = {
+            b.stream: Router(root, run, b, schemas[b.stream], folder, plan.plain.get(b.stream, {}))
+            for b in plan.branches
+        }
         own = {**settings, **retention(self.flow.spark, self.checkpoint.keep)}
         spark, n_tasks = own_session(self.flow.spark, root, own), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import reduce
@@ -28,8 +28,9 @@ from braidstream.kernels.rows import HASH, KEY, MASK, TIME, stored_name, user_na
 from braidstream.kernels.sizes import cut, joined, narrow, one_chunk
 from braidstream.model.columns import FAILED
 from braidstream.model.envelopes import Content, Envelope, Kind
-from braidstream.model.stores import Branch, Passing
+from braidstream.model.stores import Branch, Passing, Store
 from braidstream.model.values import changed
+from braidstream.plan.direct_keys import KeyColumns
 from braidstream.query import describe_duration
 from braidstream.slot.allocators import spare_what_stays
 from braidstream.slot.epoch_task import read_manifest, routes_of
@@ -128,6 +129,8 @@ class Router:
     schema: pa.Schema
     folder: str | None = None
     """Where large envelopes are handed over, if slots run on the same machine."""
+    keys: KeyColumns = field(default_factory=dict)
+    """The keys that arrive as columns, to be hashed here."""
 
     def routes(self) -> Routes:
         """The routes of the epoch that this task belongs to, from the manifest before it."""
@@ -142,13 +145,19 @@ class Router:
         tally = Tally(self.branch.stream, began=time.time())
         routes = self.routes()
         for table in _gathered(tables):
-            envelopes, seen = route(table, self.branch, routes)
+            envelopes, seen = route(self._keyed(table), self.branch, routes)
             tally = tally.plus(seen)
             yield from envelopes
         tally = changed(tally, ended=time.time())
         yield Envelope(0, Kind(Content.TALLY), tally.pack())
         if self.branch.tells_all:
             yield from (Envelope(slot, Kind(Content.SEEN), tally.pack()) for slot in range(routes.n_slots))
+
+    def _keyed(self, table: pa.Table) -> pa.Table:
+        """With what routing needs of the keys that arrived as columns."""
+        for name, values in _made_of_keys(table, self.branch, self.keys, stored_name).items():
+            table = table.append_column(name, values)
+        return table
 
     def cast(self, table: pa.Table) -> pa.Table:
         """The stream's columns in the types that are stored, whatever time zone or width Arrow was given."""
@@ -165,15 +174,12 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def general_columns(time: str, branch: Branch) -> dict[str, Column]:
-    """What routing needs of a stream's rows, as Spark computes it, in the order in which routing takes it."""
+def general_columns(time: str, branch: Branch, keys: KeyColumns) -> dict[str, Column]:
+    """What Spark sends of a stream's rows: what routing needs, and columns of keys that it hashes itself."""
     columns, tries = {TIME: column_of(time)}, Tries(branch.tried)
     for store in branch.stores:
-        keys = [tries.value(key) for key in store.key]
-        present = reduce(Column.__and__, [key.isNotNull() for key in keys])
-        columns[store.branch_column(HASH)] = F.when(present, F.xxhash64(*keys))
-        if store.verified:
-            columns |= {store.branch_column(f"{KEY}{i}"): tries.value(key) for i, key in enumerate(store.compared)}
+        if store.index not in keys:
+            columns |= _computed_keys(store, tries)
         if store.filters:
             columns[store.branch_column(MASK)] = _mask(store.filters, tries, branch.tests)
         if store.keyless is not None and tries.are_in(store.key):
@@ -181,14 +187,27 @@ def general_columns(time: str, branch: Branch) -> dict[str, Column]:
     if branch.attempts:
         columns[FAILED] = failed_column(branch.attempts, tries)
     for added in branch.computed:
-        key = tries.value(added.key)
-        columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
-    return columns | {name: column_of(user_name(name)) for name in branch.payload}
+        if added.name not in keys:
+            key = tries.value(added.key)
+            columns[added.name] = F.when(key.isNotNull(), F.xxhash64(key)) if added.is_hash else key
+    named = {stored_name(name): name for own in keys.values() for name, _ in own}
+    named |= {name: user_name(name) for name in branch.payload}
+    return columns | {stored: column_of(name) for stored, name in named.items()}
+
+
+def _computed_keys(store: Store, tries: Tries) -> dict[str, Column]:
+    """The hash of a store's key, and the key where hashes may collide."""
+    keys = [tries.value(key) for key in store.key]
+    present = reduce(Column.__and__, [key.isNotNull() for key in keys])
+    columns = {store.branch_column(HASH): F.when(present, F.xxhash64(*keys))}
+    if store.verified:
+        columns |= {store.branch_column(f"{KEY}{i}"): tries.value(key) for i, key in enumerate(store.compared)}
+    return columns
 
 
 def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
     """The branch of any stream: Spark computes what routing needs, Python routes, in no more tasks than cores."""
-    columns = general_columns(stream.time, router.branch)
+    columns = general_columns(stream.time, router.branch, router.keys)
     names = list(columns)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -205,20 +224,20 @@ def general_frame(stream: Stream, router: Router, n_tasks: int) -> DataFrame:
     return needed.coalesce(n_tasks).mapInArrow(run, ENVELOPE)
 
 
-def sent_frame(stream: Stream, branch: Branch) -> DataFrame:
+def sent_frame(stream: Stream, branch: Branch, keys: KeyColumns) -> DataFrame:
     """The rows that Spark hands to routing, where no expression may fail."""
-    columns = general_columns(stream.time, branch).values()
+    columns = general_columns(stream.time, branch, keys).values()
     return stream.frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns)))
 
 
-def fixed_width(stream: Stream, branch: Branch) -> int | None:
+def fixed_width(stream: Stream, branch: Branch, keys: KeyColumns) -> int | None:
     """The bytes that Spark hands to routing of each row, where every row has as many; None where rows differ.
 
     And where Python functions run on the way, for what these are handed is limited in the same way.
     """
     if branch.attempts:
         return None
-    frame = sent_frame(stream, branch)
+    frame = sent_frame(stream, branch, keys)
     sent = utc_schema(frame.schema)
     if not all(_is_fixed(field.type) for field in sent) or _runs_python(frame):
         return None
@@ -247,11 +266,11 @@ def _mask(filters: Sequence[str], tries: Tries, tests: Sequence[Passing]) -> Col
 
 @dataclass(frozen=True)
 class DirectRouter:
-    """A router that reads its files itself: `keys` gives for each store the columns of its key and their types."""
+    """A router that reads its files itself."""
 
     router: Router
     time: str
-    keys: Mapping[int | str, Sequence[tuple[str, pa.DataType]]]
+    keys: KeyColumns
     is_case_sensitive: bool = False
 
     @property
@@ -280,18 +299,7 @@ class DirectRouter:
         """The branch's table of a file."""
         found, branch = self.reader.read(path, self.columns), self.router.branch
         columns = {TIME: found.column(self.time), **{n: found.column(user_name(n)) for n in branch.payload}}
-        for added in branch.computed:
-            values = [_key(found, name, kind) for name, kind in self.keys[added.name]]
-            columns[added.name] = _hashes(values) if added.is_hash else values[0]
-        for store in branch.stores:
-            own = [_key(found, name, kind) for name, kind in self.keys[store.index]]
-            columns[store.branch_column(HASH)] = (
-                unkeyed_hashes(found.num_rows) if store.is_unkeyed else _hashes(own[: len(store.key)])
-            )
-            if store.verified:
-                for i, values in enumerate(own):
-                    columns[store.branch_column(f"{KEY}{i}")] = values
-        return pa.table(columns)
+        return pa.table(columns | _made_of_keys(found, branch, self.keys, str))
 
 
 def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRouter]], n_tasks: int) -> DataFrame:
@@ -312,6 +320,26 @@ def direct_frame(spark: SparkSession, streams: Sequence[tuple[Stream, DirectRout
             yield from routers[place].envelopes(paths[place])
 
     return reduce(DataFrame.unionByName, frames).coalesce(n_tasks).mapInArrow(run, ENVELOPE)
+
+
+def _made_of_keys(
+    table: pa.Table, branch: Branch, keys: KeyColumns, named: Callable[[str], str]
+) -> dict[str, pa.Array]:
+    """What routing needs of keys that are columns of a table under such names: hashes, and values to compare."""
+    values = {of: [_key(table, named(name), kind) for name, kind in own] for of, own in keys.items()}
+    columns = {}
+    for added in branch.computed:
+        if added.name in keys:
+            columns[added.name] = _hashes(values[added.name]) if added.is_hash else values[added.name][0]
+    for store in branch.stores:
+        if store.index in keys:
+            own = values[store.index]
+            columns[store.branch_column(HASH)] = (
+                unkeyed_hashes(table.num_rows) if store.is_unkeyed else _hashes(own[: len(store.key)])
+            )
+            if store.verified:
+                columns |= {store.branch_column(f"{KEY}{i}"): one for i, one in enumerate(own)}
+    return columns
 
 
 def _key(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:

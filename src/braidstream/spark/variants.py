@@ -43,7 +43,7 @@ def variants_frame(stream: Stream, ways: Sequence[Way], tables: Mapping[str, Dat
     columns = frame.columns
     names: list[list[str]] = []
     for place, (lookups, router) in enumerate(used):
-        needed = general_columns(stream.time, router.branch)
+        needed = general_columns(stream.time, router.branch, router.keys)
         names.append(list(needed))
         own = F.struct(*(column.alias(f"c{i}") for i, column in enumerate(needed.values())))
         joined = enriched_frame(frame, [_only(lookup, place) for lookup in lookups], tables)

@@ -27,22 +27,27 @@ __all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing
 
 _PIECE = 1 << 18
 """Of a file that is checked: what fits the cache of a core, since it is looked at right after it was copied."""
+_SMALL = 1 << 14
+"""Fewer bytes than these wait to be written and counted with others."""
 _MANY = 1 << 14
 """So many files are remembered as checked."""
 _CHECKED: dict[tuple[str | None, str, str, int], None] = {}
 
 
 class _Sink(Protocol):
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes | memoryview, /) -> object: ...
     def close(self) -> None: ...
 
 
 class SealedFile:
-    """A file to write, as Python and Arrow do, that knows its size and checksum."""
+    """A file to write, as Python and Arrow do, that knows its size and checksum.
+
+    Parquet is written in a few large pieces and dozens of some bytes; these wait for each other.
+    """
 
     def __init__(self, sink: _Sink, path: str | None = None) -> None:
         self._sink, self._path = sink, path
-        self._sum = Checksum()
+        self._sum, self._small = Checksum(), bytearray()
         self.size, self.closed = 0, False
 
     @classmethod
@@ -53,22 +58,36 @@ class SealedFile:
     @property
     def checksum(self) -> int:
         """Of all that was written so far."""
+        self.flush()
         return self._sum.value
 
     def write(self, data: bytes) -> int:
         """Write all of it."""
         view = memoryview(data)
-        self._sum.update(view)
         self.size += view.nbytes
-        self._sink.write(data)
+        if view.nbytes < _SMALL:
+            self._small += data
+            if len(self._small) >= _PIECE:
+                self.flush()
+        else:
+            self.flush()
+            self._pass(view)
         return view.nbytes
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """What waits goes on."""
+        if self._small:
+            waiting, self._small = bytes(self._small), bytearray()
+            self._pass(waiting)
+
+    def _pass(self, data: bytes | memoryview) -> None:
+        self._sum.update(data)
+        self._sink.write(data)
 
     def close(self) -> None:
         """Close it; what makes it durable is `syncing.settle`."""
         if not self.closed:
+            self.flush()
             self.closed = True
             self._sink.close()
             if self._path is not None:
@@ -80,6 +99,7 @@ def sealing(files: Files, name: str) -> Iterator[SealedFile]:
     """A new file of the state to write (`Files.creating`)."""
     with files.creating(name) as sink:
         yield (sealed := SealedFile(sink))
+        sealed.flush()
         sealed.closed = True
     if files.has_renames:
         syncing.written(files.path(name))

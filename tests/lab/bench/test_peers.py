@@ -62,7 +62,7 @@ def test_what_duckdb_is_asked_is_the_join(name: str, tmp_path: Path) -> None:
     assert answer(workload, tmp_path) == expected
     assert expected[0] > 100
     if workload.how == "left":
-        assert answer(workload, tmp_path, is_matched=True)[0] < expected[0]
+        assert answer(workload, tmp_path, is_decided=True)[0] < expected[0]
 
 
 def test_the_check_of_a_result_is_the_same_in_sql_and_in_python() -> None:

@@ -145,8 +145,8 @@ PEER_CASES = {
     case.name: case
     for case in (
         Case("uniform-2m", 50_000, _uniform(1_000_000), 10, 2_000_000, 2, 4, (BRAIDSTREAM,)),
-        # 50 matches a row, a hundred million in all
-        Case("zipf", 2_500, lambda: ZipfKeys(1_000_000, 0.9), 10, 100_000, 2, 18, (SPARK_MEMORY, BRAIDSTREAM),
+        # 50 matches a row, a hundred and fifty million in all
+        Case("zipf", 2_500, lambda: ZipfKeys(1_000_000, 0.9), 10, 500_000, 2, 4, (SPARK_MEMORY, BRAIDSTREAM),
              is_skewed=True),
     )
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """Runs the workloads: streams once, the answer by DuckDB, then every system in turn, round after round.
 
-First each system answers a small part, its first two epochs, and the number of its results and the sum over them are
-compared with DuckDB's; one that is wrong is shown so, and not timed. Then all take turns. A system's rate is the median
-of its rounds: of one that has epochs over those after the first (`Workload.epochs`), of one that has none over all its
-rows. Where a system counts its results while it is timed, they are compared too.
+First each system answers a small part, an epoch and the first file of the next, and the number of its results and the
+sum over them are compared with DuckDB's; one that is wrong is shown so, and not timed. Then all take turns. A system's
+rate is the median of its rounds: of one that has epochs over those after the first (`Workload.epochs`), of one that has
+none over all its rows. Where a system counts its results while it is timed, they are compared too.
 
 Invariant: a figure is of a run whose answer was not found wrong. A system that fails, or cannot, is in the result with
 the reason. Cost: as long as the systems take, each at most `systems.LIMIT_S` a round.
@@ -31,7 +31,6 @@ from braidstream.lab.bench.running import Run
 __all__ = ["CANNOT", "Comparison", "answer"]
 
 CANNOT = "cannot"
-_CHECKED_EPOCHS = 2
 
 Tell = Callable[[Measurement], None]
 
@@ -64,14 +63,14 @@ class Comparison:
             for system, own in runs.items():
                 if entries[system].status != "ok" or any(run.failure for run in own):
                     continue
-                data = self._part(workload, sum(workload.epochs(system)))
+                data = self._part(workload, sum(workload.epochs(system)) * workload.files_per_epoch)
                 own.append(run_system(workload, system, data, self.root, is_check=False))
                 entries[system] = _measured(workload, entries[system], own)
                 if entries[system].matches is not None and len(own) == 1:
-                    is_matched = system in workload.only_matched
-                    if (data, is_matched) not in counts:
-                        counts[data, is_matched] = answer(workload, data, is_matched=is_matched)[0]
-                    entries[system] = _as_many(entries[system], counts[data, is_matched])
+                    is_decided = system in workload.only_decided
+                    if (data, is_decided) not in counts:
+                        counts[data, is_decided] = answer(workload, data, is_decided=is_decided)[0]
+                    entries[system] = _as_many(entries[system], counts[data, is_decided])
                 tell(entries[system])
         return with_ratios(list(entries.values()))
 
@@ -87,38 +86,38 @@ class Comparison:
         return entry
 
     def _checked(self, workload: Workload, entry: Measurement) -> Measurement:
-        data = self._part(workload, _CHECKED_EPOCHS)
+        data = self._part(workload, workload.files_per_epoch + 1)
         run = run_system(workload, entry.system, data, self.root, is_check=True)
         if run.failure is not None:
             return replace(entry, status=run.status, note=run.failure, peak_mb=run.peak_mb)
         found = (run.printed.get("results"), run.printed.get("checksum"))
-        expected = answer(workload, data, is_matched=entry.system in workload.only_matched)
+        expected = answer(workload, data, is_decided=entry.system in workload.only_decided)
         if found != expected:
             return replace(entry, status=WRONG, note=f"results and their sum are {found}, DuckDB's are {expected}")
-        what = "matches" if entry.system in workload.only_matched else "results"
+        what = "decided results" if entry.system in workload.only_decided else "results"
         return replace(entry, checked=f"{found[0]:,} {what} and their sum", version=run.printed.get("version", ""))
 
-    def _part(self, workload: Workload, epochs: int) -> Path:
-        """The folder with the first epochs of the streams: links to their files, and each stream as one file."""
-        part = self.folder / f"{workload.folder}-{epochs}"
+    def _part(self, workload: Workload, n_files: int) -> Path:
+        """The folder with the first files of each stream: links to them, and each stream as one file."""
+        part = self.folder / f"{workload.folder}-{n_files}"
         for name in workload.streams:
             if not (part / "merged" / f"{name}.parquet").exists():
                 shutil.rmtree(part / name, ignore_errors=True)
                 (part / name).mkdir(parents=True)
                 files = sorted((self.folder / workload.folder / name).glob("*.parquet"))
-                for file in files[: epochs * workload.files_per_epoch]:
+                for file in files[:n_files]:
                     os.link(file, part / name / file.name)
                 _merge(part, name)
         return part
 
 
-def answer(workload: Workload, data: Path, *, is_matched: bool = False) -> tuple[int, int]:
+def answer(workload: Workload, data: Path, *, is_decided: bool = False) -> tuple[int, int]:
     """How many results DuckDB finds, and the sum over them."""
     connection = duckdb.connect()
     for name in workload.streams:
         files = f"read_parquet('{data / name}/*.parquet')"
         connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE (epoch_us(ts) AS ts) FROM {files}")
-    text = workload.matched if is_matched else workload.duckdb
+    text = workload.decided if is_decided else workload.duckdb
     found = connection.execute(f"SELECT COUNT(*), SUM({workload.check}) FROM ({text})").fetchone() or (0, 0)
     return int(found[0]), int(found[1] or 0)
 
