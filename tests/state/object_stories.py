@@ -9,23 +9,27 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from braidstream.errors import DamagedState, LeaseLost, SinkFailed
+from braidstream.errors import DamagedState, InputError, LeaseLost, SinkFailed
 from braidstream.lab.testing.harness import Harness, Indexed
+from braidstream.model.values import changed
 from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.lease import Lease, take
+from braidstream.state.manifest import Manifest
 from braidstream.state.objects import Objects
+from braidstream.state.rolling_back import plan_rollback, roll_back
 from braidstream.state.whole_epochs import result_files
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 STEPS = ("_put_if", "_seen", "_listed", "_below", "delete_file", "delete_dir", "copy_file", "open_output_stream")
 DISTURBED, LAST = 2, 3
+Act: TypeAlias = "Callable[[Harness], Callable[[], object]]"
 
 
 def rows(epoch: int) -> dict[str, pa.Table]:
@@ -228,20 +232,61 @@ def check_claims(root: str) -> None:
     assert not first.exists(name)
     with pytest.raises(FileNotFoundError):
         first.read(name)
-    first.check = lambda: second.claim(name)  # the other takes over between its look and its put
-    with pytest.raises(FileExistsError):
-        first.add(name, b"of the first")
+    looks = []
 
-    def is_lost() -> None:
-        raise LeaseLost(root)
+    def look() -> None:
+        looks.append(1)
+        if len(looks) > 1:
+            raise LeaseLost(root)
+        second.claim(name)  # the other takes over between its look and its put
 
-    first.check = is_lost
+    first.check = look
     with pytest.raises(LeaseLost):
         first.add(name, b"of the first")
+    assert not first.exists(name)
     second.add(name, b"of the second")
     assert first.read(name) == b"of the second"
     with pytest.raises(FileExistsError):
         first.claim(name)
+
+
+def check_taken_away(root: str) -> None:
+    """What comes again is taken away if it is what was there before the look at the lease, and put after it only."""
+    first, second, name = Files(root), Files(root), "manifests/0000000009.root"
+
+    def after(act: Callable[[], object]) -> Callable[[], None]:
+        """The other does something between the first one's look at the lease and its act, and has the lease then."""
+        looks = []
+
+        def look() -> None:
+            looks.append(1)
+            if len(looks) > 1:
+                raise LeaseLost(root)
+            act()
+
+        return look
+
+    second.add(name, b"old")
+    first.check = after(lambda: second.replace(name, b"new"))
+    with pytest.raises(LeaseLost):
+        first.delete(name)
+    assert second.read(name) == b"new"
+    first.check = after(lambda: (second.delete(name), second.add(name, b"again")))
+    with pytest.raises(LeaseLost):
+        first.delete(name)
+    assert second.read(name) == b"again"
+    second.delete(name)
+    assert second.names("manifests") == []
+    first.check = after(lambda: second.bar(name))
+    with pytest.raises(LeaseLost):
+        first.add(name, b"late")
+    first.check = after(lambda: (second.add(name, b"retired"), second.delete(name), second.forget_claim(name)))
+    with pytest.raises(LeaseLost):
+        first.add(name, b"late")
+    assert not second.exists(name)
+    second.add(name, b"at last")
+    second.forget_claim(name)
+    assert second.read(name) == b"at last"
 
 
 def check_replaced(root: str) -> None:
@@ -319,6 +364,133 @@ def check_leases(root: str) -> None:
     second.release()
     third = take(files, ttl_s=0.0)
     assert (third.term, third.took_over) == (3, False)
+
+
+N_CHUNKS, BEFORE = 9, 4
+
+
+def chunk(number: int) -> dict[str, pa.Table]:
+    """Rows that are never late, however they are dealt to epochs."""
+    made = {}
+    for seed, name in enumerate("RS"):
+        keys = np.random.default_rng([number, seed]).integers(0, 6, 30)
+        made[name] = pa.table([keys, np.arange(30) + 100 * number, np.arange(30) + 30 * number], schema=SCHEMA)
+    return made
+
+
+def logged(store: Files, epoch: int) -> None:
+    """What Spark logs of an epoch."""
+    folder = Checkpoint(store.root).log.folder
+    for name in ("metadata", f"offsets/{epoch}", f"commits/{epoch}", f"sources/0/{epoch}"):
+        store.replace(f"{folder}/{name}", b"{}" if name == "metadata" else b'v1\n{}\n{"logOffset":%d}' % epoch)
+
+
+def run_epoch(flow: Harness, root: str, tables: dict[str, pa.Table]) -> None:
+    logged(Files(f"{root}/ck"), flow.manifest.epoch + 1)
+    flow.epoch(tables)
+
+
+def to_roll_back(folder: Path, root: str, n_epochs: int = BEFORE) -> Harness:
+    """A flow after some epochs, a chunk each, which notes the folder of its results as a launch does."""
+    flow = started(folder, root)
+    notes = changed(flow.manifest.notes, folders={f"{root}/out/q": -1})
+    flow.runner.manifest = flow.runner.flow.checkpoint.commit(flow.manifest.with_notes(notes))
+    for number in range(n_epochs):
+        run_epoch(flow, root, chunk(number))
+    return flow
+
+
+def rolled_back(flow: Harness) -> None:
+    """Roll back as far as may be, and start again."""
+    checkpoint = Checkpoint(flow._root, 2)
+    checkpoint.take(ttl_s=0.0)
+    epoch = Manifest.epochs(checkpoint.files)[0]
+    roll_back(checkpoint, plan_rollback(checkpoint, epoch), flow._identity.flow)
+    checkpoint.release()
+    flow.restart()
+
+
+def go_on_otherwise(flow: Harness, root: str) -> None:
+    """Deal the rest of the rows to epochs otherwise than before."""
+    epoch = flow.manifest.epoch
+    first, second = chunk(epoch + 1), chunk(epoch + 2)
+    run_epoch(flow, root, {name: pa.concat_tables([first[name], second[name]]) for name in first})
+    for number in range(epoch + 3, N_CHUNKS):
+        run_epoch(flow, root, chunk(number))
+
+
+def roots(root: str) -> dict[str, bytes]:
+    """The roots of all manifests that are kept."""
+    store = Files(f"{root}/ck")
+    return {name: store.read(f"manifests/{name}") for name in store.names("manifests") if name.endswith(".root")}
+
+
+def rolled_back_under(folder: Path, root: str, at: int, expected: list[str], prepared: Act, *, is_fast: bool) -> int:
+    """Stop an act before a step; meanwhile the checkpoint is rolled back. Gives the number of steps.
+
+    The flow has gone on when who was stopped wakes up, or, if it is not fast, has only started.
+    """
+    flow, seen, kept = to_roll_back(folder, root), dict[str, bytes](), dict[str, bytes]()
+    act = prepared(flow)
+
+    def meanwhile() -> None:
+        rolled_back(flow)
+        if is_fast:
+            go_on_otherwise(flow, root)
+        seen.update(counted(root))
+        kept.update(roots(root))
+
+    with pytest.MonkeyPatch.context() as patched:
+        stopper = Stopper(at, meanwhile)
+        stopper.patch(patched)
+        stopper.is_on = True
+        try:
+            act()
+        except (LeaseLost, InputError, DamagedState, FileNotFoundError, SinkFailed):
+            assert seen, "lost without a successor"
+        stopper.is_on = False
+    if not seen:
+        return stopper.steps
+    assert counted(root).items() >= seen.items(), f"step {at} changed something"
+    assert roots(root) == kept, f"step {at} changed which epochs there are"
+    if not is_fast:
+        go_on_otherwise(flow, root)
+    assert named(root) == expected, f"step {at}"
+    flow.restart()
+    assert sorted(map(str, flow.results("q"))) == expected, f"after step {at} others see something else"
+    checkpoint = flow.runner.checkpoint
+    checkpoint.verify(checkpoint.latest())
+    assert checkpoint.orphans() == []
+    return stopper.steps
+
+
+def one_more(flow: Harness) -> Callable[[], object]:
+    """An epoch, begun by Spark."""
+    number = flow.manifest.epoch + 1
+    logged(Files(flow._root), number)
+    return lambda: flow.epoch(chunk(number))
+
+
+def back(flow: Harness) -> Callable[[], object]:
+    """A rollback that has the lease and is planned."""
+    checkpoint = Checkpoint(flow._root, 2)
+    checkpoint.take(ttl_s=0.0)
+    plan = plan_rollback(checkpoint, Manifest.epochs(checkpoint.files)[0])
+    return lambda: roll_back(checkpoint, plan, flow._identity.flow)
+
+
+ACTS: dict[str, Act] = {"an epoch": one_more, "a rollback": back}
+
+
+def check_rolled_back_under(folder: Path, root: str, every: int, kind: str, *, is_fast: bool) -> None:
+    """A flow, or a rollback, is stopped before every so many of its steps, while the checkpoint is rolled back."""
+    quiet = to_roll_back(folder / "quiet", f"{root}/quiet", N_CHUNKS)
+    expected = sorted(map(str, quiet.results("q")))
+    assert len(expected) > 100
+    n_steps = rolled_back_under(folder / "count", f"{root}/count", -1, expected, ACTS[kind], is_fast=is_fast)
+    assert n_steps > 30
+    for at in range(2, n_steps + 1, every):
+        rolled_back_under(folder / str(at), f"{root}/{at}", at, expected, ACTS[kind], is_fast=is_fast)
 
 
 def new_root(bucket: str) -> str:

@@ -52,12 +52,29 @@ def test_an_owner_changes_nothing_whatever_became_of_its_lease(
     stories.check_damaged_leases(tmp_path, root, every)
 
 
+@pytest.mark.parametrize("kind", list(stories.ACTS))
+@pytest.mark.parametrize("is_fast", [True, False], ids=["the flow has gone on", "the flow has just started"])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_who_is_stopped_while_a_checkpoint_is_rolled_back_changes_nothing(
+    tmp_path: Path, root: str, every: int, kind: str, is_fast: bool
+) -> None:
+    """Names of roots and marks come again after it."""
+    stories.check_rolled_back_under(tmp_path, root, every, kind, is_fast=is_fast)
+
+
 def test_restarts_with_other_slots_give_the_same_results(tmp_path: Path, root: str) -> None:
     stories.check_restarts(tmp_path, root, seed=1)
 
 
 @pytest.mark.parametrize(
-    "check", [stories.check_one_of_many, stories.check_claims, stories.check_replaced, stories.check_leases]
+    "check",
+    [
+        stories.check_one_of_many,
+        stories.check_claims,
+        stories.check_taken_away,
+        stories.check_replaced,
+        stories.check_leases,
+    ],
 )
 def test_puts_are_conditional(root: str, check: object) -> None:
     assert callable(check)
@@ -122,15 +139,19 @@ def test_copies_beyond_the_limit_go_those_unused_for_longest_first(
 
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["it was done", "it was not done"])
-@pytest.mark.parametrize("what", ["add", "replace"])
+@pytest.mark.parametrize(
+    ("what", "name", "lost", "n_whole"),
+    [("add", "1.ledger", 1, 1), ("add", "1.root", 1, 2), ("add", "1.root", 2, 2), ("replace", "1.root", 1, 1)],
+    ids=["of a name that never comes again", "a claim", "over a claim", "in the place of another"],
+)
 def test_a_put_whose_answer_was_lost_is_done_once(
-    root: str, monkeypatch: pytest.MonkeyPatch, what: str, is_done: bool
+    root: str, monkeypatch: pytest.MonkeyPatch, what: str, name: str, lost: int, n_whole: int, is_done: bool
 ) -> None:
     real, n_puts = obstore.put, []
 
     def put(*given: Any, **named: Any) -> Any:
         n_puts.append(1)
-        if len(n_puts) > 1:
+        if len(n_puts) != lost:
             return real(*given, **named)
         if is_done:
             real(*given, **named)
@@ -139,9 +160,9 @@ def test_a_put_whose_answer_was_lost_is_done_once(
     monkeypatch.setattr(objects.obstore, "put", put)
     monkeypatch.setattr(objects, "_PAUSE_S", 0.0)
     store = Files(root)
-    getattr(store, what)("manifests/1.root", b"content")
-    assert store.read("manifests/1.root") == b"content"
-    assert len(n_puts) == (1 if is_done else 2)
+    getattr(store, what)(f"manifests/{name}", b"content")
+    assert store.read(f"manifests/{name}") == b"content"
+    assert len(n_puts) == n_whole + (not is_done)
 
 
 def test_who_comes_second_is_told_so_even_if_its_answer_was_lost(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from braidstream.model.columns import FAILED
 from braidstream.model.declarations import Target
 from braidstream.spark.causes import in_expression
 from braidstream.spark.names import column_of
-from braidstream.spark.sink import Delivery, Sink
+from braidstream.spark.sink import Delivery, Reached, Sink
 
 __all__ = ["BAD", "BAD_TYPE", "FAILED_ROWS", "FILE_BAD_TYPE", "BadRows", "FailedRows", "GoodRows", "bare", "skipping"]
 
@@ -102,6 +102,14 @@ class _Some(Sink):
         """Ask the sink about the columns that it is given."""
         self.sink.check_rows(self.kept(schema))
 
+    def named(self, outlet: str) -> str:
+        """The outlet as the sink knows it."""
+        return outlet
+
+    def refuse_later(self, flow: str, outlet: str, reached: Reached) -> None:
+        """Ask the sink about the outlet as it knows it."""
+        self.sink.refuse_later(flow, self.named(outlet), reached)
+
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark the sink."""
         self.sink.claim(flow, owner)
@@ -117,7 +125,8 @@ class _Some(Sink):
             return self.taken(delivery.frame())
 
         staged = delivery.staged if delivery.staged and not frame().isEmpty() else ()
-        self.sink.deliver(replace(delivery, staged=staged, frame=frame, finished=False, part=self.part))
+        own = replace(delivery, outlet=self.named(delivery.outlet), staged=staged, frame=frame, part=self.part)
+        self.sink.deliver(replace(own, finished=False))
         self.placed = self.sink.placed
 
 
@@ -130,9 +139,10 @@ class BadRows(_Some):
         super().__init__(sink)
         self.stream = stream
 
-    def deliver(self, delivery: Delivery) -> None:
+    def named(self, outlet: str) -> str:
         """As the stream's own, whichever of the ways in which it is read they come from."""
-        super().deliver(replace(delivery, outlet=f"late {self.stream}"))
+        del outlet
+        return f"late {self.stream}"
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """The rows with a `_bad`."""
@@ -170,9 +180,9 @@ class FailedRows(_Some):
         super().__init__(sink)
         self.query = query
 
-    def deliver(self, delivery: Delivery) -> None:
+    def named(self, outlet: str) -> str:
         """As an outlet of its own: several queries may have one table, which knows what it took by outlet."""
-        super().deliver(replace(delivery, outlet=f"{delivery.outlet} of {self.query}"))
+        return f"{outlet} of {self.query}"
 
     def taken(self, frame: DataFrame) -> DataFrame:
         """A row for each in which the query is named."""

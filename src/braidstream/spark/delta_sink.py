@@ -33,7 +33,7 @@ from braidstream.spark.delta_paths import refuse_delta_path
 from braidstream.spark.extras import extra
 from braidstream.spark.formats import find_sink
 from braidstream.spark.names import resolved
-from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.sink import Delivery, Mark, Reached, Sink
 from braidstream.spark.staged_folder import STAGING, StagedFolder, refuse_file
 from braidstream.state.staging import Staging
 
@@ -120,6 +120,19 @@ class DeltaSink(Sink):
             raise SinkError(f"Delta has no form for these results: {one_line(error)}", "types that Delta has") from None
         if self._delta.DeltaTable.is_deltatable(self._uri) and not self._needs_spark:
             refuse_other_columns(f"the Delta table {self.path!r}", _columns(self._table().schema()), _columns(mine))
+
+    def refuse_later(self, flow: str, outlet: str, reached: Reached) -> None:
+        """Refuse a table with a later mark; it stays in the log, also where the table was restored."""
+        if not self._delta.DeltaTable.is_deltatable(self._uri) or not self._is_readable:
+            return
+        for first in (0, -1):
+            mark = Mark(flow, outlet, first)
+            reached.refuse_later(
+                f"the Delta table {self.path!r}",
+                mark,
+                _taken(self._table(), mark),
+                "copy the table as it was after the last epoch of the checkpoint, and send the query to the copy",
+            )
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Make the table if it is not there, and the staging area."""
@@ -225,9 +238,8 @@ class DeltaSink(Sink):
 
     def _has(self, table: Any, mark: Mark) -> bool:
         """Whether the epoch was taken: by this writer, or by Spark's Delta before this sink was there."""
-        former = mark.flow if mark.kind == "epoch" else f"{mark.flow}-clean-up"
-        versions = (table.transaction_version(writer) for writer in (mark.writer, former))
-        return any(version is not None and version >= mark.version for version in versions)
+        taken = _taken(table, mark)
+        return taken is not None and taken >= mark.version
 
     def _not_by_reference(self) -> str | None:
         """Why files cannot simply be added to the table."""
@@ -242,6 +254,13 @@ class DeltaSink(Sink):
             return f"it is partitioned by {', '.join(found.partition_columns)}"
         features = table.protocol().writer_features or ()
         return _hindered(found.configuration) or _asked_of(json.loads(table.schema().to_json()), features)
+
+
+def _taken(table: Any, mark: Mark) -> int | None:
+    """The last number of a mark's kind that the table has; None where it has none."""
+    former = mark.flow if mark.kind == "epoch" else f"{mark.flow}-clean-up"
+    versions = (table.transaction_version(writer) for writer in (mark.writer, former))
+    return max((version for version in versions if version is not None), default=None)
 
 
 def _has_nulls(file: pq.ParquetFile, column: str) -> bool:

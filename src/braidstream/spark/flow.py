@@ -85,7 +85,7 @@ from braidstream.spark.meaning import refuse_mixed_times
 from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.session import cores, default_memory
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, identity_of, is_begun
+from braidstream.spark.starting import begin, identity_of, is_begun, refuse_later
 from braidstream.spark.unreachable import refuse_unreachable
 from braidstream.state.cells import resettled
 from braidstream.state.checkpoint import Checkpoint, Identity
@@ -371,8 +371,8 @@ class Flow(FlowInputs):
         if changes.ends and may_owe(last):
             owed = held_before(changes, last, self._parsed, self._queries, shown)
             held = with_failed(owed, changes, self._queries, self._attempted, shown)
-        begun = is_begun(store, last)
-        refuse_recognized(changes, prepared.queries, last, shown, is_begun=begun, is_settled=bool(held))
+        refuse_recognized(changes, prepared.queries, last, shown, is_begun=is_begun(store, last), is_settled=bool(held))
+        refuse_later(mine.flow, store, last, prepared.outlets)
         warnings += gone_folders(prepared, last, store)
         warnings += tuple(filter(None, (expiring_groups(q.query, self.schemas) for q in prepared.queries.values())))
         return Begun(launch, prepared, last, mine, is_new, warnings, changes, held)

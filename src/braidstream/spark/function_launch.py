@@ -36,10 +36,10 @@ from braidstream.spark.moved import refuse_moved_streams
 from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import ParquetReader, is_case_sensitive
-from braidstream.spark.session import own_session
+from braidstream.spark.session import in_session, own_session, retention
 from braidstream.spark.sinks import FileSink, Sink, spark_schema
 from braidstream.spark.sources import Stream
-from braidstream.spark.starting import begin, forget_begun, identity_of, own_seconds, record_start
+from braidstream.spark.starting import begin, forget_begun, identity_of, own_seconds, record_start, refuse_later
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.manifest import Manifest
 
@@ -110,10 +110,12 @@ def prepare_function(
         files = first.stream.files
         refuse_moved_streams(store, {first.stream.name: files.path if files else None}, shown)
     _check_sinks(flow.spark, functions, sinks, mine, store)
+    refuse_later(mine.flow, store, manifest, sinks.items())
     arranged, manifest = arrange(flow.spark, store, manifest, streams, is_finite="availableNow" in trigger)
     reads = replace(functions[0], source=replace(first, stream=arranged[first.stream.name]))
     reader = _reader(reads)
-    frame = _direct(flow.spark, reads, store.root) if reader.files is not None else _general(reads, reader)
+    session = own_session(flow.spark, store.root, retention(flow.spark, store.keep))
+    frame = _direct(session, reads) if reader.files is not None else in_session(_general(reads, reader), session)
     folders = (resolved(sink.path) for sink in sinks.values() if isinstance(sink, FileSink))
     manifest = with_folders(manifest, folders)
     return PreparedFunction((reads, *functions[1:]), sinks, mine, last, manifest, reader, frame)
@@ -217,10 +219,10 @@ def _applied(query: FunctionQuery, stream: Stream) -> Applied:
     return Applied(query.name, setup, query.plans, query.monitor, query.sink is not None)
 
 
-def _direct(spark: SparkSession, query: FunctionQuery, root: str) -> DataFrame:
+def _direct(session: SparkSession, query: FunctionQuery) -> DataFrame:
     files = query.source.stream.files
     assert files is not None
-    source = own_session(spark, root).readStream.format("binaryFile").schema(_PATHS).options(**files.options)
+    source = session.readStream.format("binaryFile").schema(_PATHS).options(**files.options)
     return source.load(files.pattern).select("path")
 
 

@@ -34,7 +34,7 @@ from braidstream.spark.arrow_rows import refuse_other_columns, result_schema
 from braidstream.spark.causes import one_line
 from braidstream.spark.extras import extra
 from braidstream.spark.names import resolved
-from braidstream.spark.sink import Delivery, Mark, Sink
+from braidstream.spark.sink import Delivery, Mark, Reached, Sink
 from braidstream.spark.staged_folder import STAGING, StagedFolder, refuse_file
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
@@ -106,6 +106,16 @@ class IcebergSink(Sink):
         if table.spec().fields:
             wrong = f"the Iceberg table {self._name} is partitioned: files cannot simply be added to it"
             raise SinkError(wrong, "a table without partitions", "choose another table")
+
+    def refuse_later(self, flow: str, outlet: str, reached: Reached) -> None:
+        """Refuse a table with a later mark; it stays among its properties, also where a snapshot was restored."""
+        table = self._found() if self._is_there else None
+        if table is None:
+            return
+        for first, last in ((0, reached.epoch), (-1, reached.step)):
+            mark = Mark(flow, outlet, first)
+            fix = f"restore its snapshot of that {mark.kind}, and set its property {_property(mark)} to {last}"
+            reached.refuse_later(f"the Iceberg table {self._name}", mark, _taken(table, mark), fix)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Make the table if it is not there, and the staging area."""
@@ -230,7 +240,14 @@ class IcebergSink(Sink):
 
 def _has(table: Any, mark: Mark) -> bool:
     """Whether the epoch was taken."""
-    return int(table.properties.get(_property(mark), -1)) >= mark.version
+    taken = _taken(table, mark)
+    return taken is not None and taken >= mark.version
+
+
+def _taken(table: Any, mark: Mark) -> int | None:
+    """The last number of a mark's kind that the table has; None where it has none."""
+    found = table.properties.get(_property(mark))
+    return None if found is None else int(found)
 
 
 def _leave_files(table: Any) -> None:

@@ -21,7 +21,7 @@ from braidstream.model.columns import FAILED
 from braidstream.model.declarations import Target
 from braidstream.spark.bad_rows import BAD, BadRows, FailedRows, GoodRows, bare
 from braidstream.spark.declared import ContinuousQuery
-from braidstream.spark.sink import Delivery, Sink
+from braidstream.spark.sink import Delivery, Reached, Sink
 from braidstream.spark.sinks import CallableSink
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
@@ -50,6 +50,11 @@ class SeveralSinks(Sink):
         """Refuse what one of them refuses."""
         for sink in self.sinks:
             sink.check(flow)
+
+    def refuse_later(self, flow: str, outlet: str, reached: Reached) -> None:
+        """Refuse what one of them refuses."""
+        for sink in self.sinks:
+            sink.refuse_later(flow, outlet, reached)
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark all of them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import groupby
@@ -56,7 +56,15 @@ from braidstream.spark.names import resolved
 from braidstream.spark.outlets import SparkOutlets
 from braidstream.spark.parquet import is_case_sensitive
 from braidstream.spark.resolve import resolve
-from braidstream.spark.session import cores, handover_folder, in_session, is_single_executor, own_session, warm_rows
+from braidstream.spark.session import (
+    cores,
+    handover_folder,
+    in_session,
+    is_single_executor,
+    own_session,
+    retention,
+    warm_rows,
+)
 from braidstream.spark.sink import Sink
 from braidstream.spark.sinks import OWNER, FileSink, staged_frame
 from braidstream.spark.sources import DirectRouter, Router, direct_frame, fixed_width, sent_frame
@@ -99,6 +107,13 @@ class Prepared:
     def outputs(self) -> list[Sink]:
         """All that something is delivered to."""
         return [sink for query in self.queries.values() for sink in query.outputs]
+
+    @property
+    def outlets(self) -> Iterator[tuple[str, Sink]]:
+        """The sinks by the names of what they are given."""
+        yield from self.sinks.items()
+        yield from ((f"late {stream}", sink) for stream, sink in self.late.items())
+        yield from ((f"bad {name}", sink) for name, sink in self.bad.items())
 
     @property
     def sinks(self) -> dict[str, Sink]:
@@ -337,7 +352,8 @@ class Launch:
             b.stream: Router(root, run, b, schemas[b.stream], folder, plan.plain.get(b.stream, {}))
             for b in plan.branches
         }
-        spark, n_tasks = own_session(self.flow.spark, root, settings), cores(self.flow.spark)
+        own = {**settings, **retention(self.flow.spark, self.checkpoint.keep)}
+        spark, n_tasks = own_session(self.flow.spark, root, own), cores(self.flow.spark)
         needed = list(dict.fromkeys(lookup.table for one in enriched for lookup in one.lookups))
         tables = self.flow.tables.frames(manifest.notes.tables, needed)
         frames: list[DataFrame] = []

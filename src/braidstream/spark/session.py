@@ -35,6 +35,7 @@ __all__ = [
     "is_single_executor",
     "local_session",
     "own_session",
+    "retention",
     "unweighed",
     "warm_rows",
     "warm_up",
@@ -55,6 +56,10 @@ QUERY_SETTINGS = {
 but of no more rows than Spark's own, which are weighed before each row, and where arrays are NULL each time by looking
 at all rows before; envelopes of two attempts carry the same rows but the times of their own, which is no reason to fail
 the job."""
+_RETAINED = "spark.sql.streaming.minBatchesToRetain"
+_SPARE = 2
+"""Of epochs beside those that are kept: to go back to one Spark needs the offsets of the one before it, and it deletes
+when it has begun the next."""
 _DAEMON, _OURS = "spark.python.daemon.module", "braidstream.spark.worker_daemon"
 _UNWEIGHED = str(2**31 - 1)
 """At this number of bytes, and no other, Spark does not look."""
@@ -126,6 +131,11 @@ def own_session(spark: SparkSession, checkpoint: str, settings: Mapping[str, str
     return own
 
 
+def retention(spark: SparkSession, keep: int) -> dict[str, str]:
+    """Settings under which Spark's log has every epoch that a rollback may go back to; never fewer than the user's."""
+    return {_RETAINED: str(max(keep + _SPARE, int(spark.conf.get(_RETAINED) or 0)))}
+
+
 def unweighed(width: int) -> dict[str, str]:
     """Settings under which Arrow's batches are as large as ever, for rows of so many bytes each: by their number.
 
@@ -141,7 +151,7 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     What its sources were declared with stays theirs; those of files write their log as that session has it, if it has
     their session's settings otherwise.
     """
-    analyzed = sources_in(frame._jdf.queryExecution().analyzed(), session, [*QUERY_SETTINGS, *SETTINGS])
+    analyzed = sources_in(frame._jdf.queryExecution().analyzed(), session, [*QUERY_SETTINGS, *SETTINGS, _RETAINED])
     datasets = session._jvm.org.apache.spark.sql.classic.Dataset
     return DataFrame(datasets.ofRows(session._jsparkSession, analyzed), session)
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from braidstream.errors import SinkError
 from braidstream.model.declarations import Target
 from braidstream.model.faults import reach
 from braidstream.model.secrets import kept_value
@@ -30,7 +31,7 @@ from braidstream.state.files import Files
 from braidstream.state.staging import Staging
 from braidstream.state.whole_epochs import shown_number
 
-__all__ = ["Delivery", "Mark", "Sink"]
+__all__ = ["Delivery", "Mark", "Reached", "Sink"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,25 @@ class Mark:
     def file_name(self) -> str:
         """What the names of its files begin with."""
         return f"part-{self.flow[:12]}-{shown_number(self.number)}-"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a flow may have delivered, by its checkpoint: the last epoch and the last step."""
+
+    epoch: int
+    step: int
+
+    def refuse_later(self, what: str, mark: Mark, taken: int | None, fix: str) -> None:
+        """Refuse a table that has results of a later number: it would take what comes for what it has."""
+        limit = self.epoch if mark.kind == "epoch" else self.step
+        if taken is not None and taken > limit:
+            raise SinkError(
+                f"{what} has results of {mark.outlet!r} up to {mark.kind} {taken}, the checkpoint is at "
+                f"{mark.kind} {limit}: it was rolled back, or restored from a copy",
+                f"a table with results, and a mark, of no later {mark.kind}",
+                f"{fix} (docs/runbook.md)",
+            )
 
 
 @dataclass(frozen=True)
@@ -142,6 +162,10 @@ class Sink(ABC):
     def check_rows(self, schema: StructType) -> None:
         """Refuse, before anything starts, rows that the sink cannot take."""
         del schema
+
+    def refuse_later(self, flow: str, outlet: str, reached: Reached) -> None:
+        """Refuse, before anything starts, a sink that says it has more of an outlet than the flow has delivered."""
+        del flow, outlet, reached
 
     def claim(self, flow: str, owner: str = "") -> None:
         """Mark the sink as this flow's; refuse it like `check`. `owner` holds the lease of the flow's checkpoint."""

@@ -5,7 +5,7 @@
 A process that has lost its checkpoint to another may not touch results either. So whatever changes in the folder
 passes, by one rename, through the gate; who takes over removes the gates of others before it delivers. In a folder that
 several flows share, each has a staging folder of its own. Object stores have no rename, and no gate: there an owner's
-folder is only his own, and who starts drops those of earlier terms.
+folder is only his own, and who starts drops those of earlier terms; an owner sees by them that a later one has begun.
 
 Results that Spark has to finish are written by it beside, and then take the same way. Cost: a rename a file.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,7 +24,7 @@ from braidstream.spark.sink import Delivery
 from braidstream.state import syncing
 from braidstream.state.files import Files
 from braidstream.state.staging import Staging
-from braidstream.state.whole_epochs import STAGING
+from braidstream.state.whole_epochs import BEGUN, STAGING, begin_owner, refuse_later_owner
 
 __all__ = ["STAGING", "StagedFolder", "refuse_file"]
 
@@ -50,6 +51,9 @@ class StagedFolder:
         self._base, self.owner = base, owner or uuid.uuid4().hex
         self.files.gate = f"{base}/{owner}" if owner and self.files.has_renames else None
         self.files.make(self.place)
+        if self.files.objects is not None and owner:
+            begin_owner(self.files, self.place)
+            self.files.check = partial(refuse_later_owner, self.files, base, owner)
 
     @property
     def place(self) -> str:
@@ -65,7 +69,8 @@ class StagedFolder:
                 self.files.delete_folder(f"{self._base}/{name}")
         for folder in {self._base, self.place}:
             for name in self.files.names(folder):
-                self.files.delete(f"{folder}/{name}")
+                if name != BEGUN:
+                    self.files.delete(f"{folder}/{name}")
 
     def staging(self) -> Staging:
         """Where slots write files that are only to be moved."""

@@ -5,7 +5,7 @@ A start is prepared (all that may refuse it; nothing is changed), begun here, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -18,14 +18,23 @@ from braidstream.epoch.recorder import Recorder
 from braidstream.plan.catalogue import all_folders
 from braidstream.spark.names import resolved
 from braidstream.spark.session import warm_up
-from braidstream.spark.sink import Delivery
+from braidstream.spark.sink import Delivery, Reached
 from braidstream.spark.sinks import OWNER, FileSink, Sink
 from braidstream.spark.sources import Stream
 from braidstream.state.checkpoint import Checkpoint, Identity
 from braidstream.state.history import Words
 from braidstream.state.manifest import Manifest
 
-__all__ = ["as_from_here", "begin", "forget_begun", "identity_of", "is_begun", "own_seconds", "record_start"]
+__all__ = [
+    "as_from_here",
+    "begin",
+    "forget_begun",
+    "identity_of",
+    "is_begun",
+    "own_seconds",
+    "record_start",
+    "refuse_later",
+]
 
 T = TypeVar("T")
 
@@ -78,6 +87,16 @@ def forget_begun(
             sink.claim(flow, store.owner)
             sink.deliver(Delivery("", last.epoch + 1, (), rows, finished=True))
             sink.sweep()
+
+
+def refuse_later(flow: str, store: Checkpoint, last: Manifest, sinks: Iterable[tuple[str, Sink]]) -> None:
+    """Refuse tables that say they have more than the checkpoint knows of: of the outlets, by their names, of a flow.
+
+    After a rollback they would leave epochs out for those that they have, whose results may be others.
+    """
+    reached = Reached(last.epoch + is_begun(store, last), last.notes.steps + 1)
+    for outlet, sink in sinks:
+        sink.refuse_later(flow, outlet, reached)
 
 
 def is_begun(store: Checkpoint, last: Manifest) -> bool:

@@ -388,6 +388,7 @@ class Checkpoint:
             self.files.delete(self._kept[old].own[0])
         self.sync_roots()  # a root that comes back after a power failure must find what it refers to
         for old in gone:
+            self.files.forget_claim(self._kept[old].own[0])
             after = self._kept.get(old + 1)
             for name in (*self._kept[old].own[1:], *(() if after is None else after.dropped)):
                 self.files.delete(name)

@@ -295,9 +295,23 @@ class Files:
 
     def delete(self, name: str) -> None:
         """Delete a file, or do nothing when it is gone; also its local copy."""
-        with suppress(FileNotFoundError):
-            self._system.delete_file(self.path(self._taken(name)))
+        if self.objects is not None and self.objects.comes_again(self.path(name)):
+            if self.exists(name):
+                self.bar(name)
+        else:
+            with suppress(FileNotFoundError):
+                self._system.delete_file(self.path(self._taken(name)))
         (self._cache / name).unlink(missing_ok=True)
+
+    def bar(self, name: str) -> None:
+        """In an object store: no object of that name is there, nor is one added by who was about to do it."""
+        if self.objects is not None:
+            self.objects.take_away(self.path(name), self.check)
+
+    def forget_claim(self, name: str) -> None:
+        """In an object store: delete what is left of a name that was deleted and never comes again."""
+        if self.objects is not None:
+            self.objects.forget_claim(self.path(name))
 
     def _taken(self, name: str) -> str:
         """The name of a file or folder after it was moved into the gate, out of everybody's sight."""

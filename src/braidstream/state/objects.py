@@ -8,12 +8,19 @@ looks at the object, then at the lease, then puts on the condition that the obje
 So what an owner of the past puts came before the takeover, or fails, provided that its successor writes the same object
 when it takes over: `Checkpoint` does so with the last root, and claims the next one (`claim`).
 
-A put whose answer was lost may have been done: what is there is compared, and only then done again. Deletes have no
-condition. They are of names that were listed, or committed as dropped, while the lease was held, and names never come
+Some names come again after a rollback: roots, the marks of whole epochs, the intent of a rollback. Such an object is
+added over a claim of one's own, which is made before the look at the lease and is gone once a successor has claimed the
+name. It is taken away by a claim in its place, on the condition that it is the one that was seen before that look
+(`take_away`). So a late put or delete by an owner of the past fails, or finds its own work. Claims stay, but for those
+of roots below the oldest one: no rollback goes back to before it, so these names never come again (`forget_claim`).
+
+A put whose answer was lost may have been done: what is there is compared, and only then done again. Other deletes have
+no condition. They are of names that were listed, or committed as dropped, while the lease was held, and that never come
 again, so late ones take nothing from a successor.
 
 Settings are the environment's, as other clients have them: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on.
-Cost: one request for each call, two for `replace`; a rename is a copy by the server, and a delete.
+Cost: one request for each call, two for `replace`, and for `add` of a name that comes again; a rename is a copy by the
+server, and a delete.
 """
 
 from __future__ import annotations
@@ -55,6 +62,8 @@ __all__ = ["Objects", "object_system"]
 
 _CLAIM = b"claimed "
 _CLAIM_BYTES = len(_CLAIM) + 32
+_AGAIN = re.compile(r"(\.root|/_epochs/[^/]+|/rollback\.json)$")
+"""Names that come again: of roots, of marks (`state.whole_epochs`), of an intent (`state.begun_rollback`)."""
 _MISSING = (NotFoundError, FileNotFoundError)
 """obstore raises the one or the other, by version."""
 _FORBIDDEN = re.compile(r"status code: 40[13]\b")
@@ -106,29 +115,61 @@ class Objects(fs.FileSystemHandler):  # type: ignore[misc]
     # What `Files` asks beyond a file system
 
     def add(self, path: str, content: bytes, check: Callable[[], None]) -> None:
-        """Create an object; FileExistsError when it is there. Over a claim, if `check` refuses nothing after a look."""
-        if self._put_if(path, content, "create") is not None:
-            return
-        seen = self._seen(path)
-        if seen is not None and _is_claim(path, seen["size"]):
-            check()
-            if self._put_if(path, content, {"e_tag": seen["e_tag"]}) is not None:
-                return
-        raise FileExistsError(path)
+        """Create an object; FileExistsError when it is there.
 
-    def claim(self, path: str) -> None:
-        """Take a name for an object to come: who looked before, or has no lease, cannot create it.
+        Where the name comes again, over a claim of one's own, if `check` refuses nothing once that is made; a claim
+        that another has made void is made anew.
+        """
+        if not _AGAIN.search(path):
+            if self._put_if(path, content, "create") is None:
+                raise FileExistsError(path)
+            return
+        is_there = False
+        while not is_there:
+            try:
+                tag = self.claim(path)
+            except FileExistsError:
+                if self._tag_if_ours(path, content) is None:
+                    raise
+                return
+            check()
+            is_there = self._put_if(path, content, {"e_tag": tag}) is not None
+
+    def claim(self, path: str) -> str:
+        """Take a name for an object to come: who looked before, or has no lease, cannot create it. Gives its tag.
 
         An earlier claim is void. FileExistsError when the object is there.
         """
-        mine = _CLAIM + uuid.uuid4().hex.encode()
+        mine = _new_claim()
         while True:
             seen = self._seen(path)
             if seen is not None and not _is_claim(path, seen["size"]):
                 raise FileExistsError(path)
             tag = self._put_if(path, mine, "create" if seen is None else {"e_tag": seen["e_tag"]})
             if tag is not None:
-                return
+                return tag
+
+    def take_away(self, path: str, check: Callable[[], None]) -> None:
+        """Put a claim in the place of an object, or of another's claim, if it was there before `check`.
+
+        Whoever is about to create it, or to take it away, then fails.
+        """
+        is_gone = False
+        while not is_gone:
+            expected = self.tag(path)
+            check()
+            mode = "create" if expected is None else {"e_tag": expected}
+            is_gone = self._put_if(path, _new_claim(), mode) is not None
+
+    def forget_claim(self, path: str) -> None:
+        """Delete a claim on a name that never comes again."""
+        seen = self._seen(path)
+        if seen is not None and _is_claim(path, seen["size"]):
+            self.delete_file(path)
+
+    def comes_again(self, path: str) -> bool:
+        """Whether there may be another object of that name after a rollback."""
+        return _AGAIN.search(path) is not None
 
     def replace(self, path: str, content: bytes, check: Callable[[], None], tag: str | None = None) -> None:
         """Put an object if it is the one that was there before `check`, which refuses who may not.
@@ -370,7 +411,11 @@ def _info_of(path: str, seen: Any) -> fs.FileInfo:
 
 
 def _is_claim(path: str, size: int) -> bool:
-    return size == _CLAIM_BYTES and path.endswith(".root")
+    return size == _CLAIM_BYTES and _AGAIN.search(path) is not None
+
+
+def _new_claim() -> bytes:
+    return _CLAIM + uuid.uuid4().hex.encode()
 
 
 def _is_lasting(error: Exception) -> bool:

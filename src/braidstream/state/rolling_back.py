@@ -5,7 +5,8 @@ start refuses the checkpoint. What dies half-way is done again from the beginnin
 the disk has the intent:
 
 1. results of later epochs and steps are removed from folders: the marks first, so that no reader takes a part for all.
-   Before that the gates of others in these folders go: whoever was stopped there changes nothing when it wakes up
+   Before that the gates of others in these folders go: whoever was stopped there changes nothing when it wakes up.
+   In object stores the marks of all later epochs are barred, those that are not there too
 2. the roots of later epochs, the last one first: from then on the state is that of the epoch
 3. Spark's log is cut: commits, then offsets, then what its file sources have listed since
 4. the intent
@@ -35,7 +36,7 @@ from braidstream.state.checkpoint import Checkpoint
 from braidstream.state.files import Files
 from braidstream.state.manifest import Manifest, manifest_name, old_name
 from braidstream.state.seals import check_seal
-from braidstream.state.whole_epochs import MARKS, STAGING, remove_after
+from braidstream.state.whole_epochs import MARKS, STAGING, bar_mark, begin_owner, remove_after
 
 __all__ = ["RollbackPlan", "plan_rollback", "roll_back"]
 
@@ -55,6 +56,8 @@ class RollbackPlan:
     """Of results: files of later epochs are removed."""
     others: tuple[str, ...]
     """Sinks that have results of later epochs, or may have, and that only their owner can take back."""
+    last_step: int = 0
+    """The last one that was committed."""
     unread: tuple[int, ...] = ()
     """Later epochs whose manifests are damaged: sinks that they alone name are not known."""
 
@@ -87,7 +90,8 @@ def plan_rollback(checkpoint: Checkpoint, epoch: int, *, checked: bool = True) -
     last = _last(checkpoint, known)
     others_then = tuple(others) if last > epoch else ()
     unread = tuple(one for one, manifest in after.items() if manifest is None)
-    return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), others_then, unread)
+    last_step = max(one.notes.steps for one in (target, *later))
+    return RollbackPlan(epoch, last, target.notes.steps, tuple(folders), others_then, last_step, unread)
 
 
 def _refuse_unkept(epoch: int, known: Sequence[int]) -> None:
@@ -161,6 +165,7 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     files = checkpoint.files
     checkpoint.fence()
     _refuse_stale(checkpoint, plan)
+    _hold(files, plan.epoch)
     files.replace(INTENT, json.dumps({"epoch": plan.epoch, "last": plan.last}).encode())
     checkpoint.sync_names()
     removed, touched = [], []
@@ -169,6 +174,7 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
         if own.exists(_OWNED):
             _take_over(own, checkpoint)
             touched += [own.path(""), own.path(MARKS)] if own.has_renames else []
+            _bar_marks(own, plan)
             removed += [own.path(name) for name in remove_after(own, flow, plan.epoch, plan.steps)]
     for later in sorted((one for one in Manifest.epochs(files) if one > plan.epoch), reverse=True):
         for name in (manifest_name(later), old_name(later)):
@@ -184,12 +190,27 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
     return removed
 
 
+def _hold(files: Files, epoch: int) -> None:
+    """Without a gate: who had the checkpoint before cannot retire the epoch; refused where he has done it."""
+    if files.objects is None:
+        return
+    files.expect(manifest_name(epoch))
+    try:
+        Manifest.read(files, epoch).write(files)
+    except (DamagedState, FileExistsError):
+        _refuse_unkept(epoch, Manifest.epochs(files))
+        raise
+
+
 def _take_over(results: Files, checkpoint: Checkpoint) -> None:
     """Let all that is done to a folder of results pass through a gate of ours, and take away those of others.
 
     So a flow that was stopped in the middle of a delivery puts nothing there when it wakes up, and a rollback that was
     stopped takes nothing away.
     """
+    if results.objects is not None:
+        results.check = checkpoint.fence
+        begin_owner(results, f"{STAGING}/{checkpoint.owner}")
     if not results.has_renames:
         return
     results.gate = f"{STAGING}/{checkpoint.owner}"
@@ -198,6 +219,14 @@ def _take_over(results: Files, checkpoint: Checkpoint) -> None:
     for name in results.folders(STAGING):
         if name != checkpoint.owner:
             results.delete_folder(f"{STAGING}/{name}")
+
+
+def _bar_marks(results: Files, plan: RollbackPlan) -> None:
+    """In an object store: nobody who delivers a later epoch or step marks it any more, however late he does it."""
+    if results.objects is not None:
+        later = [*range(plan.epoch + 1, plan.last + 1), *(-one for one in range(plan.steps + 1, plan.last_step + 2))]
+        for number in later:
+            bar_mark(results, number)
 
 
 def _not_folders(manifest: Manifest) -> Iterable[str]:

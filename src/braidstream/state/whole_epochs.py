@@ -14,8 +14,10 @@ reader that takes all files still can.
 
 In an object store a late process could put files, or take them away, after its successor. There the files of an owner
 carry his name, the mark names them, and it is put once, on the condition that it is not there: who comes second takes
-his own files away. `result_files` gives what the marks name; who takes all files may see those of a lost attempt until
-a start after the epoch is whole, which drops what owners of earlier terms have left.
+his own files away. Each owner leaves an object in the staging area when he begins (`begin_owner`), and who sees that a
+later one has begun marks nothing (`refuse_later_owner`): after a rollback an epoch of the same number is another one.
+`result_files` gives what the marks name; who takes all files may see those of a lost attempt until a start after the
+epoch is whole, which drops what owners of earlier terms have left.
 
 Cost: two listings of names for a reader; a small file an epoch for the sink.
 """
@@ -27,13 +29,18 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from braidstream.errors import LeaseLost
 from braidstream.state.files import Files
 
 __all__ = [
+    "BEGUN",
     "MARKS",
     "STAGING",
+    "bar_mark",
     "begin_marks",
+    "begin_owner",
     "is_whole",
+    "refuse_later_owner",
     "remove_after",
     "result_files",
     "shown_number",
@@ -45,8 +52,8 @@ __all__ = [
 MARKS = "_epochs"
 STAGING = "_staging"
 """Where slots stage files, with the gate of who may change the folder (`spark.staged_folder`)."""
-_BEGUN = "begun"
-"""A file among the marks, so that the folder is there before the first of them."""
+BEGUN = "begun"
+"""A file among the marks, so that the folder is there before the first of them; and in the part of an owner."""
 _FILE = re.compile(r"part-([^-]+)-(c?\d+)-\d+(?:-([^.]+))?\..+$")
 
 
@@ -64,11 +71,11 @@ def result_files(path: str | Path) -> list[str]:
 
 def begin_marks(files: Files, staging: str) -> None:
     """Before the first delivery of a flow that leaves marks: those of what is there appear at once."""
-    if files.exists(f"{MARKS}/{_BEGUN}"):
+    if files.exists(f"{MARKS}/{BEGUN}"):
         return
     beside = f"{staging}/{uuid.uuid4().hex}" if files.has_renames else MARKS
     files.make(beside)
-    for name in {*_numbers(files).values(), _BEGUN}:
+    for name in {*_numbers(files).values(), BEGUN}:
         files.replace(f"{beside}/{name}", b"")
     if files.has_renames:
         files.delete_folder(MARKS)
@@ -88,6 +95,22 @@ def shown_number(number: int) -> str:
 def unmark(files: Files, number: int) -> None:
     """Before an epoch is taken away."""
     files.delete(f"{MARKS}/{shown_number(number)}")
+
+
+def bar_mark(files: Files, number: int) -> None:
+    """In an object store: take an epoch away, and let nobody who was about to mark it do so."""
+    files.bar(f"{MARKS}/{shown_number(number)}")
+
+
+def begin_owner(files: Files, place: str) -> None:
+    """In an object store: show that an owner, by whose name his part of the staging area goes, has begun."""
+    files.replace(f"{place}/{BEGUN}", b"")
+
+
+def refuse_later_owner(files: Files, staging: str, owner: str) -> None:
+    """`LeaseLost` where a later owner has begun; their names are in the order of their terms."""
+    if any(name > owner for name in files.folders(staging)):
+        raise LeaseLost(files.root)
 
 
 def remove_after(files: Files, flow: str, epoch: int, step: int) -> list[str]:
