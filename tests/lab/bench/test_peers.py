@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from braidstream.lab.bench import running
 from braidstream.lab.bench.cases import BRAIDSTREAM, SPARK_MEMORY
 from braidstream.lab.bench.measure import Measurement
 from braidstream.lab.bench.peers import beside, systems
@@ -210,3 +211,15 @@ def test_a_process_says_what_it_measured_and_sees_its_variables() -> None:
     program = "import json, os; print('else'); print(json.dumps({'epoch_ms': [], 'version': os.environ['OWN']}))"
     run = run_process([sys.executable, "-c", program], 60, environment={"OWN": "3"})
     assert (run.failure, run.printed) == (None, {"epoch_ms": [], "version": "3"})
+
+
+def test_what_a_process_leaves_behind_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM that does not end with its driver holds the output open."""
+    monkeypatch.setattr(running, "_LINGERS_S", 0.2)
+    left = "import time; time.sleep(600)"
+    program = (
+        f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}]); print('{{\"epoch_ms\": [7]}}')"
+    )
+    run = run_process([sys.executable, "-c", program], 60)
+    assert run.failure is None
+    assert run.printed["epoch_ms"] == [7]

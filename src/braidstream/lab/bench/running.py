@@ -30,6 +30,8 @@ FAILED, TIMED_OUT = "failed", "timed out"
 _NOTHING: Printed = {"epoch_ms": []}
 _MORE, _SELDOM_S = 1.02, 5.0
 """By how much pages have grown, or how long ago it was, when their shares are read again."""
+_LOOK_S, _LINGERS_S = 1.0, 10.0
+"""How often a process is looked at, and how long what it has left may go on."""
 _SIGNS = ("Error", "Exception", "Killed", "Caused by")
 
 
@@ -58,7 +60,7 @@ def run_process(
     )
     watch = _Memory(child.pid, most_mb)
     try:
-        out, err = child.communicate(timeout=limit_s)
+        out, err = _said(child, limit_s)
     except subprocess.TimeoutExpired:
         return Run(_NOTHING, watch.stop(), f"not done after {limit_s:g} s", TIMED_OUT)
     finally:
@@ -70,6 +72,22 @@ def run_process(
         return Run(_NOTHING, peak, _reason(err) or f"ended with {child.returncode}")
     printed: Printed = json.loads(out.splitlines()[-1])
     return Run(printed, peak)
+
+
+def _said(child: subprocess.Popen[str], limit_s: float) -> tuple[str, str]:
+    """What a process says until it ends; what it leaves behind, which may hold its output open, is not waited for."""
+    began, ended = time.monotonic(), None
+    while True:
+        try:
+            return child.communicate(timeout=min(_LOOK_S, limit_s))
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+            if child.poll() is None and now - began >= limit_s:
+                raise
+            ended = now if ended is None and child.poll() is not None else ended
+            if ended is not None and now - ended >= _LINGERS_S:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
 
 
 def _end(child: subprocess.Popen[str]) -> None:
