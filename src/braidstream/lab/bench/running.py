@@ -78,16 +78,17 @@ def _said(child: subprocess.Popen[str], limit_s: float) -> tuple[str, str]:
     """What a process says until it ends; what it leaves behind, which may hold its output open, is not waited for."""
     began, ended = time.monotonic(), None
     while True:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             return child.communicate(timeout=min(_LOOK_S, limit_s))
-        except subprocess.TimeoutExpired:
-            now = time.monotonic()
-            if child.poll() is None and now - began >= limit_s:
-                raise
-            ended = now if ended is None and child.poll() is not None else ended
-            if ended is not None and now - ended >= _LINGERS_S:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
+        now = time.monotonic()
+        if child.poll() is None:
+            if now - began >= limit_s:
+                raise subprocess.TimeoutExpired(child.args, limit_s)
+            continue
+        ended = now if ended is None else ended
+        if now - ended >= _LINGERS_S:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def _end(child: subprocess.Popen[str]) -> None:
