@@ -2,7 +2,7 @@
 
 Bytewax has windows and a join of what lies in the same one, but no join of an interval; so the join is written here as
 the state of a key, in Python, as its users would: the rows of each stream within the window, oldest first. Batches of
-rows are read from the files, a file at a time from each stream in turn, and keyed one by one.
+rows are read from the files, one of each stream at a time, in the order of their times, and keyed one by one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 import bytewax.operators as op
+import pyarrow as pa
 import pyarrow.parquet as pq
 from asked import Asked, asked, check_of, say
 from bytewax.dataflow import Dataflow
@@ -58,17 +59,18 @@ def _joiner(request: Asked) -> Any:
 
 class _Partition(StatefulSourcePartition[Any, None]):
     def __init__(self, request: Asked) -> None:
-        streams = [stream["files"] for stream in request["streams"].values()]
-        self._files = [(i, file) for files in zip(*streams, strict=True) for i, file in enumerate(files)]
+        self._files = list(zip(*(stream["files"] for stream in request["streams"].values()), strict=True))
 
     def next_batch(self) -> Iterable[tuple[str, Row]]:
+        """Files of one number have the same stretch of time."""
         if not self._files:
             raise StopIteration
-        stream, file = self._files.pop(0)
-        read = pq.read_table(file)
-        columns = (read["k"].cast("string"), read["ts"].cast("int64"), read["v"])
-        keys, times, values = (column.to_pylist() for column in columns)
-        return [(key, (stream, at, value)) for key, at, value in zip(keys, times, values, strict=True)]
+        read = [pq.read_table(file) for file in self._files.pop(0)]
+        read = [one.append_column("stream", pa.repeat(i, len(one))) for i, one in enumerate(read)]
+        rows = pa.concat_tables(read).sort_by("ts")
+        columns = (rows["k"].cast("string"), rows["stream"], rows["ts"].cast("int64"), rows["v"])
+        keys, streams, times, values = (column.to_pylist() for column in columns)
+        return [(key, (stream, at, value)) for key, stream, at, value in zip(keys, streams, times, values, strict=True)]
 
     def snapshot(self) -> None:
         return None
