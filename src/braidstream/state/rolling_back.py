@@ -191,13 +191,17 @@ def roll_back(checkpoint: Checkpoint, plan: RollbackPlan, flow: str) -> list[str
 
 
 def _hold(files: Files, epoch: int) -> None:
-    """Without a gate: who had the checkpoint before cannot retire the epoch; refused where he has done it."""
+    """Without a gate: who had the checkpoint before cannot retire the epoch; refused where he has done it.
+
+    `LeaseLost` where another rollback was quicker, which has written the same epoch anew.
+    """
     if files.objects is None:
         return
     files.expect(manifest_name(epoch))
     try:
         Manifest.read(files, epoch).write(files)
     except (DamagedState, FileExistsError):
+        files.check()
         _refuse_unkept(epoch, Manifest.epochs(files))
         raise
 
