@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from braidstream.state import lease as leases
+from braidstream.state.identity import FORMAT
 from tests.cli.workshop import Braid, Workshop
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -105,7 +106,7 @@ def test_a_newer_format_and_a_lease_that_cannot_be_read(
     outcome = braid("repair", ck)
     assert outcome.code == 0, outcome
     identity = ck / "flow.json"
-    identity.write_text(identity.read_text().replace('"format": 2', '"format": 9'))
+    identity.write_text(identity.read_text().replace(f'"format": {FORMAT}', '"format": 9'))
     before = copied.tree()
     for arguments in (
         ("run", copied.folder / "job.toml"),
