@@ -17,7 +17,7 @@ from typing import Protocol
 
 import xxhash
 
-__all__ = ["MADE_NOW", "Checksum", "crc32", "seal_seconds"]
+__all__ = ["MADE_NOW", "Checksum", "crc32", "seal_seconds", "spend"]
 
 MADE_NOW = 1 << 62
 """Like no other checksum: by the method of today."""
@@ -43,7 +43,7 @@ class Checksum:
         """Take the next piece."""
         began = time.perf_counter()
         self._sum.update(data)
-        _spend(time.perf_counter() - began)
+        spend(time.perf_counter() - began)
 
     @property
     def value(self) -> int:
@@ -77,11 +77,12 @@ def crc32(data: bytes | memoryview, value: int = 0) -> int:
     """The CRC-32 of data after what has `value`."""
     began = time.perf_counter()
     found = zlib.crc32(data, value)
-    _spend(time.perf_counter() - began)
+    spend(time.perf_counter() - began)
     return found
 
 
-def _spend(seconds: float) -> None:
+def spend(seconds: float) -> None:
+    """Count what somebody spent for checksums beside counting them."""
     with _LOCK:
         _Spent.seconds += seconds
 

@@ -7,20 +7,23 @@ put in its place since is refused by name, before anything looks into it.
 The checksum is xxh3, or CRC-32 of what format 2 wrote (`state.checksums`). `UNSEALED` stands where a version wrote the
 file that had none. Cost: a pass over the bytes, tens of gigabytes a second, when they are written and when they are
 first read; copying them into a small buffer, which stays in the cache, takes longer than counting them. `seal_seconds`
-is the sum without that.
+is the sum of both.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+import pyarrow as pa
+
 from braidstream.errors import DamagedState
 from braidstream.model.snapshots import UNSEALED
 from braidstream.state import syncing
-from braidstream.state.checksums import MADE_NOW, Checksum, seal_seconds
+from braidstream.state.checksums import MADE_NOW, Checksum, seal_seconds, spend
 from braidstream.state.files import Files
 
 __all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing", "written_here"]
@@ -169,9 +172,16 @@ def file_checksum(
     """
     found, size, view = Checksum(like), 0, _BUFFER.view
     with files.legible(name), files.reading(name) as source:
-        while n_bytes := source.readinto(view):
+        while n_bytes := _read(source, view):
             found.update(view[:n_bytes])
             size += n_bytes
             if told is not None:
                 told(n_bytes)
     return found.value, size
+
+
+def _read(source: pa.NativeFile, view: memoryview) -> int:
+    began = time.perf_counter()
+    n_bytes: int = source.readinto(view)
+    spend(time.perf_counter() - began)
+    return n_bytes
