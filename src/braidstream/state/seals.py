@@ -26,7 +26,7 @@ from braidstream.state import syncing
 from braidstream.state.checksums import MADE_NOW, Checksum, seal_seconds, spend
 from braidstream.state.files import Files
 
-__all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing", "written_here"]
+__all__ = ["SealedFile", "check_seal", "file_checksum", "seal_seconds", "sealing"]
 
 _PIECE = 1 << 18
 """Of a file that is checked: what fits the cache of a core, since it is looked at right after it was copied."""
@@ -121,17 +121,7 @@ def check_seal(
     if damage is not None:
         raise damage
     if run is not None:
-        _remember(seen)
-
-
-def written_here(files: Files, name: str, checksum: int) -> None:
-    """What this process has counted while it wrote needs no look at what it has just written, in the same run."""
-    if files.run is not None and files.is_local:
-        _remember((files.run, files.root, name, checksum))
-
-
-def _remember(seen: tuple[str | None, str, str, int]) -> None:
-    _CHECKED[seen] = None
+        _CHECKED[seen] = None
     if len(_CHECKED) > _MANY:
         del _CHECKED[next(iter(_CHECKED))]
 

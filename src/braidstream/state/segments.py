@@ -27,7 +27,7 @@ from braidstream.model.numbers import SlotId
 from braidstream.state.files import Files
 from braidstream.state.manifest import Part, Segment
 from braidstream.state.opened import kept_open
-from braidstream.state.seals import check_seal, sealing, written_here
+from braidstream.state.seals import check_seal, sealing
 
 __all__ = ["FOLDER", "FOREVER", "Place", "copied", "open_segment", "owned_index", "owned_rows", "rows_between"]
 
@@ -77,7 +77,6 @@ class Place:
         table = whole(rows.table)
         with sealing(self.files, name) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        written_here(self.files, name, sink.checksum)
         oldest, newest = int(rows.times.min()), int(rows.times.max())
         return Segment(
             name=name,
